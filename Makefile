@@ -1,0 +1,53 @@
+# make help tells what there is. The set-up (a venv in .venv, pinned dependencies) is done by
+# whatever needs it, once for each requirements.lock; nothing outside this folder is touched.
+
+PYTHON ?= python3
+BIN := .venv/bin
+ready := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt crash bench lock clean
+
+help: ## tell this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(ready) ## load files into three members, kill the leader meanwhile, check everything
+	@$(BIN)/quorate demo $(ARGS)
+
+test: $(ready) ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(ready) ## format, lint and types; changes nothing
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+
+fmt: $(ready) ## format, and fix what the linter can fix
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+crash: $(ready) ## the long crash test: kill -9 and pauses under load; ARGS="--kills 50 --seed 7"
+	@$(BIN)/python -m tests.crash $(ARGS)
+
+bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS="--json FILE"
+	@$(BIN)/python bench/cluster.py $(ARGS)
+
+lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
+	@uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade \
+	  --python-version 3.11 --custom-compile-command 'make lock' \
+	  pyproject.toml --group dev --output-file requirements.lock
+
+clean: ## remove everything that make has made
+	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(ready): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
+	@echo 'Setting up .venv, once.'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	  { rm -rf .venv; echo 'Python has no venv module; on Debian: apt install python3-venv'; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,303 @@
+"""Storage: durable appends, replay, truncation, pruning and reopening, beside three others.
+
+    python bench/storage.py [--quick] [--json FILE] [--dir DIR]
+
+The store (with its writer thread, as in a member) stands beside a raw file with fdatasync, SQLite
+(WAL, synchronous=FULL) and RocksDB (synced WAL), all on the same disk, with the same batches. An
+append is one batch, encoded, written and durable before the next one is begun; so this is the
+latency of a lone client, and no group commit helps anybody. The contestants take turns in every
+round, and what is shown is the median of the rounds, so a noisy minute hits all of them alike.
+Whole logs are read from the page cache; reading checks every checksum.
+
+DIR must be on a real disk: on a RAM disk a sync costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import lmdb
+import trio
+from rich.console import Console
+from rich.table import Table
+from storage_peers import CONTESTANTS
+
+from quorate.storage import Entry, EntryKind, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from storage_peers import Contestant, Opener
+
+ENTRY_BYTES: Final = 256
+BIG_BYTES: Final = 1 << 20
+WARM_UP: Final = 5
+LOG_ENTRIES: Final = 64
+BASELINE: Final = "raw file"
+
+
+@attrs.frozen
+class Load:
+    """A kind of append: so many entries of so many bytes in each batch."""
+
+    entries: int
+    entry_bytes: int
+
+    @property
+    def name(self) -> str:
+        size = "1 MiB" if self.entry_bytes == BIG_BYTES else f"{self.entry_bytes} B"
+        return f"append {self.entries} x {size}"
+
+
+LOADS: Final = (*(Load(n, ENTRY_BYTES) for n in (1, 16, 64, 256)), Load(1, BIG_BYTES))
+
+
+@attrs.frozen
+class Plan:
+    """How long to measure."""
+
+    rounds: int
+    seconds: float
+    log_bytes: int
+
+
+DEFAULT: Final = Plan(rounds=5, seconds=0.6, log_bytes=64 << 20)
+QUICK: Final = Plan(rounds=2, seconds=0.15, log_bytes=16 << 20)
+
+
+@attrs.frozen
+class Appends:
+    """Medians of one load and one contestant; MB are 10^6 bytes of payload."""
+
+    commits_per_s: float
+    entries_per_s: float
+    mb_per_s: float
+    p50_us: float
+    p99_us: float
+
+
+@attrs.frozen
+class Handling:
+    """What it takes to handle a whole log; None = it can't. MB are 10^6 bytes of the log."""
+
+    replay_mb_per_s: float
+    truncate_ms: float
+    prune_ms: float | None
+    reopen_ms: float | None
+
+
+def make_entries(load: Load) -> list[Entry]:
+    """Return the entries of a batch; their bytes are random, so nobody compresses them."""
+    rng = Random(1)
+    return [
+        Entry(EntryKind.COMMAND, rng.randbytes(load.entry_bytes), 0, 1, i)
+        for i in range(load.entries)
+    ]
+
+
+def make_log(size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield batches of `LOG_ENTRIES` entries with their positions, `size` bytes in all."""
+    entries = make_entries(Load(LOG_ENTRIES, ENTRY_BYTES))
+    position = 0
+    while position < size:
+        batch = encode_batch(entries, term=0, position=position, timestamp_ms=0, commit_position=0)
+        yield position, batch
+        position += len(batch)
+
+
+async def run_appends(opener: Opener, directory: Path, load: Load, seconds: float) -> Appends:
+    """Append for some seconds to a new log."""
+    entries = make_entries(load)
+    times: list[int] = []
+    async with opener(directory) as contestant:
+        position, until = 0, time.perf_counter() + seconds
+        while time.perf_counter() < until or len(times) <= WARM_UP:
+            begin = time.perf_counter_ns()
+            batch = encode_batch(
+                entries, term=0, position=position, timestamp_ms=0, commit_position=0
+            )
+            await contestant.append(position, batch)
+            times.append(time.perf_counter_ns() - begin)
+            position += len(batch)
+    times = times[WARM_UP:]
+    commits = len(times) * 1e9 / sum(times)
+    return Appends(
+        commits_per_s=commits,
+        entries_per_s=commits * load.entries,
+        mb_per_s=commits * load.entries * load.entry_bytes / 1e6,
+        p50_us=statistics.median(times) / 1e3,
+        p99_us=sorted(times)[len(times) * 99 // 100] / 1e3,
+    )
+
+
+async def run_handling(opener: Opener, directory: Path, log: list[tuple[int, bytes]]) -> Handling:
+    """Replay, truncate by a tenth, reopen, and prune a quarter of a log."""
+    size = log[-1][0] + len(log[-1][1])
+    async with opener(directory) as contestant:
+        await contestant.load(log)
+        begin = time.perf_counter()
+        assert await contestant.replay() == size
+        replay = time.perf_counter() - begin
+        begin = time.perf_counter()
+        await contestant.truncate(log[len(log) * 9 // 10][0])
+        truncate = time.perf_counter() - begin
+    begin = time.perf_counter()
+    async with opener(directory) as contestant:
+        found = contestant.last()
+        reopen = time.perf_counter() - begin
+        prune = await run_prune(contestant, log[len(log) // 4][0])
+    return Handling(
+        replay_mb_per_s=size / replay / 1e6,
+        truncate_ms=truncate * 1e3,
+        prune_ms=prune,
+        reopen_ms=reopen * 1e3 if found else None,
+    )
+
+
+async def run_prune(contestant: Contestant, position: int) -> float | None:
+    """Return the milliseconds it takes to prune, None if it can't."""
+    begin = time.perf_counter()
+    pruned = await contestant.prune(position)
+    return (time.perf_counter() - begin) * 1e3 if pruned else None
+
+
+def median_appends(runs: list[Appends]) -> Appends:
+    """Return the median of each figure."""
+    return Appends(*map(statistics.median, zip(*map(attrs.astuple, runs), strict=True)))
+
+
+def median_handling(runs: list[Handling]) -> Handling:
+    """Return the median of each figure that there is."""
+    columns = zip(*map(attrs.astuple, runs), strict=True)
+    return Handling(*(None if None in column else statistics.median(column) for column in columns))
+
+
+async def measure(
+    plan: Plan, directory: Path, console: Console
+) -> tuple[dict[Load, dict[str, Appends]], dict[str, Handling]]:
+    """Run everything, the contestants in turns."""
+    appends: dict[Load, dict[str, Appends]] = {}
+    with console.status("") as status:
+        for load in LOADS:
+            runs: dict[str, list[Appends]] = {name: [] for name in CONTESTANTS}
+            for turn in range(plan.rounds):
+                for name, opener in CONTESTANTS.items():
+                    status.update(f"{load.name}, round {turn + 1} of {plan.rounds}: {name}")
+                    with tempfile.TemporaryDirectory(dir=directory) as fresh:
+                        run = await run_appends(opener, Path(fresh), load, plan.seconds)
+                        runs[name].append(run)
+            appends[load] = {name: median_appends(one) for name, one in runs.items()}
+        log = list(make_log(plan.log_bytes))
+        handled: dict[str, list[Handling]] = {name: [] for name in CONTESTANTS}
+        for turn in range(plan.rounds):
+            for name, opener in CONTESTANTS.items():
+                status.update(f"a whole log, round {turn + 1} of {plan.rounds}: {name}")
+                with tempfile.TemporaryDirectory(dir=directory) as fresh:
+                    handled[name].append(await run_handling(opener, Path(fresh), log))
+    return appends, {name: median_handling(runs) for name, runs in handled.items()}
+
+
+def show_appends(appends: dict[Load, dict[str, Appends]], console: Console) -> None:
+    """Print the appends."""
+    table = Table(title="Appending, one durable commit after another", title_justify="left")
+    table.add_column(no_wrap=True)
+    for heading in ("commits/s", "entries/s", "MB/s", "p50 us", "p99 us", f"of {BASELINE}"):
+        table.add_column(heading, justify="right")
+    for load, medians in appends.items():
+        table.add_section()
+        table.add_row(f"[bold]{load.name}[/bold]")
+        for name, one in medians.items():
+            ratio = one.commits_per_s / medians[BASELINE].commits_per_s
+            table.add_row(
+                f"  {name}",
+                f"{one.commits_per_s:,.0f}",
+                f"{one.entries_per_s:,.0f}",
+                f"{one.mb_per_s:,.1f}",
+                f"{one.p50_us:,.0f}",
+                f"{one.p99_us:,.0f}",
+                f"{ratio:.2f}",
+            )
+    console.print(table)
+
+
+def show_handling(handled: dict[str, Handling], plan: Plan, console: Console) -> None:
+    """Print what was done with whole logs."""
+    title = f"A log of {plan.log_bytes >> 20} MiB, {LOG_ENTRIES} entries in each batch"
+    table = Table(title=title, title_justify="left")
+    table.add_column(no_wrap=True)
+    for heading in (
+        "replay MB/s",
+        f"of {BASELINE}",
+        "truncate 10 % ms",
+        "prune 25 % ms",
+        "reopen ms",
+    ):
+        table.add_column(heading, justify="right")
+    for name, one in handled.items():
+        table.add_row(
+            name,
+            f"{one.replay_mb_per_s:,.0f}",
+            f"{one.replay_mb_per_s / handled[BASELINE].replay_mb_per_s:.2f}",
+            f"{one.truncate_ms:,.2f}",
+            "-" if one.prune_ms is None else f"{one.prune_ms:,.2f}",
+            "-" if one.reopen_ms is None else f"{one.reopen_ms:,.2f}",
+        )
+    console.print(table)
+
+
+def as_json(
+    plan: Plan, appends: dict[Load, dict[str, Appends]], handled: dict[str, Handling]
+) -> str:
+    """Return everything for programs."""
+    loads = [
+        {"load": load.name, **attrs.asdict(load), "contestant": name, **attrs.asdict(one)}
+        for load, medians in appends.items()
+        for name, one in medians.items()
+    ]
+    logs = [{"contestant": name, **attrs.asdict(one)} for name, one in handled.items()]
+    machine = {
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "lmdb": ".".join(map(str, lmdb.version())),
+    }
+    return json.dumps(
+        {"machine": machine, "plan": attrs.asdict(plan), "append": loads, "log": logs}, indent=2
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Durable appends, replay and more, side by side.")
+    parser.add_argument("--quick", action="store_true", help="less than 15 s instead of 90 s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--dir", type=Path, default=Path.cwd(), help="where to write the logs")
+    options = parser.parse_args()
+    plan = QUICK if options.quick else DEFAULT
+    console = Console()
+    options.dir.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-storage-", dir=options.dir))
+    try:
+        appends, handled = trio.run(measure, plan, directory, console)
+    finally:
+        shutil.rmtree(directory)
+    show_appends(appends, console)
+    show_handling(handled, plan, console)
+    if options.json is not None:
+        options.json.write_text(as_json(plan, appends, handled) + "\n")
+
+
+if __name__ == "__main__":
+    main()

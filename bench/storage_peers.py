@@ -1,0 +1,260 @@
+"""The contestants of the storage benchmark: the store, a raw file, SQLite, RocksDB.
+
+All of them store the same record batches under their log positions, and every append is on the
+disk when it returns. What is no contest is left out: a raw file finds no position, so it can't be
+pruned at the front, and it does not know where its last batch begins.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+from quorate.storage import HEADER_BYTES, Store, TermRow, check_batch_untrusted
+from quorate.storage.batch import check_sum_untrusted, decode_header_untrusted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+REPLAY_BYTES: Final = 1 << 20
+
+
+class Contestant(Protocol):
+    """A log under test; positions are byte offsets, the log begins at 0."""
+
+    async def append(self, position: int, batch: bytes) -> None:
+        """Append a batch, durably."""
+        ...
+
+    async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
+        """Append many batches the fastest way; durable in the end."""
+        ...
+
+    async def replay(self) -> int:
+        """Read everything in order, check every checksum, return the number of bytes."""
+        ...
+
+    async def truncate(self, position: int) -> None:
+        """Drop the batches from `position` on, durably."""
+        ...
+
+    async def prune(self, position: int) -> bool:
+        """Drop the batches in front of `position`, durably; False = it can't."""
+        ...
+
+    def last(self) -> bool:
+        """Find and check the last batch; False = it can't."""
+        ...
+
+
+class Opener(Protocol):
+    """Opens a contestant in a directory, or makes it there."""
+
+    def __call__(self, directory: Path) -> AbstractAsyncContextManager[Contestant]:
+        """Return a context manager."""
+        ...
+
+
+class StoreContestant:
+    """Our store, with its writer thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def term_row(self) -> TermRow | None:
+        return TermRow(0, 0, None, 0) if self.store.appended_position == 0 else None
+
+    async def append(self, position: int, batch: bytes) -> None:
+        assert position == self.store.append_position
+        await self.store.append_durably(batch, term_row=self.term_row())
+
+    async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
+        for _, batch in batches[:-1]:
+            self.store.append(batch, term_row=self.term_row())
+        await self.append_last(batches[-1][1])
+
+    async def append_last(self, batch: bytes) -> None:
+        await self.store.append_durably(batch)
+
+    async def replay(self) -> int:
+        position = self.store.start_position
+        while batches := await self.store.read(position, limit_bytes=REPLAY_BYTES):
+            position += sum(map(len, batches))
+        return position - self.store.start_position
+
+    async def truncate(self, position: int) -> None:
+        await self.store.truncate(position)
+
+    async def prune(self, position: int) -> bool:
+        await self.store.drop_prefix(position)
+        return True
+
+    def last(self) -> bool:
+        return True  # opening has read and checked it
+
+
+@asynccontextmanager
+async def open_store(directory: Path) -> AsyncGenerator[Contestant]:
+    """Open our store."""
+    store = Store.open(directory, cluster="bench", member_id=0, rng=Random(1))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield StoreContestant(store)
+        nursery.cancel_scope.cancel()
+    store.close()
+
+
+class FileContestant:
+    """A file that batches are written to, and fdatasync: what the disk and the kernel can do."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    async def append(self, position: int, batch: bytes) -> None:
+        del position
+        os.write(self.fd, batch)
+        os.fdatasync(self.fd)
+
+    async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
+        for _, batch in batches:
+            os.write(self.fd, batch)
+        os.fdatasync(self.fd)
+
+    async def replay(self) -> int:
+        position, rest = 0, b""
+        while data := os.pread(self.fd, REPLAY_BYTES, position + len(rest)):
+            data, at = rest + data, 0
+            while at + HEADER_BYTES <= len(data):
+                end = at + decode_header_untrusted(data[at : at + HEADER_BYTES]).length
+                if end > len(data):
+                    break
+                check_sum_untrusted(data[at:end])
+                at = end
+            position, rest = position + at, data[at:]
+        return position
+
+    async def truncate(self, position: int) -> None:
+        os.ftruncate(self.fd, position)
+        os.fdatasync(self.fd)
+
+    async def prune(self, position: int) -> bool:
+        del position
+        return False
+
+    def last(self) -> bool:
+        return False
+
+
+@asynccontextmanager
+async def open_file(directory: Path) -> AsyncGenerator[Contestant]:
+    """Open a raw file."""
+    contestant = FileContestant(directory / "log")
+    yield contestant
+    os.close(contestant.fd)
+
+
+class SqliteContestant:
+    """SQLite in WAL mode, synchronous=FULL: an fsync of the WAL for each commit."""
+
+    def __init__(self, path: Path) -> None:
+        self.db = sqlite3.connect(path, isolation_level=None)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA synchronous=FULL")
+        self.db.execute("CREATE TABLE IF NOT EXISTS log (position INTEGER PRIMARY KEY, batch BLOB)")
+
+    async def append(self, position: int, batch: bytes) -> None:
+        self.db.execute("INSERT INTO log VALUES (?, ?)", (position, batch))
+
+    async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
+        self.db.execute("BEGIN")
+        self.db.executemany("INSERT INTO log VALUES (?, ?)", batches)
+        self.db.execute("COMMIT")
+
+    async def replay(self) -> int:
+        size = 0
+        for (batch,) in self.db.execute("SELECT batch FROM log ORDER BY position"):
+            size += check_sum_untrusted(batch).length
+        return size
+
+    async def truncate(self, position: int) -> None:
+        self.db.execute("DELETE FROM log WHERE position >= ?", (position,))
+
+    async def prune(self, position: int) -> bool:
+        self.db.execute("DELETE FROM log WHERE position < ?", (position,))
+        return True
+
+    def last(self) -> bool:
+        query = "SELECT batch FROM log ORDER BY position DESC LIMIT 1"
+        (batch,) = self.db.execute(query).fetchone()
+        return bool(check_batch_untrusted(batch).length)
+
+
+@asynccontextmanager
+async def open_sqlite(directory: Path) -> AsyncGenerator[Contestant]:
+    """Open SQLite."""
+    contestant = SqliteContestant(directory / "log.sqlite")
+    yield contestant
+    contestant.db.close()
+
+
+class RocksContestant:
+    """RocksDB, each write synced to its WAL."""
+
+    def __init__(self, path: Path) -> None:
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        self.db = Rdict(str(path), options)
+        self.sync = WriteOptions()
+        self.sync.sync = True
+
+    @staticmethod
+    def key(position: int) -> bytes:
+        return position.to_bytes(8)
+
+    async def append(self, position: int, batch: bytes) -> None:
+        self.db.put(self.key(position), batch, write_opt=self.sync)
+
+    async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
+        group = WriteBatch(raw_mode=True)
+        for position, batch in batches:
+            group.put(self.key(position), batch)
+        self.db.write(group, write_opt=self.sync)
+
+    async def replay(self) -> int:
+        return sum(check_sum_untrusted(batch).length for batch in self.db.values())
+
+    async def truncate(self, position: int) -> None:
+        self.db.delete_range(self.key(position), b"\xff" * 8, write_opt=self.sync)
+
+    async def prune(self, position: int) -> bool:
+        self.db.delete_range(self.key(0), self.key(position), write_opt=self.sync)
+        return True
+
+    def last(self) -> bool:
+        batches = self.db.iter()
+        batches.seek_to_last()
+        return bool(check_batch_untrusted(batches.value()).length)
+
+
+@asynccontextmanager
+async def open_rocks(directory: Path) -> AsyncGenerator[Contestant]:
+    """Open RocksDB."""
+    contestant = RocksContestant(directory / "rocks")
+    yield contestant
+    contestant.db.close()
+
+
+CONTESTANTS: Final[dict[str, Opener]] = {
+    "raw file": open_file,
+    "quorate": open_store,
+    "SQLite": open_sqlite,
+    "RocksDB": open_rocks,
+}

@@ -1,0 +1,256 @@
+"""Transport: what a message costs to encode and decode, and how fast links carry the log.
+
+    python bench/transport.py [--json FILE]
+
+The codec part times one call, the best of several rounds. The link part runs two members in one
+process over loopback TCP: one sends `LogBatch` frames, which it encoded once, and keeps at most a
+window of bytes unacknowledged; the other decodes them. So both ends share one core, as does
+whatever else runs on the machine: on two machines each end has a core to itself.
+"""
+
+import argparse
+import json
+import socket
+import time
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import attrs
+import trio
+from quorate.transport import (
+    Address,
+    AppendFlags,
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    ForwardReply,
+    ForwardRequest,
+    FrameDecoder,
+    FrameStream,
+    Hello,
+    HelloReply,
+    HelloStatus,
+    LeadershipCession,
+    LinkLimits,
+    Links,
+    LogBatch,
+    LogJoined,
+    LogSubscribe,
+    Message,
+    NewLeadershipTerm,
+    ReplayRequest,
+    RequestVote,
+    StaleLeader,
+    StopCatchup,
+    StreamPurpose,
+    TcpNetwork,
+    TermSpan,
+    Vote,
+    VoteReason,
+    encode,
+)
+
+ROUNDS: Final = 5
+CALLS: Final = 20_000
+SPANS: Final = tuple(TermSpan(term, term << 20, (term + 1) << 20) for term in range(8))
+MESSAGES: Final[tuple[Message, ...]] = (
+    Hello("cluster", 1, 65536, 2**63, StreamPurpose.CONSENSUS),
+    HelloReply(1, HelloStatus.ACCEPTED, "", 2**63),
+    CanvassPosition(3, 1 << 40, 3, 1),
+    RequestVote(3, 1 << 40, 4, 1),
+    Vote(4, 3, 1 << 40, 1, 2, True, 4, VoteReason.GRANTED),
+    NewLeadershipTerm(1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, False, 10, 11, SPANS),
+    AppendPosition(4, 1 << 40, 2, AppendFlags.READY, 77),
+    CommitPosition(4, 1 << 40, 1, 77, 3),
+    CatchupPosition(4, 1 << 40, 2, "127.0.0.1:7000"),
+    StopCatchup(4, 2),
+    StaleLeader(5, 2),
+    LeadershipCession(4, 1 << 40, 1),
+    LogSubscribe(4, 99, 2),
+    LogJoined(4, 99, 1 << 40, 1),
+    LogBatch(4, 77, bytes(16 << 10)),
+    ForwardRequest(1, 0, 0, bytes(256)),
+    ForwardReply(1, 0, bytes(256)),
+    ReplayRequest(0, -1, 2, 0),
+)
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Time one call."""
+    return min(timeit.repeat(call, number=CALLS, repeat=ROUNDS)) / CALLS * 1e6
+
+
+def codec_costs() -> dict[str, dict[str, float]]:
+    """Time every class of messages, in µs."""
+    costs: dict[str, dict[str, float]] = {}
+    decoder = FrameDecoder()
+    for message in MESSAGES:
+        frame = encode(message)
+        costs[type(message).__name__] = {
+            "bytes": len(frame),
+            "encode_us": round(microseconds(lambda message=message: encode(message)), 3),
+            "decode_us": round(microseconds(lambda frame=frame: decoder.feed(frame)), 3),
+        }
+    return costs
+
+
+class Receiver:
+    """Counts what comes over the links."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.wanted = 0
+        self.arrived = trio.Event()
+        self.up = trio.Event()
+
+    def on_message(self, _sender: int, _message: Message) -> None:
+        """Count it; ring when the wanted number is there."""
+        self.received += 1
+        if self.received == self.wanted:
+            self.arrived.set()
+
+    def on_link_up(self, _member: int) -> None:
+        """Ring."""
+        self.up.set()
+
+    def on_link_lost(self, member: int) -> None:
+        """Never happens here."""
+        raise AssertionError(member)
+
+    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
+        """Never happens here."""
+        raise AssertionError(hello, stream)
+
+    async def until(self, count: int) -> None:
+        """Wait until so many messages have come."""
+        if self.received < count:
+            self.wanted, self.arrived = count, trio.Event()
+            await self.arrived.wait()
+
+
+def free_address() -> Address:
+    """Find a free port of this machine."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return Address(*sock.getsockname())
+
+
+async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, float]:
+    """Send frames over one link for so long; at most `window` of them are under way."""
+    addresses = {0: free_address(), 1: free_address()}
+    receivers = {0: Receiver(), 1: Receiver()}
+    links = {
+        member: Links(
+            cluster="bench",
+            member_id=member,
+            incarnation=member,
+            bind=addresses[member],
+            peers=addresses,
+            network=TcpNetwork(),
+            handler=receivers[member],
+            rng=Random(member),
+            limits=LinkLimits(queue_bytes=64 << 20),
+        )
+        for member in addresses
+    }
+    async with trio.open_nursery() as nursery:
+        for member in addresses:
+            await nursery.start(links[member].run)
+        await receivers[0].up.wait()
+        sent, processor, start = 0, time.process_time(), time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            for _ in range(max(1, window // 4)):
+                assert links[0].send_frame(1, frame)
+                sent += 1
+            await trio.lowlevel.checkpoint()
+            await receivers[1].until(sent - window)
+        await receivers[1].until(sent)
+        elapsed, used = time.perf_counter() - start, time.process_time() - processor
+        nursery.cancel_scope.cancel()
+    return {
+        "frame_bytes": len(frame),
+        "messages_per_s": round(sent / elapsed),
+        "mb_per_s": round(sent * len(frame) / elapsed / 1e6, 1),
+        "cpu_us_per_message": round(used / sent * 1e6, 2),
+    }
+
+
+async def round_trips(seconds: float) -> dict[str, float]:
+    """Send a small message to a member that answers each; the time of one round trip."""
+
+    @attrs.define(eq=False)
+    class Echo(Receiver):
+        links: dict[int, Links]
+        member: int
+
+        def __attrs_pre_init__(self) -> None:
+            Receiver.__init__(self)
+
+        def on_message(self, _sender: int, message: Message) -> None:
+            self.received += 1
+            assert self.links[self.member].send(1 - self.member, message)
+
+    addresses = {0: free_address(), 1: free_address()}
+    links: dict[int, Links] = {}
+    echoes = {member: Echo(links, member) for member in addresses}
+    for member, echo in echoes.items():
+        links[member] = Links(
+            cluster="bench",
+            member_id=member,
+            incarnation=member,
+            bind=addresses[member],
+            peers=addresses,
+            network=TcpNetwork(),
+            handler=echo,
+            rng=Random(member),
+        )
+    with trio.move_on_after(seconds + 5):
+        async with trio.open_nursery() as nursery:
+            for member in addresses:
+                await nursery.start(links[member].run)
+            for echo in echoes.values():
+                await echo.up.wait()
+            start = time.perf_counter()
+            links[0].send(1, CommitPosition(4, 1 << 40, 1, 77, 3))
+            await trio.sleep(seconds)
+            elapsed, count = time.perf_counter() - start, echoes[0].received
+            nursery.cancel_scope.cancel()
+        return {"round_trip_us": round(elapsed / count * 1e6, 1)}
+    raise AssertionError("the links did not come up")
+
+
+async def link_speeds(seconds: float) -> dict[str, dict[str, float]]:
+    """Measure the links."""
+    return {
+        "append_position": await throughput(encode(MESSAGES[6]), seconds, 1000),
+        "log_batch_16_kib": await throughput(encode(LogBatch(4, 7, bytes(16 << 10))), seconds, 256),
+        "log_batch_1_mib": await throughput(encode(LogBatch(4, 7, bytes(1 << 20))), seconds, 8),
+        "round_trip": await round_trips(seconds),
+    }
+
+
+def main() -> None:
+    """Measure, print, and write the figures to a file if one is given."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement of links")
+    arguments = parser.parse_args()
+    codec = codec_costs()
+    for name, cost in codec.items():
+        print(
+            f"{name:18} {cost['bytes']:6.0f} bytes"
+            f"   encode {cost['encode_us']:6.2f} µs   decode {cost['decode_us']:6.2f} µs"
+        )
+    links = trio.run(link_speeds, arguments.seconds)
+    for name, figures in links.items():
+        print(f"{name:18} " + "   ".join(f"{key} {value:,}" for key, value in figures.items()))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"codec": codec, "links": links}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The key-value store from Python, inside the same program.
+
+:class:`KeyValue` speaks to anything with ``command`` and ``query`` (a node, or a bare service in a
+test); it needs no socket. Keys and values are bytes; text is taken too and encoded as UTF-8, but
+what comes back is bytes.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from ..errors import KeyValueError
+from . import resp
+from .commands import Kind, fault, resolve
+from .service import RESP3
+
+Text: TypeAlias = bytes | str
+Argument: TypeAlias = bytes | str | int | float
+
+_SCAN_COUNT: Final = 1000
+
+
+class Endpoint(Protocol):
+    """Where requests go."""
+
+    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+        """Record a command, apply it and return the reply."""
+        ...
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        """Answer a linearizable read."""
+        ...
+
+
+class KeyValue:
+    """The usual commands as methods; the others through :meth:`execute`.
+
+    Every method raises :class:`~quorate.errors.KeyValueError` when the store answers with an
+    error, and whatever the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
+    happened) or :class:`~quorate.errors.UnknownOutcomeError`.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def execute(self, *arguments: Argument) -> resp.Reply:
+        """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
+
+        Returns:
+            bytes, int, None, or a list of these.
+
+        Raises:
+            KeyValueError: the store refused it, or it is a command of client connections.
+        """
+        payload = resp.encode_command(arguments)
+        encoded = resp.CommandParser().parse_untrusted(payload)[0]
+        spec = resolve(encoded)
+        if spec is None or spec.kind is Kind.CONNECTION:
+            trouble = fault(encoded) or b"ERR this command is for client connections"
+            raise KeyValueError(trouble.decode("utf-8", "replace"))
+        send = self._endpoint.query if spec.kind is Kind.READ else self._endpoint.command
+        (reply,) = resp.parse_replies_untrusted(await send(payload, RESP3))
+        if isinstance(reply, KeyValueError):
+            raise reply
+        return reply
+
+    async def get(self, key: Text) -> bytes | None:
+        """Return the value of a key, None if there is none."""
+        return _optional(await self.execute("GET", key))
+
+    async def set(
+        self,
+        key: Text,
+        value: Text,
+        *,
+        ex: int | None = None,
+        px: int | None = None,
+        nx: bool = False,
+        xx: bool = False,
+    ) -> bool:
+        """Set a key.
+
+        Args:
+            key: the key.
+            value: its value.
+            ex: seconds after which it expires.
+            px: milliseconds after which it expires.
+            nx: only if there is no such key.
+            xx: only if there is one.
+
+        Returns:
+            Whether it was set.
+        """
+        options: list[Argument] = []
+        if ex is not None:
+            options += ["EX", ex]
+        if px is not None:
+            options += ["PX", px]
+        options += ["NX"] * nx + ["XX"] * xx
+        return await self.execute("SET", key, value, *options) is not None
+
+    async def delete(self, *keys: Text) -> int:
+        """Delete keys and return how many there were."""
+        return _integer(await self.execute("DEL", *keys))
+
+    async def increment(self, key: Text, by: int = 1) -> int:
+        """Add to a number (0 if there is no such key) and return the sum."""
+        return _integer(await self.execute("INCRBY", key, by))
+
+    async def mget(self, *keys: Text) -> list[bytes | None]:
+        """Return the values of several keys at one point of the log."""
+        return [_optional(value) for value in _list(await self.execute("MGET", *keys))]
+
+    async def mset(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
+        """Set several keys at once."""
+        await self.execute("MSET", *(text for pair in values.items() for text in pair))
+
+    async def expire(self, key: Text, seconds: float) -> bool:
+        """Let a key expire after some seconds of the cluster's time; False if there is none."""
+        return await self.execute("PEXPIRE", key, round(seconds * 1000)) == 1
+
+    async def ttl_ms(self, key: Text) -> int:
+        """Return how long a key has left in milliseconds; -1 for ever, -2 if there is none."""
+        return _integer(await self.execute("PTTL", key))
+
+    async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
+        """Iterate over the keys that match a pattern.
+
+        A key that is there throughout comes at least once (after a change of leader perhaps
+        again), one that comes or goes meanwhile perhaps not.
+        """
+        cursor = b"0"
+        while True:
+            reply = await self.execute("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
+            place, keys = _list(reply)
+            for key in _list(keys):
+                yield _bytes(key)
+            cursor = _bytes(place)
+            if cursor == b"0":
+                return
+
+
+def _integer(reply: resp.Reply) -> int:
+    assert isinstance(reply, int), f"expected an integer, got {reply!r}"
+    return reply
+
+
+def _bytes(reply: resp.Reply) -> bytes:
+    assert isinstance(reply, bytes), f"expected a string, got {reply!r}"
+    return reply
+
+
+def _optional(reply: resp.Reply) -> bytes | None:
+    return None if reply is None else _bytes(reply)
+
+
+def _list(reply: resp.Reply) -> list[resp.Reply]:
+    assert isinstance(reply, list), f"expected an array, got {reply!r}"
+    return reply

@@ -1,0 +1,181 @@
+"""The port that any Redis client talks to: one task, one epoll, all clients.
+
+All client sockets are registered, level-triggered, with one ``epoll`` object, and one trio task
+waits until the epoll itself is readable. So a turn of the event loop costs one task switch and one
+``epoll_ctl`` however many clients are ready, instead of one for each of them; the turn is also
+what the gateway makes a batch of. Nothing here is awaited but that, which makes cancellation
+simple: it comes between turns, and closes all connections.
+
+The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
+:data:`~.connection.RECEIVE_BYTES` from each; then trio's other tasks have theirs.
+
+Caveats: Linux only, for the epoll. A turn is not preempted, so a pipeline of 10,000 commands that
+are answered here (PING) takes the milliseconds that it takes.
+"""
+
+import contextlib
+import errno
+import itertools
+import logging
+import select
+import socket
+from typing import Final, Never
+
+import trio
+
+from ..node.gateway import Gateway
+from . import resp
+from .connection import WAIT_READABLE, Connection
+from .guard import CommandParser, ParserLimits, WholeCommands
+from .session import ClientPortLimits, PortState, Session
+
+__all__ = ["TURN_EVENTS", "ClientPort", "ClientPortLimits"]
+
+TURN_EVENTS: Final = 512
+"""Clients that are looked after in one turn."""
+
+_BACKLOG: Final = 511  # as Redis
+_ACCEPTS_IN_A_ROW: Final = 64
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RETRY_ACCEPT_S: Final = 0.1
+
+_log = logging.getLogger("quorate.keyvalue")
+
+
+class ClientPort:
+    """Listens for clients and serves them.
+
+    Args:
+        gateway: the way into the member.
+        host: name or address to listen on.
+        port: TCP port, 0 for any free one.
+        limits: what clients may take.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        host: str,
+        port: int,
+        limits: ClientPortLimits | None = None,
+    ) -> None:
+        self._state = PortState(gateway, limits or ClientPortLimits(), host, port)
+        self._whole = WholeCommands()
+        self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}  # by file descriptor
+        self._ids = itertools.count(1)
+
+    @property
+    def state(self) -> PortState:
+        """What is shared by all connections; its figures are for others to read."""
+        return self._state
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
+    ) -> Never:
+        """Serve clients until cancelled; `started()` has the host and port really bound.
+
+        Raises:
+            OSError: the address can't be bound.
+        """
+        listeners = await _listen(self._state.host, self._state.port)
+        try:
+            self._state.host, self._state.port = listeners[0].getsockname()[:2]
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, listener)
+                task_status.started((self._state.host, self._state.port))
+                await self._serve()
+        finally:
+            for connection in list(self._connections.values()):
+                connection.close()
+            for listener in listeners:
+                listener.close()
+            self._epoll.close()
+
+    async def _serve(self) -> Never:
+        """Look after ready clients, turn by turn."""
+        epoll, connections, state = self._epoll, self._connections, self._state
+        while True:
+            await trio.lowlevel.wait_readable(epoll.fileno())
+            state.now = trio.current_time()
+            for fileno, events in epoll.poll(0, TURN_EVENTS):
+                connection = connections.get(fileno)
+                if connection is None:
+                    continue  # closed by another client's command in this turn
+                if events == select.EPOLLIN:
+                    connection.on_readable()
+                else:
+                    connection.on_event(events)
+
+    # Coming and going ------------------------------------------------------------------------
+
+    async def _accept(self, listener: socket.socket) -> Never:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                for _ in range(_ACCEPTS_IN_A_ROW):
+                    self._admit(*listener.accept())
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    _log.warning("no client can be accepted: %s", error.strerror)
+                    await trio.sleep(_RETRY_ACCEPT_S)
+
+    def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
+        state = self._state
+        if len(self._connections) >= state.limits.max_clients:
+            state.counters.refused_connections += 1
+            _refuse(client)
+            return
+        try:
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            local = _text(client.getsockname())
+        except OSError:  # it has gone already
+            client.close()
+            return
+        state.counters.connections += 1
+        now = trio.current_time()
+        session = Session(next(self._ids), _text(address), local, now, now)
+        parser = CommandParser(self._whole, self._parser_limits)
+        connection = Connection(client, session, parser, state, self)
+        self._epoll.register(connection.fileno, WAIT_READABLE)
+        self._connections[connection.fileno] = connection
+        state.clients[session.client_id] = connection
+
+    def watch(self, fileno: int, events: int) -> None:
+        """Change the events that a connection waits for."""
+        self._epoll.modify(fileno, events)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is about to close its socket."""
+        self._epoll.unregister(connection.fileno)
+        del self._connections[connection.fileno]
+        del self._state.clients[connection.session.client_id]
+
+
+def _refuse(client: socket.socket) -> None:
+    client.setblocking(False)
+    with contextlib.suppress(OSError):
+        client.send(resp.error("ERR max number of clients reached"))
+    client.close()
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _listen(host: str, port: int) -> list[socket.socket]:
+    """Bind every address of a host; plain sockets, for trio's would hide `accept` without wait."""
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+    sockets: list[socket.socket] = []
+    for listener in listeners:
+        plain = socket.socket(fileno=listener.socket.detach())
+        plain.setblocking(False)
+        sockets.append(plain)
+    return sockets

@@ -1,0 +1,217 @@
+"""One client's socket: what comes in, what goes out, and what happens when that is slow.
+
+A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connection.on_event` when
+the socket is ready; what the bytes mean is the business of its
+:class:`~.conversation.Conversation`.
+
+**Hanging up.** The end of the client's stream withdraws a request that was not sent yet: a write
+that waits for a leader must not happen after its client has gone and, perhaps, done it again
+elsewhere. So the end is waited for even while nothing else is read. As in Redis, a client that
+closes only its sending half gets no further replies.
+
+**Backpressure.** While a request is under way the client is read ahead only so far. Replies that
+the socket does not take are kept and sent when it does; reading goes on meanwhile, for a client
+may well write all its commands before it reads the first reply. Beyond `output_bytes` the
+connection is closed.
+"""
+
+import select
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+from .conversation import Conversation
+from .guard import CommandParser
+from .session import PortState, Session
+
+__all__ = ["RECEIVE_BYTES", "WAIT_READABLE", "Connection", "Poller"]
+
+RECEIVE_BYTES: Final = 256 * 1024
+"""At most so much is read from one client in one turn of the event loop."""
+
+WAIT_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
+"""What a new connection waits for. The end of the stream is waited for always."""
+
+_LINGER_READS: Final = 16
+
+
+class Poller(Protocol):
+    """Who calls :meth:`Connection.on_event`."""
+
+    def watch(self, fileno: int, events: int) -> None:
+        """Change the events that a connection waits for."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """A connection is about to close its socket."""
+        ...
+
+
+class Connection:
+    """A client's connection.
+
+    Args:
+        client: the socket, non-blocking; the connection owns it.
+        session: what is remembered of the client.
+        parser: for what it sends.
+        port: what it shares with the others.
+        poller: it has registered the socket for :data:`WAIT_READABLE`.
+    """
+
+    __slots__ = (
+        "_conversation",
+        "_events",
+        "_outgoing",
+        "_outgoing_bytes",
+        "_poller",
+        "_port",
+        "_receive",
+        "_send",
+        "_socket",
+        "fileno",
+        "session",
+    )
+
+    def __init__(
+        self,
+        client: socket.socket,
+        session: Session,
+        parser: CommandParser,
+        port: PortState,
+        poller: Poller,
+    ) -> None:
+        self.fileno = client.fileno()
+        self.session = session
+        self._socket = client
+        self._receive = client.recv
+        self._send = client.send
+        self._port = port
+        self._poller = poller
+        self._events = WAIT_READABLE
+        self._conversation = Conversation(session, parser, port, self._deliver)
+        self._outgoing: deque[memoryview] = deque()
+        self._outgoing_bytes = 0
+
+    @property
+    def waiting_bytes(self) -> tuple[int, int]:
+        """Bytes received and not done yet, and replies not sent yet."""
+        return self._conversation.waiting_bytes, self._outgoing_bytes
+
+    def close(self) -> None:
+        """End it at once; a request that was not sent yet is withdrawn."""
+        if self.fileno < 0:
+            return
+        self._conversation.end()
+        self._poller.forget(self)
+        self.fileno = -1
+        self._socket.close()
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+
+    def on_event(self, events: int) -> None:
+        """The socket is ready for some of the events that it waits for."""
+        if events & select.EPOLLOUT:
+            self._drain()
+        if self.fileno < 0:
+            return
+        if events & self._events & select.EPOLLIN:
+            self.on_readable()
+        elif events & ~(select.EPOLLIN | select.EPOLLOUT):
+            self.close()
+
+    def on_readable(self) -> None:
+        """Read once, and do what can be done."""
+        try:
+            data = self._receive(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        port, conversation = self._port, self._conversation
+        self.session.seen_at = port.now
+        port.counters.input_bytes += len(data)
+        conversation.feed(data)
+        if conversation.held_bytes > port.limits.input_bytes:
+            self._wait_for(self._events & ~select.EPOLLIN)
+
+    def _wait_for(self, events: int) -> None:
+        if events != self._events and self.fileno >= 0:
+            self._events = events
+            self._poller.watch(self.fileno, events)
+
+    # Replies ---------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Send what the conversation has gathered; it is waiting now, or over."""
+        if self._conversation.replies:
+            self._send_replies()
+        if self.fileno < 0:
+            return
+        if not self.session.closing:
+            self._wait_for(self._events | select.EPOLLIN)
+        elif self._outgoing:
+            self._wait_for(select.EPOLLRDHUP | select.EPOLLOUT)
+        else:
+            self._finish()
+
+    def _send_replies(self) -> None:
+        replies = self._conversation.replies
+        data = replies[0] if len(replies) == 1 else b"".join(replies)
+        replies.clear()
+        self._port.counters.output_bytes += len(data)
+        sent = 0
+        if not self._outgoing:
+            try:
+                sent = self._send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.close()
+                return
+        if sent < len(data):
+            self._defer(memoryview(data)[sent:])
+
+    def _defer(self, data: memoryview) -> None:
+        # one reply may be larger than the limit; to be late with it and go on asking may not
+        if self._outgoing and self._outgoing_bytes + len(data) > self._port.limits.output_bytes:
+            self._port.counters.slow_clients += 1
+            self.close()
+            return
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+        self._wait_for(self._events | select.EPOLLOUT)
+
+    def _drain(self) -> None:
+        """Go on sending what the socket did not take."""
+        try:
+            while self._outgoing:
+                data = self._outgoing[0]
+                sent = self._send(data)
+                self._outgoing_bytes -= sent
+                if sent < len(data):
+                    self._outgoing[0] = data[sent:]
+                    return
+                self._outgoing.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        self._wait_for(self._events & ~select.EPOLLOUT)
+        if self.session.closing:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Close, for the last reply is sent."""
+        if self._conversation.failed:
+            # closing with unread bytes would reset the connection, and the error be lost
+            try:
+                for _ in range(_LINGER_READS):
+                    if not self._receive(RECEIVE_BYTES):
+                        break
+            except OSError:
+                pass
+        self.close()

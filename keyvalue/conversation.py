@@ -1,0 +1,324 @@
+"""What one client says and what it is answered, in order; no sockets here.
+
+At most one request of a client is under way. The commands of a chunk are done one run after the
+other (:mod:`.routes`): a run of keyed commands travels as one request, and while it is under way
+nothing else of this client is done. What the client sends meanwhile is held, and is then one
+chunk: a client that sends much at once gets large requests. Connection commands are answered at
+their turn. Replies gather until there is nothing to do but wait, and are delivered together.
+
+A request that fails stands for as many commands as were in it, and each of them gets the error,
+so that a pipeline stays in step.
+
+A client that is *cluster-aware* (see :class:`.session.Session`) is told where the leader is when
+this member is not it; all others are served from here, through the gateway. While an election is
+going on nobody is redirected: the gateway parks the request, and a client that was sent to a dead
+leader would only come back.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..errors import NoLeaderError, OversizedRequestError, RequestError
+from ..node.gateway import Request, RequestKind
+from . import resp
+from .cluster_view import redirection
+from .commands import CommandSpec, Kind, fault, resolve
+from .connection_commands import answer
+from .guard import CommandParser
+from .routes import RUN_BYTES, run_end, uniform_kind
+from .service import TRANSACTION
+from .session import PortState, Session
+from .transaction import Queued, Transaction, revisions, weave
+
+__all__ = ["Conversation"]
+
+_AT_ONCE: Final = frozenset(("exec", "discard", "multi", "watch", "quit", "reset"))
+"""Never queued in a transaction."""
+
+_ATTACKS: Final = frozenset((b"post", b"host:"))
+"""A browser was made to talk to us (Redis: securityWarningCommand)."""
+
+_KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
+
+
+class Conversation:
+    """The commands of one client and their replies.
+
+    Args:
+        session: what is remembered of the client.
+        parser: for what it sends.
+        port: what it shares with the others.
+        deliver: called, with nothing to do but wait, to take `replies`; and also when
+            `session.closing` was set. It does not raise.
+    """
+
+    __slots__ = (
+        "_commands",
+        "_convert",
+        "_deliver",
+        "_encoded",
+        "_expected",
+        "_held",
+        "_next",
+        "_parser",
+        "_port",
+        "_request",
+        "_run_bytes",
+        "_running",
+        "_whole",
+        "held_bytes",
+        "replies",
+        "session",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        parser: CommandParser,
+        port: PortState,
+        deliver: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self._parser = parser
+        self._port = port
+        self._deliver = deliver
+        self._run_bytes = min(RUN_BYTES, port.limits.request_bytes)
+        # the chunk that is being done, and how far
+        self._commands: list[list[bytes]] = []
+        self._encoded: list[bytes] = []
+        self._whole = b""
+        self._next = 0
+        # the request under way, how many replies it stands for, what makes a reply of its result
+        self._request: Request | None = None
+        self._expected = 0
+        self._convert: Callable[[bytes], bytes] | None = None
+        self._running = False
+        self._held: list[bytes] = []
+        self.held_bytes = 0
+        self.replies: list[bytes] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether the client broke the protocol."""
+        return self._parser.failure is not None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were fed and not done yet."""
+        return self.held_bytes + self._parser.waiting_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Take what the client sent; not empty."""
+        if self._request is None:
+            self._load(data)
+            self._run()
+        else:
+            self._held.append(data)
+            self.held_bytes += len(data)
+
+    def end(self) -> None:
+        """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
+        self.session.closing = True
+        if self._request is not None:
+            self._request.cancel()
+            self._request = None
+        self._held.clear()
+        self.replies.clear()
+
+    # In order --------------------------------------------------------------------------------
+
+    def _load(self, data: bytes) -> None:
+        self._commands, self._encoded, self._whole = self._parser.take_untrusted(data)
+        self._next = 0
+        self._port.counters.commands += len(self._commands)
+
+    def _refill(self) -> bool:
+        """Take what was fed while a request was under way; False if there is nothing to do."""
+        if self._parser.failure is not None:
+            self._port.counters.protocol_errors += 1
+            self.replies.append(resp.error(f"ERR {self._parser.failure}"))
+            self.session.closing = True
+        if self.session.closing or not self._held:
+            return False
+        data = b"".join(self._held)
+        self._held.clear()
+        self.held_bytes = 0
+        self._load(data)
+        return True
+
+    def _run(self) -> None:
+        """Do commands until a request is under way or there are no more."""
+        self._running = True
+        while self._request is None and not self.session.closing:
+            if self._next < len(self._commands):
+                self._step()
+            elif not self._refill():
+                break
+        self._running = False
+        if self.replies or self.session.closing:
+            self._deliver()
+
+    def _step(self) -> None:
+        """Do the next command, or the run that begins with it."""
+        at, session = self._next, self.session
+        plain = session.transaction is None and (
+            not session.cluster_aware or self._port.gateway.topology.is_leader
+        )
+        if plain and at == 0 and len(self._whole) <= self._run_bytes:
+            kind = uniform_kind(self._commands)
+            if kind is not None:
+                session.last_command = self._commands[-1][0]
+                self._next = len(self._commands)
+                self._submit(kind, self._whole, session.flags, self._next)
+                return
+        session.last_command = self._commands[at][0]
+        if plain:
+            end, kind = run_end(self._commands, self._encoded, at, self._run_bytes)
+            if end > at:
+                self._next = end
+                self._submit(kind, b"".join(self._encoded[at:end]), session.flags, end - at)
+                return
+        self._next = at + 1
+        self._single(self._commands[at], self._encoded[at])
+
+    def _single(self, arguments: list[bytes], encoded: bytes) -> None:
+        """Do one command that is no part of a run."""
+        session = self.session
+        problem = fault(arguments)
+        spec = resolve(arguments)
+        if problem is not None or spec is None:
+            self._refuse(resp.error(problem or b"ERR"))
+            session.closing |= arguments[0].lower() in _ATTACKS
+        elif session.transaction is not None and spec.name not in _AT_ONCE:
+            self._queue(session.transaction, Queued(spec, arguments, encoded))
+        elif spec.kind is Kind.CONNECTION:
+            self._local(spec, arguments)
+        else:
+            self._keyed(spec, arguments, encoded)
+
+    def _refuse(self, error: bytes) -> None:
+        if self.session.transaction is not None:
+            self.session.transaction.failed = True
+        self.replies.append(error)
+
+    def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        match spec.name:
+            case "exec":
+                self._exec()
+            case "watch":
+                self._watch(spec, arguments)
+            case _:
+                self.replies.append(answer(spec, arguments, self.session, self._port))
+
+    def _keyed(self, spec: CommandSpec, arguments: list[bytes], encoded: bytes) -> None:
+        """Do one read or write of a client that may be told to go elsewhere."""
+        session, gateway = self.session, self._port.gateway
+        if session.cluster_aware and not gateway.topology.is_leader:
+            if session.read_only and spec.kind is Kind.READ:
+                self.replies.append(gateway.stale_query(encoded, session.flags))
+                return
+            moved = redirection(self._port, spec, arguments)
+            if moved is not None:
+                self.replies.append(moved)
+                return
+        self._submit(_KINDS[spec.kind], encoded, session.flags, 1)
+
+    # Requests --------------------------------------------------------------------------------
+
+    def _submit(self, kind: RequestKind, payload: bytes, flags: int, expected: int) -> None:
+        self._expected = expected
+        self._request = request = Request(kind, payload, flags, self._on_result)
+        self._port.gateway.submit(request)
+
+    def _on_result(self, result: bytes | RequestError) -> None:
+        """Take what became of the request; may be called from within `submit`."""
+        self._request = None
+        convert, self._convert = self._convert, None
+        if isinstance(result, bytes):
+            self.replies.append(result if convert is None else convert(result))
+        else:
+            self.replies.append(resp.error(_in_words(result)) * self._expected)
+        if not self._running:
+            self._run()
+
+    # Transactions ----------------------------------------------------------------------------
+
+    def _queue(self, transaction: Transaction, queued: Queued) -> None:
+        if transaction.size_bytes + len(queued.encoded) > self._port.limits.request_bytes:
+            self._refuse(resp.error("ERR the transaction is larger than this member takes"))
+            return
+        if self.session.cluster_aware and queued.spec.kind is not Kind.CONNECTION:
+            moved = redirection(self._port, queued.spec, queued.arguments)
+            if moved is not None:
+                self._refuse(moved)
+                return
+        transaction.add(queued)
+        self.replies.append(resp.QUEUED)
+
+    def _exec(self) -> None:
+        session, transaction = self.session, self.session.transaction
+        watched, session.watched, session.transaction = session.watched, {}, None
+        if transaction is None:
+            self.replies.append(resp.error("ERR EXEC without MULTI"))
+            session.watched = watched
+            return
+        if transaction.failed:
+            error = "EXECABORT Transaction discarded because of previous errors."
+            self.replies.append(resp.error(error))
+            return
+        body = transaction.body(watched)
+        if not body:
+            self.replies.append(self._woven(resp.EMPTY_ARRAY, transaction))
+            return
+        self._convert = lambda reply: self._woven(reply, transaction)
+        kind = RequestKind.COMMAND if transaction.writes else RequestKind.QUERY
+        self._submit(kind, body, session.flags | TRANSACTION, 1)
+
+    def _woven(self, reply: bytes, transaction: Transaction) -> bytes:
+        """Answer the connection commands of a transaction; the rest is answered."""
+
+        def answer_queued(queued: Queued) -> bytes:
+            return answer(queued.spec, queued.arguments, self.session, self._port)
+
+        local = transaction.local()
+        return weave(reply, local, answer_queued) if local else reply
+
+    def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        session = self.session
+        if session.transaction is not None:
+            self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
+            return
+        moved = redirection(self._port, spec, arguments) if session.cluster_aware else None
+        if moved is not None:
+            self.replies.append(moved)
+            return
+        keys = [key for key in dict.fromkeys(arguments[1:]) if key not in session.watched]
+        if sum(map(len, keys)) + sum(map(len, session.watched)) > self._run_bytes:
+            self.replies.append(resp.error("ERR too many watched keys"))
+            return
+        if not keys:
+            self.replies.append(resp.OK)
+            return
+        self._convert = lambda reply: self._watched(reply, keys)
+        self._submit(RequestKind.QUERY, resp.bulk_array([b"WATCH", *keys]), session.flags, 1)
+
+    def _watched(self, reply: bytes, keys: Sequence[bytes]) -> bytes:
+        found = revisions(reply, keys)
+        if found is None:
+            return reply
+        self.session.watched.update(found)
+        return resp.OK
+
+
+def _in_words(error: RequestError) -> str:
+    """Word an error for a client; what a program tells apart is the first word."""
+    match error:
+        case NoLeaderError():
+            return "CLUSTERDOWN no leader was found in time; nothing was done"
+        case OversizedRequestError():
+            return f"ERR {error}" if str(error) else "ERR the request is too large"
+        case _:
+            return (
+                "UNKNOWN the outcome of this request is not known: "
+                "it was sent, and may or may not take effect"
+            )

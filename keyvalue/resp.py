@@ -1,0 +1,179 @@
+"""RESP, the Redis protocol: encoders of replies, and the way back.
+
+**Encoders** are small pure functions that return bytes. Most replies are the same in RESP2 and
+RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1`` and ``_``), map
+(a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
+(``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
+
+**Decoders** use hiredis. :class:`CommandParser` takes a *recorded payload*, arrays of
+bulk strings one after the other, as a client sent them. :func:`parse_replies_untrusted` takes the
+replies to one and is for a program that embeds the store. An error reply inside is a value there
+(:class:`quorate.errors.KeyValueError`), for one reply of many may be one.
+
+Caveats: hiredis lets a command argument be of another type than a bulk string (``:5``, ``+a``);
+numbers, nulls and nested arrays are refused here, simple strings pass as bytes. The client port
+bounds sizes before anything reaches these functions.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final, TypeAlias, cast
+
+import hiredis
+
+from ..errors import KeyValueError, WireError
+
+Reply: TypeAlias = (
+    "bool | int | float | bytes | KeyValueError | list[Reply] | dict[Reply, Reply] | None"
+)
+"""One decoded reply. Simple strings and bulk strings are both ``bytes``."""
+
+OK: Final = b"+OK\r\n"
+PONG: Final = b"+PONG\r\n"
+QUEUED: Final = b"+QUEUED\r\n"
+ZERO: Final = b":0\r\n"
+ONE: Final = b":1\r\n"
+MINUS_ONE: Final = b":-1\r\n"
+MINUS_TWO: Final = b":-2\r\n"
+EMPTY_BULK: Final = b"$0\r\n\r\n"
+EMPTY_ARRAY: Final = b"*0\r\n"
+NULL: Final = (b"$-1\r\n", b"_\r\n")
+"""The null reply, by ``resp3``: ``NULL[resp3]``."""
+NULL_ARRAY: Final = (b"*-1\r\n", b"_\r\n")
+"""The null array, by ``resp3``: what EXEC answers when a watched key has changed."""
+
+
+def simple(text: bytes) -> bytes:
+    """A simple string; `text` has no line break."""
+    return b"+%b\r\n" % text
+
+
+def error(text: str | bytes) -> bytes:
+    """An error; `text` begins with its code (``ERR syntax error``). Line breaks become blanks."""
+    raw = text if isinstance(text, bytes) else text.encode()
+    return b"-%b\r\n" % raw.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def integer(number: int) -> bytes:
+    """A 64-bit integer."""
+    return b":%d\r\n" % number
+
+
+def bulk(data: bytes) -> bytes:
+    """A bulk string."""
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def array(replies: Sequence[bytes]) -> bytes:
+    """An array of replies that are encoded already."""
+    return b"*%d\r\n%b" % (len(replies), b"".join(replies))
+
+
+def bulk_array(items: Sequence[bytes]) -> bytes:
+    """An array of bulk strings; it is also the form of a command."""
+    return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))
+
+
+def push(replies: Sequence[bytes]) -> bytes:
+    """A push message (RESP3 only) of replies that are encoded already."""
+    return b">%d\r\n%b" % (len(replies), b"".join(replies))
+
+
+def null(*, resp3: bool) -> bytes:
+    """The null reply."""
+    return NULL[resp3]
+
+
+def null_array(*, resp3: bool) -> bytes:
+    """The null array."""
+    return NULL_ARRAY[resp3]
+
+
+def mapping(pairs: Sequence[tuple[bytes, bytes]], *, resp3: bool) -> bytes:
+    """A map of encoded keys to encoded values; in RESP2 a flat array."""
+    head = b"%%%d\r\n" % len(pairs) if resp3 else b"*%d\r\n" % (2 * len(pairs))
+    return head + b"".join(chain.from_iterable(pairs))
+
+
+def set_of(replies: Sequence[bytes], *, resp3: bool) -> bytes:
+    """A set of replies that are encoded already; in RESP2 an array."""
+    return b"%b%d\r\n%b" % (b"~" if resp3 else b"*", len(replies), b"".join(replies))
+
+
+def boolean(value: bool, *, resp3: bool) -> bytes:  # noqa: FBT001 - it is the value that is sent
+    """A boolean; in RESP2 1 or 0."""
+    if resp3:
+        return b"#t\r\n" if value else b"#f\r\n"
+    return ONE if value else ZERO
+
+
+def double(value: float, *, resp3: bool) -> bytes:
+    """A floating-point number, shortest form; in RESP2 a bulk string."""
+    text = b"%g" % value if value == int(value) else repr(value).encode()
+    return b",%b\r\n" % text if resp3 else bulk(text)
+
+
+def verbatim(text: bytes, *, resp3: bool) -> bytes:
+    """Text for people (INFO, CLIENT LIST); in RESP2 a bulk string."""
+    return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if resp3 else bulk(text)
+
+
+_ALL_BYTES: Final = frozenset((bytes,))
+
+
+class CommandParser:
+    """Parses payloads. It keeps a hiredis reader, whose making costs more than a command."""
+
+    def __init__(self) -> None:
+        self._reader = hiredis.Reader()
+
+    def parse_untrusted(self, payload: bytes) -> list[list[bytes]]:
+        """Split a payload into its commands, each a list of at least one argument.
+
+        Empty arrays are left out: like Redis, nothing answers them.
+
+        Raises:
+            WireError: it is not a whole number of arrays of strings.
+        """
+        reader = self._reader
+        try:
+            reader.feed(payload)
+            commands = cast("list[list[bytes]]", [*iter(reader.gets, False)])
+            plain = _ALL_BYTES.issuperset(map(type, chain.from_iterable(commands)))
+        except (hiredis.ProtocolError, TypeError) as broken:
+            self._reader = hiredis.Reader()
+            raise WireError(f"a payload is not RESP: {broken}") from broken
+        if not plain or reader.has_data():
+            self._reader = hiredis.Reader()
+            raise WireError("a payload holds something else than whole arrays of strings")
+        return commands if all(commands) else [args for args in commands if args]
+
+
+def parse_replies_untrusted(data: bytes) -> list[Reply]:
+    """Split bytes into the replies in them; error replies become :class:`KeyValueError` values.
+
+    Raises:
+        WireError: it is not a whole number of replies.
+    """
+    missing = object()
+    reader = hiredis.Reader(replyError=KeyValueError, notEnoughData=missing)
+    replies: list[Reply] = []
+    try:
+        reader.feed(data)
+        while (reply := cast("Reply", reader.gets(False))) is not missing:
+            replies.append(reply)
+    except hiredis.ProtocolError as broken:
+        raise WireError(f"a reply is not RESP: {broken}") from broken
+    if reader.has_data():
+        raise WireError(f"a reply of {len(data)} bytes ends in the middle")
+    return replies
+
+
+def encode_command(arguments: Iterable[bytes | str | int | float]) -> bytes:
+    """One command as a client sends it; text in UTF-8, numbers in decimal."""
+    return bulk_array(
+        [
+            one if isinstance(one, bytes) else (one if isinstance(one, str) else repr(one)).encode()
+            for one in arguments
+        ]
+    )

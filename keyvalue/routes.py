@@ -1,0 +1,80 @@
+"""Which way a command goes, found in one look-up, and how far a run of such commands goes.
+
+The commands of a pipeline are cut into *runs*: neighbours that can travel as one request, and so
+as one entry of the log with one reply. A run with a write goes through the log as a whole, the
+reads in it too, so their order holds. A run of reads is one query.
+
+The table of routes has an entry for each name *as spelt* and number of arguments, made when it is
+first met: it knows about spelling, arity and kind at once. A client may make up spellings and
+numbers, so its size is bounded; beyond that, routes are worked out each time.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..node.gateway import RequestKind
+from .commands import Kind, lookup
+
+__all__ = ["RUN_BYTES", "run_end", "uniform_kind"]
+
+RUN_BYTES: Final = 1024 * 1024
+"""A run of several commands is at most that long. More in one entry would gain nothing."""
+
+_COMMAND: Final = int(RequestKind.COMMAND)
+_QUERY: Final = int(RequestKind.QUERY)
+_NEITHER: Final = 2  # answered by the connection, wrong, or a container's subcommand
+_KNOWN_ROUTES: Final = 8192
+_KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None)
+
+
+class _Routes(dict[tuple[bytes, int], int]):
+    def __missing__(self, call: tuple[bytes, int]) -> int:
+        name, count = call
+        spec = lookup(name)
+        if spec is None or spec.subcommands or not spec.takes(count):
+            route = _NEITHER
+        else:
+            route = {Kind.WRITE: _COMMAND, Kind.READ: _QUERY}.get(spec.kind, _NEITHER)
+        if len(self) < _KNOWN_ROUTES:
+            self[call] = route
+        return route
+
+
+_ROUTES: Final = _Routes()
+
+
+def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
+    """Return as what all these commands can go as one request; None if they can't."""
+    if len(commands) == 1:
+        arguments = commands[0]
+        return _KIND_OF[_ROUTES[arguments[0], len(arguments)]]
+    routes = {_ROUTES[arguments[0], len(arguments)] for arguments in commands}
+    if _COMMAND in routes and len(routes) > 1:
+        routes.discard(_QUERY)  # reads between writes go through the log with them
+    return _KIND_OF[routes.pop()] if len(routes) == 1 else None
+
+
+def run_end(
+    commands: Sequence[list[bytes]], encoded: Sequence[bytes], start: int, limit_bytes: int
+) -> tuple[int, RequestKind]:
+    """Find how far a run goes, and as what it goes.
+
+    Args:
+        commands: the commands of a chunk.
+        encoded: each of them as sent.
+        start: index of the first command of the run.
+        limit_bytes: of the whole run, unless its first command alone is longer.
+
+    Returns:
+        The index after its last command, `start` if that one is no plain read or write.
+    """
+    end, size, kind = start, 0, RequestKind.QUERY
+    while end < len(commands):
+        route = _ROUTES[commands[end][0], len(commands[end])]
+        size += len(encoded[end])
+        if route == _NEITHER or (size > limit_bytes and end > start):
+            break
+        if route == _COMMAND:
+            kind = RequestKind.COMMAND
+        end += 1
+    return end, kind

@@ -1,0 +1,191 @@
+"""The key-value store as the replicated state machine of a member.
+
+A payload is RESP as clients send it: commands one after the other, which are applied as one, with
+one reply, the join of theirs. Flags say in which protocol to reply, and whether the payload is the
+body of MULTI and EXEC; then the reply is one array. Its first command may be ``WATCH key revision
+...``: if any of the keys has another revision by now nothing is applied, and the reply is the null
+array. As a query, ``WATCH key ...`` returns the revisions.
+
+Everything is deterministic: time is the log's, and there is no randomness. What differs between
+members is only where a record lies (memtable or disk), and when an expired one is removed.
+
+Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands are still applied
+but answered with an error.
+"""
+
+from pathlib import Path
+from typing import Final, Never, Self, TypeAlias
+
+import trio
+
+from ..errors import WireError
+from ..node.service import Command
+from ..storage.executor import ThreadExecutor
+from ..storage.tables import ExecutorFactory, Tables
+from . import expiry, keys, numbers, resp, strings, walk
+from .arguments import CommandError, parse_integer
+from .commands import Kind, fault, lookup
+from .limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, TICK_MS
+from .store import KeyStore
+from .strings import Handler
+
+RESP3: Final = 1
+"""Flag: reply in RESP3."""
+TRANSACTION: Final = 2
+"""Flag: the payload is the body of MULTI and EXEC."""
+
+_WATCH: Final = b"WATCH"
+_BIG_REPLY_BYTES: Final = 4096
+_NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
+_READ_ONLY: Final = resp.error("ERR a query can't write")
+_TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
+
+
+class KeyValueService:
+    """A `node.service.Service` over :class:`Tables`."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._store = KeyStore(tables)
+        self._parse = resp.CommandParser().parse_untrusted
+        handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
+        self._commands = _by_spelling(handlers | walk.handlers())
+        self._queries = {
+            name: command
+            for name, command in self._commands.items()
+            if (spec := lookup(name)) and spec.kind is Kind.READ
+        } | _by_spelling({"watch": _revisions})
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        cluster: str,
+        member_id: int,
+        executor: ExecutorFactory = ThreadExecutor,
+    ) -> Self:
+        """Open the tables in `directory`; make them when there are none.
+
+        Raises:
+            StoreMismatchError: they are another cluster's or member's, or of another format.
+            StoreBusyError: they are open already.
+            StorageError: they are damaged, or there is no room.
+        """
+        return cls(Tables.open(directory, cluster=cluster, member_id=member_id, executor=executor))
+
+    def close(self) -> None:
+        """Close the tables, after `run` has ended."""
+        self._tables.close()
+
+    @property
+    def position(self) -> int:
+        """Log position up to which everything is applied, durably."""
+        return self._tables.position
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
+        """Flush the tables now and then until cancelled, and at the end once more."""
+        await self._tables.run(task_status=task_status)
+
+    async def flush(self) -> None:
+        """Make everything that is applied durable."""
+        await self._tables.flush()
+
+    # --- the state machine
+
+    def apply(self, command: Command) -> bytes:
+        """Apply a committed command and return the reply."""
+        store = self._store
+        store.now = max(store.now, command.timestamp_ms)
+        store.revision = command.position + command.index + 1
+        store.applying = True
+        return self._answer(command.payload, command.flags, self._commands)
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """Everything up to `position` is applied; remove some of what has expired by now."""
+        store, tables = self._store, self._tables
+        store.now = max(store.now, timestamp_ms)
+        for key in tables.deadlines.due(store.now, MAX_EXPIRED_PER_BATCH):
+            tables.delete(key)
+        tables.advance(position, store.now)
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """Answer read-only commands from the applied state, as of the log's time."""
+        self._store.applying = False
+        return self._answer(payload, flags, self._queries)
+
+    def next_deadline_ms(self) -> int | None:
+        """Say when log time should move: at the next expiry, but soon while any key has one."""
+        first = self._tables.deadlines.first()
+        return None if first is None else min(first, self._store.now + TICK_MS)
+
+    def _answer(self, payload: bytes, flags: int, known: "_Commands") -> bytes:
+        try:
+            commands = self._parse(payload)
+        except WireError as trouble:
+            return resp.error(f"ERR Protocol error: {trouble}")
+        self._store.null = resp.NULL[flags & RESP3]
+        if flags & TRANSACTION:
+            return self._transaction(commands, flags, known)
+        replies = self._execute(commands, known)
+        return replies[0] if len(replies) == 1 else b"".join(replies)
+
+    def _transaction(self, commands: list[list[bytes]], flags: int, known: "_Commands") -> bytes:
+        if commands and commands[0][0].upper() == _WATCH:
+            watched = commands.pop(0)[1:]
+            for key, revision in zip(watched[::2], watched[1::2], strict=False):
+                if parse_integer(revision) != self._store.revision_of(key):
+                    return resp.NULL_ARRAY[flags & RESP3]
+        return resp.array(self._execute(commands, known))
+
+    def _execute(self, commands: list[list[bytes]], known: "_Commands") -> list[bytes]:
+        """Execute one command after the other; an error is one's reply, and the next goes on."""
+        store = self._store
+        replies: list[bytes] = []
+        size = 0
+        for arguments in commands:
+            found = known.get(arguments[0]) or known.get(arguments[0].upper())
+            if found is None:
+                replies.append(_unknown(arguments))
+                continue
+            arity, handler = found
+            count = len(arguments)
+            if count != arity and (arity > 0 or count < -arity):
+                reply = resp.error(fault(arguments) or b"ERR wrong number of arguments")
+            else:
+                try:
+                    reply = handler(store, arguments)
+                except CommandError as trouble:
+                    reply = trouble.reply
+            if len(reply) > _BIG_REPLY_BYTES:
+                size += len(reply)
+                if size > MAX_REPLY_BYTES:
+                    reply = _TOO_MUCH
+            replies.append(reply)
+        return replies
+
+
+_Commands: TypeAlias = dict[bytes, tuple[int, Handler]]
+
+
+def _revisions(store: KeyStore, arguments: list[bytes]) -> bytes:
+    """WATCH key [key ...], as a query: the revision of each, 0 for an absent one."""
+    return resp.array([resp.integer(store.revision_of(key)) for key in arguments[1:]])
+
+
+def _by_spelling(handlers: dict[str, Handler]) -> "_Commands":
+    """Return arity and handler of commands by their usual spellings."""
+    found: _Commands = {}
+    for name, handler in handlers.items():
+        spec = lookup(name.encode())
+        assert spec is not None, f"{name} is not in the table of commands"
+        found[name.encode()] = found[name.upper().encode()] = (spec.arity, handler)
+    return found
+
+
+def _unknown(arguments: list[bytes]) -> bytes:
+    """Word the error for a command that is not among those that may be executed."""
+    if trouble := fault(arguments):
+        return resp.error(trouble)
+    spec = lookup(arguments[0])
+    return _READ_ONLY if spec is not None and spec.kind is Kind.WRITE else _NOT_HERE

@@ -1,0 +1,129 @@
+"""What a member remembers of one client, and what all clients of a port share.
+
+A :class:`Session` is the part of a connection that commands can see and change: its name, its
+protocol, whether it is in a transaction. The sockets are in :mod:`.connection`. A
+:class:`PortState` is what the answers of connection commands may need besides: the gateway into
+the member, the other clients, figures.
+"""
+
+from typing import Final, Protocol
+
+import attrs
+
+from ..node.gateway import Gateway
+from .service import RESP3
+from .transaction import Transaction
+
+__all__ = [
+    "Client",
+    "ClientPortLimits",
+    "Counters",
+    "PortState",
+    "Session",
+]
+
+_MIB: Final = 1024 * 1024
+
+
+@attrs.frozen
+class ClientPortLimits:
+    """What clients may take of a member.
+
+    Args:
+        max_clients: open connections; one more is refused.
+        request_bytes: the largest command, and the largest body of a transaction.
+        input_bytes: read ahead from a client while a request of its is under way; then the
+            client has to wait (for a chunk, this may be exceeded by one read).
+        output_bytes: replies that a client has not read; with more it is closed.
+    """
+
+    max_clients: int = 4096
+    request_bytes: int = 32 * _MIB
+    input_bytes: int = _MIB
+    output_bytes: int = 256 * _MIB
+
+
+@attrs.define(eq=False)
+class Counters:
+    """Figures since the start, or since CONFIG RESETSTAT."""
+
+    connections: int = 0
+    refused_connections: int = 0
+    commands: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    protocol_errors: int = 0
+    slow_clients: int = 0
+    redirections: int = 0
+
+
+@attrs.define(eq=False)
+class Session:
+    """One client, as commands see it. Times are trio's, in seconds."""
+
+    client_id: int
+    peer: str
+    local: str
+    created_at: float
+    seen_at: float
+    name: bytes = b""
+    library: bytes = b""
+    library_version: bytes = b""
+    last_command: bytes = b""
+    flags: int = 0
+    """Of every request: :data:`.service.RESP3` or 0."""
+    cluster_aware: bool = False
+    """It asked for the topology or sent READONLY: it takes MOVED for an answer."""
+    read_only: bool = False
+    """READONLY: a follower answers its reads, from its own state."""
+    no_evict: bool = False
+    no_touch: bool = False
+    closing: bool = False
+    """Its last reply is given; the connection ends once that is sent."""
+    transaction: Transaction | None = None
+    watched: dict[bytes, int] = attrs.field(factory=dict[bytes, int])
+    """Revisions of watched keys, when they were first watched."""
+
+    @property
+    def resp3(self) -> bool:
+        """Whether it speaks RESP3."""
+        return bool(self.flags & RESP3)
+
+    def reset(self) -> None:
+        """Go back to how it began (RESET)."""
+        self.name = b""
+        self.flags = 0
+        self.cluster_aware = self.read_only = self.no_evict = self.no_touch = False
+        self.transaction = None
+        self.watched = {}
+
+
+class Client(Protocol):
+    """A connection, as other connections' commands see it."""
+
+    session: Session
+    fileno: int
+
+    @property
+    def waiting_bytes(self) -> tuple[int, int]:
+        """Bytes received and not handled yet, and replies not sent yet."""
+        ...
+
+    def close(self) -> None:
+        """End it; its parked request is withdrawn."""
+        ...
+
+
+@attrs.define(eq=False)
+class PortState:
+    """What all connections of a client port share."""
+
+    gateway: Gateway
+    limits: ClientPortLimits
+    host: str = ""
+    port: int = 0
+    now: float = 0.0
+    """When the present turn of the event loop began (trio's clock)."""
+    counters: Counters = attrs.field(factory=Counters)
+    clients: dict[int, Client] = attrs.field(factory=dict[int, Client])
+    """By client id, in the order in which they came."""

@@ -1,0 +1,175 @@
+"""Commands that walk over the keys: SCAN, KEYS, RANDOMKEY, DBSIZE.
+
+The walk goes in the order of the tables, a page at a time; a *place* is a stored key, and what
+lies behind it has been walked over.
+
+**SCAN** answers with a cursor, a number, that stands for a place: a hash of it. The member
+remembers which place it was. So a cursor means the same on every member, and one that is not
+remembered, after a change of leader or very many others, means the beginning: a key that is there
+throughout is always returned, perhaps more than once. Two SCANs that alternate between members
+may go on for ever; clients don't do that.
+
+**RANDOMKEY** picks a place between the first and the last key by a hash of the log position and of
+how often it was asked, so a cluster that is asked again answers with another key, and there is no
+randomness of the machine in it. Keys behind large gaps are more likely than others.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from . import resp
+from .arguments import SYNTAX_ERROR, CommandError, integer
+from .glob import literal_prefix, matcher
+from .limits import MAX_CURSORS, MAX_REPLY_BYTES, MAX_SCAN_COUNT
+from .store import KeyStore
+from .strings import Handler
+
+_DEFAULT_COUNT: Final = 10
+_PAGE_KEYS: Final = 2048
+_CHOICE_KEYS: Final = 16
+_CURSOR_BYTES: Final = 8
+_NOTHING: Final = resp.array([resp.bulk(b"0"), resp.EMPTY_ARRAY])
+_CURSOR: Final = re.compile(rb"[+-]?[0-9]{1,20}")
+_MAX_CURSOR: Final = (1 << 64) - 1
+_PREFIX_BYTES: Final = 448  # of a key that is stored hashed, so much keeps the order
+
+
+class Walker:
+    """The commands, with the cursors and the counter that they remember."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, bytes] = {}
+        self._asked = 0
+
+    def scan(self, store: KeyStore, arguments: list[bytes]) -> bytes:
+        """SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]."""
+        place = self._place(store, arguments[1])
+        pattern, count, kind = b"*", _DEFAULT_COUNT, b"string"
+        options = iter(arguments[2:])
+        for option in options:
+            value = next(options, None)
+            match option.upper():
+                case b"MATCH" if value is not None:
+                    pattern = value
+                case b"COUNT" if value is not None:
+                    count = integer(value)
+                    if count < 1:
+                        return SYNTAX_ERROR
+                case b"TYPE" if value is not None:
+                    kind = value.lower()
+                case _:
+                    return SYNTAX_ERROR
+        if kind != b"string":
+            return _NOTHING
+        walk = _walk(store, pattern, min(count, MAX_SCAN_COUNT), after=place)
+        for keys, next_place in walk:
+            cursor = 0 if next_place is None else self._cursor(next_place)
+            return resp.array([resp.bulk(b"%d" % cursor), resp.bulk_array(keys)])
+        return _NOTHING
+
+    def _place(self, store: KeyStore, text: bytes) -> bytes:
+        """Return the place that a cursor stands for; the beginning for one that is not known."""
+        if not _CURSOR.fullmatch(text) or abs(cursor := int(text)) > _MAX_CURSOR:
+            raise CommandError(resp.error("ERR invalid cursor"))
+        if cursor and store.applying:  # what a member remembers must not reach the log's replies
+            raise CommandError(resp.error("ERR SCAN can't go on inside a transaction that writes"))
+        return self._places.get(cursor, b"")
+
+    def _cursor(self, place: bytes) -> int:
+        digest = hashlib.blake2b(place, digest_size=_CURSOR_BYTES).digest()
+        cursor = int.from_bytes(digest, "big") >> 1 or 1  # positive in 64 signed bits
+        self._places.pop(cursor, None)
+        self._places[cursor] = place
+        if len(self._places) > MAX_CURSORS:
+            del self._places[next(iter(self._places))]
+        return cursor
+
+    def randomkey(self, store: KeyStore, _arguments: list[bytes]) -> bytes:
+        """RANDOMKEY."""
+        if not store.applying:
+            self._asked += 1
+        question = b"%d %d" % (store.revision, 0 if store.applying else self._asked)
+        digest = hashlib.blake2b(question, digest_size=2 * _CURSOR_BYTES).digest()
+        fraction, choice = digest[:_CURSOR_BYTES], int.from_bytes(digest[_CURSOR_BYTES:], "big")
+        first = _some(store, b"")
+        if not first:
+            return store.null
+        found = _some(store, _between(first[0], store.tables.last_place(), fraction)) or first
+        return resp.bulk(found[choice % len(found)])
+
+
+def _some(store: KeyStore, after: bytes) -> list[bytes]:
+    """Return a few keys above a place, none only if there are none."""
+    pages = _walk(store, b"*", _CHOICE_KEYS, after=after)
+    return next((page for page, _place in pages if page), list[bytes]())
+
+
+def _between(first: bytes, last: bytes, fraction: bytes) -> bytes:
+    """Return a place that divides a range by a fraction (8 bytes, big-endian)."""
+    same = 0
+    while same < min(len(first), len(last)) and first[same] == last[same]:
+        same += 1
+    size = len(fraction)
+    low = int.from_bytes(first[same : same + size].ljust(size, b"\0"), "big")
+    high = int.from_bytes(last[same : same + size].ljust(size, b"\0"), "big")
+    distance = max(high - low, 0) * int.from_bytes(fraction, "big") >> 8 * size
+    return first[:same] + (low + distance).to_bytes(size, "big")
+
+
+def keys(store: KeyStore, arguments: list[bytes]) -> bytes:
+    """KEYS pattern."""
+    found: list[bytes] = []
+    size = 0
+    for page, _place in _walk(store, arguments[1], _PAGE_KEYS):
+        found += page
+        size += sum(map(len, page))
+        if size > MAX_REPLY_BYTES:
+            return resp.error("ERR too many keys for one reply, use SCAN")
+    return resp.bulk_array(found)
+
+
+def dbsize(store: KeyStore, _arguments: list[bytes]) -> bytes:
+    """DBSIZE: the keys that have not expired."""
+    return resp.integer(len(store))
+
+
+def _walk(
+    store: KeyStore, pattern: bytes, limit: int, *, after: bytes = b""
+) -> Iterator[tuple[list[bytes], bytes | None]]:
+    """Yield the keys that exist and match, page by page, each with the place to go on or None.
+
+    Only what begins like the pattern is looked at.
+    """
+    matches = matcher(pattern)
+    prefix = literal_prefix(pattern)[:_PREFIX_BYTES]
+    expires_at = store.tables.deadlines.by_key
+    place: bytes | None = max(after, _just_before(prefix))
+    while place is not None:
+        page, place = store.tables.page(place, limit)
+        if place is not None and place[: len(prefix)] > prefix:
+            place = None
+        yield [key for key in page if matches(key) and _exists(store, expires_at, key)], place
+
+
+def _exists(store: KeyStore, expires_at: dict[bytes, int], key: bytes) -> bool:
+    return expires_at.get(key, store.now + 1) > store.now
+
+
+def _just_before(prefix: bytes) -> bytes:
+    """Return a place before every key that begins with `prefix`."""
+    if not prefix:
+        return b""
+    return prefix[:-1] + bytes((prefix[-1] - 1,)) if prefix[-1] else prefix[:-1]
+
+
+def handlers() -> dict[str, Handler]:
+    """Return the commands by name, with cursors of their own."""
+    walker = Walker()
+    return {
+        "dbsize": dbsize,
+        "keys": keys,
+        "randomkey": walker.randomkey,
+        "scan": walker.scan,
+    }

@@ -1,0 +1,42 @@
+"""Answers to requests for a vote that need no durable promise: refusals, and repeats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..transport import NULL_VALUE, RequestVote, Vote
+from . import rules
+
+if TYPE_CHECKING:
+    from .core import Core
+    from .rules import BallotDecision
+
+
+def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> Vote:
+    """Build the answer to a request for our vote."""
+    return Vote(
+        candidate_term_id=request.candidate_term_id,
+        log_leadership_term_id=core.log_end.term,
+        log_position=core.log_end.position,
+        candidate_member_id=request.candidate_member_id,
+        follower_member_id=core.member_id,
+        vote=decision.vote,
+        voter_candidate_term_id=core.promised.candidate_term,
+        reason=decision.reason,
+        leader_hint=NULL_VALUE if core.leader_id is None else core.leader_id,
+    )
+
+
+def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: bool) -> None:
+    """Answer a candidate although we lead or follow: no promise is made, no election entered."""
+    if request.candidate_member_id != sender:
+        return
+    decision = rules.consider(
+        request,
+        own=core.log_end,
+        promised=core.promised,
+        in_ballot=False,
+        leader_alive=leader_alive,
+    )
+    assert decision.promise is None
+    core.send(sender, vote_message(core, request, decision))

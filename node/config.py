@@ -1,0 +1,266 @@
+"""What a member must be told: who it is, who the others are, how patient to be, and its limits.
+
+A configuration is plain frozen data. It comes from a TOML file through :func:`load_config`, or an
+embedder builds :class:`NodeConfig` himself; both ways run the same checks (:mod:`.settings`), so
+a ``NodeConfig`` that exists is valid. The file looks like this; what stands in brackets is the
+default::
+
+    cluster = "orders"              # members of another cluster are refused
+    member_id = 0                   # which of the members below this one is
+    directory = "."                 # where its stores lie; relative to this file
+    profile = "lan"                 # ["lan"] how patient, see PROFILES
+
+    [[members]]                     # the same list in the same order on every member
+    member_id = 0
+    host = "127.0.0.1"
+    member_port = 7100              # other members
+    client_port = 7000              # clients (RESP)
+
+    [timeouts]                      # [of the profile] seconds; each may be set alone
+    [limits]                        # each may be set alone
+
+Every error names the file, the key, the value found and what was expected, all of them at once.
+An unknown key is an error too: a misspelt timeout that is silently ignored is found in a bad
+night.
+"""
+
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import attrs
+
+from ..errors import ConfigurationError
+from .settings import (
+    SECONDS,
+    Expects,
+    between,
+    items,
+    matching,
+    read_tables,
+    render,
+    structure,
+    unexpected,
+)
+
+__all__ = [
+    "MAX_MEMBERS",
+    "PROFILES",
+    "Limits",
+    "MemberConfig",
+    "NodeConfig",
+    "Profile",
+    "Timeouts",
+    "load_config",
+]
+
+Profile = Literal["lan", "aeron", "test"]
+
+MAX_MEMBERS: Final = 9
+"""More members make every write slower and none of them safer against what really happens."""
+
+_MIB: Final = 1024 * 1024
+_MAX_BYTES: Final = 60 * _MIB  # a request is one entry of one batch, and a batch is at most 64 MiB
+
+_PORT: Final = between(1, 65535, "a port number, 1 to 65535")
+_MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
+_HOST: Final = matching(r"[^\s\[\]]{1,253}", "a host name or an address, without port or brackets")
+
+
+@attrs.frozen
+class MemberConfig:
+    """Where one member is reached, by the others and by clients."""
+
+    member_id: int = attrs.field(validator=_MEMBER_ID)
+    host: str = attrs.field(validator=_HOST)
+    member_port: int = attrs.field(validator=_PORT)
+    client_port: int = attrs.field(validator=_PORT)
+
+
+@attrs.frozen
+class Timeouts:
+    """How patient a member is; seconds. The names are those of Aeron's consensus module.
+
+    Raises:
+        ConfigurationError: two of them don't fit together; the message gives the numbers.
+    """
+
+    startup_canvass: float = attrs.field(validator=SECONDS)
+    """How long the first canvass after a start waits for all members before a quorum will do."""
+    leader_heartbeat_timeout: float = attrs.field(validator=SECONDS)
+    """Silence after which a follower canvasses, and a leader without its quorum steps down."""
+    leader_heartbeat_interval: float = attrs.field(validator=SECONDS)
+    """How often a leader that has nothing else to say tells its commit position."""
+    election_timeout: float = attrs.field(validator=SECONDS)
+    """How long a ballot is open."""
+    canvass_interval: float = attrs.field(validator=SECONDS)
+    """How often a canvassing member tells its position."""
+
+    def __attrs_post_init__(self) -> None:
+        self._at_least("leader_heartbeat_timeout", "leader_heartbeat_interval")
+        # Aeron: ConsensusModule.Context, the startup canvass holds two heartbeat timeouts
+        self._at_least("startup_canvass", "leader_heartbeat_timeout")
+        if self.election_timeout <= self.canvass_interval:
+            what = f"more than canvass_interval ({self.canvass_interval:g})"
+            raise ConfigurationError(unexpected("election_timeout", self.election_timeout, what))
+
+    def _at_least(self, name: str, other: str) -> None:
+        value, unit = cast("float", getattr(self, name)), cast("float", getattr(self, other))
+        if value < 2 * unit:
+            what = f"at least 2 x {other} (2 x {unit:g} = {2 * unit:g})"
+            raise ConfigurationError(unexpected(name, value, what))
+
+    @classmethod
+    def of(cls, profile: Profile) -> "Timeouts":
+        """The values of a profile."""
+        return PROFILES[profile]
+
+
+PROFILES: Final[dict[Profile, Timeouts]] = {
+    # one building: a dead leader is replaced within a second
+    "lan": Timeouts(2.0, 0.5, 0.05, 0.25, 0.02),
+    # Aeron Cluster's defaults
+    "aeron": Timeouts(60.0, 10.0, 0.2, 1.0, 0.1),
+    # simulated time and small tests on one machine; too nervous for real networks
+    "test": Timeouts(0.6, 0.25, 0.025, 0.1, 0.01),
+}
+
+
+@attrs.frozen
+class Limits:
+    """What a member takes at most, so that no client and no peer can exhaust it."""
+
+    park_seconds: float = attrs.field(default=4.0, validator=SECONDS)
+    """How long a request waits for a leader; below the 5 s after which redis-py gives up."""
+    max_request_bytes: int = attrs.field(
+        default=32 * _MIB, validator=between(1024, _MAX_BYTES, "bytes, 1 KiB to 60 MiB")
+    )
+    """The largest request of a client."""
+    max_batch_bytes: int = attrs.field(
+        default=_MIB, validator=between(4096, _MAX_BYTES, "bytes, 4 KiB to 60 MiB")
+    )
+    """Where the leader closes a batch; one request that is larger is a batch of its own."""
+    batches_in_flight: int = attrs.field(default=3, validator=between(1, 1024, "1 to 1024"))
+    """Batches that the leader has proposed and that are not committed yet."""
+    max_clients: int = attrs.field(default=4096, validator=between(1, 10**6, "1 to 1000000"))
+    """Open client connections."""
+
+
+@attrs.frozen
+class NodeConfig:
+    """All that one member is told.
+
+    Raises:
+        ConfigurationError: naming the key, the value and what was expected.
+    """
+
+    cluster: str = attrs.field(
+        validator=matching(
+            r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+            "a name of 1 to 64 letters, digits, '.', '_' or '-'",
+        )
+    )
+    member_id: int = attrs.field(validator=_MEMBER_ID)
+    directory: Path = attrs.field(
+        converter=Path,
+        metadata={"toml": Expects(lambda value: isinstance(value, str) and value != "", "a path")},
+    )
+    """Where its stores lie. In a file: relative to the file's folder."""
+    members: tuple[MemberConfig, ...] = attrs.field(
+        converter=tuple[MemberConfig, ...],
+        metadata={"toml": Expects(lambda value: isinstance(value, list), "[[members]] tables")},
+    )
+    """All members, this one too, in ascending order of their ids."""
+    profile: Profile = attrs.field(
+        default="lan",
+        validator=Expects(
+            lambda value: isinstance(value, str) and value in PROFILES,
+            "one of " + ", ".join(f'"{name}"' for name in PROFILES),
+        ),
+    )
+    timeouts: Timeouts = attrs.field(
+        default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True)
+    )
+    limits: Limits = attrs.field(factory=Limits)
+    member_listen_host: str = attrs.field(
+        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
+    )
+    """Where it listens for members, if not on its own ``host`` (which others must reach)."""
+    client_listen_host: str = attrs.field(
+        default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
+    )
+    """Where it listens for clients, if not on its own ``host``."""
+
+    def __attrs_post_init__(self) -> None:
+        ids = [member.member_id for member in self.members]
+        if not 1 <= len(ids) <= MAX_MEMBERS:
+            raise ConfigurationError(f"members: {len(ids)} of them: expected 1 to {MAX_MEMBERS}")
+        if ids != sorted(set(ids)):
+            raise ConfigurationError(f"members: ids {ids}: expected ascending, each once")
+        seen: dict[tuple[str, int], str] = {}
+        for index, member in enumerate(self.members):
+            for name in ("member_port", "client_port"):
+                port, key = cast("int", getattr(member, name)), f"members[{index}].{name}"
+                other = seen.setdefault((member.host, port), key)
+                if other != key:
+                    what = f"a port of {member.host} other than that of {other}"
+                    raise ConfigurationError(unexpected(key, port, what))
+        assert self.own.member_id == self.member_id
+
+    @property
+    def own(self) -> MemberConfig:
+        """The entry of this member."""
+        for member in self.members:
+            if member.member_id == self.member_id:
+                return member
+        ids = [member.member_id for member in self.members]
+        raise ConfigurationError(unexpected("member_id", self.member_id, f"one of members {ids}"))
+
+    @property
+    def peers(self) -> tuple[MemberConfig, ...]:
+        """All other members, in ascending order of their ids."""
+        return tuple(member for member in self.members if member.member_id != self.member_id)
+
+    def to_toml(self) -> str:
+        """The file that :func:`load_config` reads as this configuration; defaults are left out."""
+        head = {"cluster": self.cluster, "member_id": self.member_id}
+        head |= {"directory": str(self.directory), "profile": self.profile}
+        for key in ("member_listen_host", "client_listen_host"):
+            if getattr(self, key) != self.own.host:
+                head[key] = cast("str", getattr(self, key))
+        lines = _lines(head)
+        for member in self.members:
+            lines += ["", "[[members]]", *_lines(dict(items(member)))]
+        lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
+        lines += _changes("limits", self.limits, Limits())
+        return "\n".join(lines) + "\n"
+
+
+def _lines(table: dict[str, object] | dict[str, str | int]) -> list[str]:
+    return [f"{key} = {render(value)}" for key, value in table.items()]
+
+
+def _changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance) -> list[str]:
+    usual = dict(items(default))
+    changed = {key: value for key, value in items(data) if value != usual[key]}
+    return ["", f"[{name}]", *_lines(changed)] if changed else []
+
+
+def load_config(path: Path) -> NodeConfig:
+    """Read and check a member's configuration.
+
+    Raises:
+        ConfigurationError: the file can't be read, is not TOML, or says something unexpected;
+            one line for each trouble.
+    """
+    config = structure(_with_profile(read_tables(path)), NodeConfig, path)
+    # relative to the file: a folder with a member's file and stores can be moved
+    return attrs.evolve(config, directory=path.parent / config.directory)
+
+
+def _with_profile(tables: dict[str, object]) -> dict[str, object]:
+    """The file's tables with the timeouts that it leaves out, which depend on its profile."""
+    given, profile = tables.get("timeouts"), tables.get("profile", "lan")
+    if isinstance(given, dict) and isinstance(profile, str) and profile in PROFILES:
+        usual = dict(items(PROFILES[profile]))
+        return tables | {"timeouts": usual | cast("dict[str, object]", given)}
+    return tables

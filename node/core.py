@@ -1,0 +1,145 @@
+"""What the parts of one member share: who it is, its store, its links, and what it last heard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from ..errors import SafetyViolationError
+from ..storage import NodeState
+from .roles import Role
+from .rules import LogEnd, quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from ..storage import Store
+    from ..transport import Links, Message
+    from .applier import Applier
+    from .config import NodeConfig, Timeouts
+    from .states import State
+
+
+@attrs.frozen
+class Transition:
+    """One step of an election, as told to observers and to the log.
+
+    Times are trio's clock in seconds; positions are bytes of the log.
+    """
+
+    at: float
+    member_id: int
+    election: int
+    before: State
+    after: State
+    reason: str
+    term: int
+    log_end: LogEnd
+    commit_position: int
+
+
+@attrs.define(eq=False)
+class Core:
+    """The state of a member that outlives elections.
+
+    Attributes:
+        config: what the member was told.
+        store: its recording, recording log and vote.
+        links: to the other members.
+        applier: feeds the service.
+        rng: the only source of randomness.
+        clock_ms: cluster time if this member leads, milliseconds since the epoch.
+        role: hears the messages now.
+        leadership_term: the term that the member lives in, -1 before the first.
+        leader_id: the last leader known.
+        leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
+        observers: told of every transition.
+    """
+
+    config: NodeConfig
+    store: Store
+    links: Links
+    applier: Applier
+    rng: Random
+    clock_ms: Callable[[], int]
+    role: Role = attrs.field(factory=Role)
+    leadership_term: int = -1
+    leader_id: int | None = None
+    leader_contact: float = float("-inf")
+    observers: list[Callable[[Transition], None]] = attrs.field(factory=list)
+
+    @property
+    def member_id(self) -> int:
+        """Who we are."""
+        return self.config.member_id
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How patient we are."""
+        return self.config.timeouts
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The other members, ascending."""
+        return tuple(peer.member_id for peer in self.config.peers)
+
+    @property
+    def size(self) -> int:
+        """Number of members, we included."""
+        return len(self.config.members)
+
+    @property
+    def quorum(self) -> int:
+        """Number of members that a decision needs."""
+        return quorum(self.size)
+
+    @property
+    def promised(self) -> NodeState:
+        """Our durable vote."""
+        return self.store.node_state
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Where our durable log ends."""
+        return LogEnd(self.store.log_term, self.store.append_position)
+
+    def send(self, member: int, message: Message) -> bool:
+        """Send a message; False if it was dropped."""
+        return self.links.send(member, message)
+
+    def broadcast(self, message: Message) -> None:
+        """Send a message to every peer that there is a link to."""
+        self.links.broadcast(message)
+
+    def heard_leader(self, term: int) -> None:
+        """Note that a leader of `term` is alive, unless it is an older one."""
+        if term >= self.leadership_term:
+            self.leader_contact = trio.current_time()
+
+    async def promise(self, state: NodeState) -> None:
+        """Make a vote, or the adoption of a term, durable; only then may anyone hear of it."""
+        await self.store.save_node_state(state)
+
+    async def adopt_term(self, term: int) -> None:
+        """Promise, durably, not to follow or vote in any term below `term`."""
+        if term > self.promised.candidate_term:
+            await self.promise(NodeState(term, -1))
+        self.leadership_term = term
+
+    async def truncate(self, position: int, last_term: int) -> None:
+        """Drop uncommitted entries that are not the leader's.
+
+        Raises:
+            SafetyViolationError: some of them are known to be committed.
+        """
+        committed = self.applier.commit_position
+        if position < committed:
+            raise SafetyViolationError(
+                f"member {self.member_id}: asked to truncate the log to {position}, below the "
+                f"commit position {committed}: committed entries would be lost"
+            )
+        self.applier.forget()
+        await self.store.truncate(position, last_term=last_term)

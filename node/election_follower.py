@@ -1,0 +1,196 @@
+"""The follower's half of the election: from the adoption of a leader to CLOSED, and following.
+
+The four ways to join, by what our log lacks: nothing; earlier terms, which are replicated one at a
+time with a canvass in between; a part of the current term, which is caught up by a replay that
+merges into the live log. (The fourth, truncation, happens before a leader is adopted.)
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..errors import TransportError
+from ..transport import AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
+from . import rules
+from .following import Following
+from .states import State
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ..transport import FrameStream
+    from .election import Election
+
+# The live log is joined when the catch-up is this close to the end of the leader's log.
+JOIN_WINDOW_BYTES = 4 << 20
+
+
+async def following(e: Election) -> State:
+    """Run the role of a follower until it ends or asks for another canvass."""
+    core = e.core
+    assert e.adopted is not None
+    role = core.role = Following(core, e.adopted)
+    again: list[State] = []
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(role.run)
+            nursery.start_soon(_states, e, role, again)
+            ended = await role.wait_ended()
+            nursery.cancel_scope.cancel()
+    finally:
+        role.end("cancelled")
+        core.role = e.inbox
+        e.requests.lost_leader()
+    if again:
+        return again[0]
+    return e.reopen(ended)
+
+
+async def _states(e: Election, role: Following, again: list[State]) -> None:
+    if isinstance(e.decision, rules.Replicate):
+        await _follower_log_replication(e, role, e.decision)
+        again.append(State.CANVASS)
+        role.end("term replicated")
+        return
+    assert isinstance(e.decision, rules.Replay)
+    e.requests.follow(role.leader_id)
+    await _follower_replay(e, role)
+    if e.decision.catchup_join is None:
+        e.enter(State.FOLLOWER_LOG_INIT)
+    else:
+        e.enter(State.FOLLOWER_CATCHUP_INIT)
+        await _follower_catchup_init(e, role)
+        e.enter(State.FOLLOWER_CATCHUP_AWAIT)
+        await _follower_catchup_await(e, role)
+        e.enter(State.FOLLOWER_CATCHUP)
+        await _follower_catchup(e, role, e.decision.catchup_join)
+        e.enter(State.FOLLOWER_LOG_INIT)
+    await _follower_log_init(e, role)
+    if role.live_position is None:
+        e.enter(State.FOLLOWER_LOG_AWAIT)
+        await _follower_log_await(e, role)
+    e.enter(State.FOLLOWER_READY)
+    await _follower_ready(e, role)
+    e.enter(State.CLOSED)
+    e.close()
+
+
+async def _follower_log_replication(e: Election, role: Following, wanted: rules.Replicate) -> None:
+    """Fetch what we lack of one earlier term from the leader's recording.
+
+    The piece is recorded once it is durable; nothing of it is applied before the leader has
+    committed an entry of its own term.
+    """
+    store = e.core.store
+    if store.append_position < wanted.stop:
+        async with _replay_stream(e, role, wanted.stop) as stream:
+            await role.record_replay(stream, wanted.stop)
+        if store.append_position < wanted.stop:
+            raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
+    base = store.append_position if wanted.base is None else wanted.base
+    await store.ensure_coherent(
+        term=wanted.term, base=base, end=wanted.stop, timestamp_ms=role.timestamp_ms
+    )
+    e.because(f"term {wanted.term} replicated to {wanted.stop}")
+
+
+@asynccontextmanager
+async def _replay_stream(e: Election, role: Following, stop: int) -> AsyncIterator[FrameStream]:
+    stream = await e.core.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
+    async with stream:
+        request = ReplayRequest(e.core.store.append_position, stop, e.core.member_id, 0)
+        await stream.send(request)
+        yield stream
+
+
+async def _follower_replay(e: Election, role: Following) -> None:
+    """Apply what we have and know to be committed; the rest follows when it is."""
+    role.report()
+    applier = e.core.applier
+    await applier.applied(applier.commit_position)
+    e.because(f"applied to {applier.applied_position}")
+
+
+async def _follower_catchup_init(e: Election, role: Following) -> None:
+    """Ask the leader for a replay from the end of our log, to our catch-up endpoint."""
+    core = e.core
+    own = core.config.own
+    request = CatchupPosition(
+        leadership_term_id=role.term,
+        log_position=core.store.append_position,
+        follower_member_id=core.member_id,
+        catchup_endpoint=f"{own.host}:{own.member_port}",
+    )
+    with trio.fail_after(core.timeouts.leader_heartbeat_timeout):
+        while not core.send(role.leader_id, request):
+            await trio.sleep(core.timeouts.canvass_interval)
+    e.because(f"asked for a replay from {request.log_position}")
+
+
+async def _follower_catchup_await(e: Election, role: Following) -> None:
+    """Wait for the replay to arrive; it must begin just where our log ends."""
+    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+        while role.catchup_position is None:
+            await role.changed.wait()
+    if role.catchup_position != e.core.store.append_position:
+        raise TransportError(f"a replay from {role.catchup_position} was not asked for")
+    e.because(f"replay from {role.catchup_position} joined")
+
+
+async def _follower_catchup(e: Election, role: Following, target: int) -> None:
+    """Record the replay, join the live log when it is near, and leave when both have met."""
+    store, timeout = e.core.store, e.core.timeouts.leader_heartbeat_timeout
+    role.flags = AppendFlags.CATCHUP
+    role.report()
+    subscribed = False
+    position, deadline = store.append_position, trio.current_time() + timeout
+    while not (
+        role.catchup_stopped
+        and role.join_position is not None
+        and store.append_position >= role.join_position
+    ):
+        near = max(target, role.notified_commit) - JOIN_WINDOW_BYTES
+        if not subscribed and store.append_position >= near:
+            role.subscribe()
+            subscribed = True
+        if store.append_position > position:
+            position, deadline = store.append_position, trio.current_time() + timeout
+        if not await role.changed.wait(deadline) and store.append_position == position:
+            raise trio.TooSlowError(f"no progress of the catch-up at {position}")
+    e.because(f"caught up to {store.append_position}, live from {role.join_position}")
+
+
+async def _follower_log_init(e: Election, role: Following) -> None:
+    """Ask for the live log, unless the catch-up has joined it already."""
+    if role.live_position is None:
+        role.subscribe()
+        e.because("nothing to catch up")
+    else:
+        e.because("live log joined")
+    await trio.lowlevel.checkpoint()
+
+
+async def _follower_log_await(e: Election, role: Following) -> None:
+    """Wait for the live log; it must begin just where our log ends."""
+    append = e.core.store.append_position
+    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+        while role.join_position is None:
+            await role.changed.wait()
+    if role.join_position != append:
+        raise TransportError("the live log has moved on; catch-up is needed")
+    await role.anchor()
+    e.because(f"live from {role.join_position}")
+
+
+async def _follower_ready(e: Election, role: Following) -> None:
+    """Tell the leader that its term is durable here."""
+    core = e.core
+    await role.anchor()
+    role.flags = AppendFlags.READY
+    role.report()
+    await trio.lowlevel.checkpoint()
+    e.because(f"following member {role.leader_id} in term {role.term}")
+    core.leader_id = role.leader_id

@@ -1,0 +1,92 @@
+"""The leader's half of the election: from a won ballot to CLOSED, and the reign itself.
+
+Before CLOSED the leader commits nothing, publishes no commit position that it did not know when
+the election began, and applies nothing above that. It first makes sure that a quorum has its
+whole log, then that a quorum has its term in the recording log (READY), and then writes the
+entry that opens the term.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from .leadership import Leadership
+from .states import State
+
+if TYPE_CHECKING:
+    from .election import Election
+
+
+async def leading(e: Election) -> State:
+    """Run the role of the leader until it ends, one announcement task around its election."""
+    core = e.core
+    core.leadership_term = e.promised_term
+    core.leader_id = core.member_id
+    role = Leadership(core, e.promised_term, core.rng.getrandbits(31))
+    role.is_startup = e.count == 1
+    core.role = role
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(role.run)
+            nursery.start_soon(_announce, e, role)
+            nursery.start_soon(_states, e, role)
+            ended = await role.wait_ended()
+            nursery.cancel_scope.cancel()
+    finally:
+        role.end("cancelled")
+        core.role = e.inbox
+        e.requests.lost_leadership(role)
+    return e.reopen(ended)
+
+
+async def _announce(e: Election, role: Leadership) -> None:
+    """Tell everybody of the new term until the election is closed."""
+    while not role.accepting:
+        e.core.broadcast(role.new_leadership_term(e.core.store.log_term))
+        await trio.sleep(e.core.timeouts.leader_heartbeat_interval)
+
+
+async def _states(e: Election, role: Leadership) -> None:
+    await _leader_log_replication(e, role)
+    e.enter(State.LEADER_REPLAY)
+    await _leader_replay(e, role)
+    e.enter(State.LEADER_INIT)
+    await _leader_init(e, role)
+    e.enter(State.LEADER_READY)
+    await _leader_ready(e, role)
+    e.enter(State.CLOSED)
+    e.close()
+    role.open()
+    e.requests.lead(role)
+
+
+async def _leader_log_replication(e: Election, role: Leadership) -> None:
+    """Wait until a quorum has our whole log; that commits nothing."""
+    while role.replication_position < role.base and e.core.size > 1:
+        await role.changed.wait()
+    e.because(f"a quorum has the log to {role.base}")
+
+
+async def _leader_replay(e: Election, _role: Leadership) -> None:
+    """Apply what is known to be committed, and no more."""
+    await e.core.applier.applied(e.core.applier.commit_position)
+    e.because(f"applied to {e.core.applier.applied_position}")
+
+
+async def _leader_init(e: Election, role: Leadership) -> None:
+    """Make our term durable in our own recording log."""
+    await e.core.store.ensure_coherent(
+        term=role.term, base=role.base, end=None, timestamp_ms=e.core.clock_ms()
+    )
+    e.because(f"term {role.term} begins at {role.base}")
+
+
+async def _leader_ready(e: Election, role: Leadership) -> None:
+    """Wait until a quorum has our term in its recording log; then open the term in the log."""
+    while role.ready_members() < e.core.quorum:
+        await role.changed.wait()
+    reason = f"{role.ready_members()} of {e.core.size} members are ready"
+    role.append_term_event(reason)
+    e.because(reason)

@@ -1,0 +1,297 @@
+"""A term of following: from the moment a leader is adopted until it falls silent or is replaced.
+
+The same role hears the member's messages through the joining states of the election and
+afterwards. It records the live log, reports its append position, raises the commit position, and
+watches its leader. While a catch-up is under way, live batches that lie ahead wait in memory
+until the catch-up has reached the place where the live log began (replay merge).
+
+Nothing is recorded that does not begin exactly where our log ends; so our log stays a prefix of
+the leader's, which it was made by truncation before this role began.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Never
+
+import trio
+
+from ..errors import SafetyViolationError, WireError
+from ..storage import BatchHeader, TermRow, check_batch_untrusted
+from ..transport import (
+    AppendFlags,
+    AppendPosition,
+    CommitPosition,
+    FrameStream,
+    LeadershipCession,
+    LogBatch,
+    LogJoined,
+    LogSubscribe,
+    Message,
+    NewLeadershipTerm,
+    RequestVote,
+    StaleLeader,
+    StopCatchup,
+)
+from . import rules
+from .applier import Waiting
+from .ballots import refuse_vote
+from .roles import Ended, Role
+
+if TYPE_CHECKING:
+    from .core import Core
+
+# Live batches that may wait for the catch-up to reach them.
+MAX_BUFFERED_BYTES = 64 << 20
+
+# Appended bytes that are not durable yet, beyond which a catch-up waits for the disk.
+MAX_UNSYNCED_BYTES = 8 << 20
+
+
+class Following(Role):
+    """The follower's role.
+
+    Args:
+        core: of the member.
+        message: the NewLeadershipTerm by which the leader was adopted.
+
+    Attributes:
+        leader_id: whom we follow.
+        term: the leader's term.
+        base: where the leader's term begins.
+        session_id: of the leader's log publication.
+        timestamp_ms: the leader's cluster time when it was adopted.
+        flags: what our reports of the append position say about us.
+        live_position: where the next live batch begins, None before the live log was joined.
+        join_position: where the live log began.
+        catchup_position: where the catch-up stream that arrived begins, None before.
+        catchup_stopped: the leader says that the catch-up is complete.
+        notified_commit: highest commit position heard from the leader.
+        heard_at: when the leader was last heard (trio's clock).
+    """
+
+    def __init__(self, core: Core, message: NewLeadershipTerm) -> None:
+        super().__init__()
+        self.core = core
+        self.leader_id = message.leader_member_id
+        self.term = message.leadership_term_id
+        self.base = message.term_base_log_position
+        self.session_id = message.log_session_id
+        self.timestamp_ms = message.timestamp
+        self.flags = AppendFlags.NONE
+        self.live_position: int | None = None
+        self.join_position: int | None = None
+        self.catchup_position: int | None = None
+        self.catchup_stopped = False
+        self.notified_commit = message.commit_position
+        self.heard_at = trio.current_time()
+        self._log_term = core.store.log_term
+        self._confirm_id = 0
+        self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
+        self._ahead_bytes = 0
+        self._streams = trio.CancelScope()
+        self._raise_commit()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Hear the leader; anyone of a newer term ends the role."""
+        match message:
+            case LogBatch(leadership_term_id=self.term) if sender == self.leader_id:
+                self._on_live_batch(message)
+            case CommitPosition(leadership_term_id=self.term) if sender == self.leader_id:
+                self._on_commit_position(message)
+            case NewLeadershipTerm(leadership_term_id=self.term) if sender == self.leader_id:
+                self._heard()
+                self._notified(message.commit_position)
+            case NewLeadershipTerm(leadership_term_id=self.term):
+                raise SafetyViolationError(
+                    f"members {sender} and {self.leader_id} both lead term {self.term}"
+                )
+            case LogJoined(leadership_term_id=self.term, log_session_id=self.session_id):
+                self.live_position = self.join_position = message.join_position
+                self.changed.notify()
+            case StopCatchup(leadership_term_id=self.term) if sender == self.leader_id:
+                self.catchup_stopped = True
+                self.changed.notify()
+            case LeadershipCession(leadership_term_id=self.term) if sender == self.leader_id:
+                self._finish(Ended(f"leader {sender} closed in order", gone=sender))
+            case (
+                NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
+            ) if term > self.term:
+                self.end(f"member {sender} leads term {term}", message=(sender, message))
+            case NewLeadershipTerm() | CommitPosition():
+                self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+            case RequestVote():
+                refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
+            case _:
+                pass  # of an older term, or for a leader
+
+    @property
+    def leader_alive(self) -> bool:
+        """Whether the leader was heard within the heartbeat timeout."""
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        return rules.is_active(self.heard_at, trio.current_time(), timeout)
+
+    def _heard(self) -> None:
+        self.heard_at = trio.current_time()
+        self.core.heard_leader(self.term)
+
+    def _on_commit_position(self, message: CommitPosition) -> None:
+        self._heard()
+        self._notified(message.log_position)
+        if message.confirm_id > self._confirm_id:
+            self._confirm_id = message.confirm_id
+            self.report()
+
+    def _notified(self, commit_position: int) -> None:
+        self.notified_commit = max(self.notified_commit, commit_position)
+        self._raise_commit()
+
+    def _raise_commit(self) -> None:
+        """What is committed and durable here may be applied."""
+        self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
+
+    def on_link_lost(self, member: int) -> None:
+        """The live log is gap-free only as long as the leader's link lasts."""
+        if member == self.leader_id:
+            self.end("log disconnected from leader")
+
+    # --- the live log -----------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Ask the leader for the live log."""
+        request = LogSubscribe(self.term, self.session_id, self.core.member_id)
+        self.core.send(self.leader_id, request)
+
+    def _on_live_batch(self, message: LogBatch) -> None:
+        if self.live_position is None:
+            return  # of a subscription that we gave up
+        try:
+            header = check_batch_untrusted(message.batch)
+        except WireError as error:
+            self.end(f"the live log is damaged: {error}")
+            return
+        if header.position != self.live_position:
+            self.end(f"gap in the live log: {header.position} after {self.live_position}")
+            return
+        self._heard()
+        self._confirm_id = max(self._confirm_id, message.confirm_id)
+        self.live_position = header.end
+        if header.position == self.core.store.appended_position:
+            self._append(header, message.batch)
+        elif header.position > self.core.store.appended_position:
+            self._buffer(header, message.batch)
+
+    def _buffer(self, header: BatchHeader, batch: bytes) -> None:
+        self._ahead.append((header, batch))
+        self._ahead_bytes += header.length
+        if self._ahead_bytes > MAX_BUFFERED_BYTES:
+            self.end(f"catch-up fell {self._ahead_bytes} bytes behind the live log")
+
+    def _append(self, header: BatchHeader, batch: bytes) -> None:
+        """Record a checked batch that begins where our log ends."""
+        row = None
+        if header.term != self._log_term:
+            if not self._log_term < header.term <= self.term:
+                self.end(f"a batch of term {header.term} behind our term {self._log_term}")
+                return
+            # The term's row is durable together with its first entry, never later.
+            row = TermRow(header.term, header.position, None, header.timestamp_ms)
+            assert header.term < self.term or header.position == self.base, f"{header}: {self.base}"
+            self._log_term = header.term
+        self.core.store.append(batch, term_row=row)
+        self.core.applier.offer(Waiting(header, batch))
+        self.notified_commit = max(self.notified_commit, header.commit_position)
+        self._raise_commit()
+
+    def on_durable(self, position: int) -> None:
+        """Report what is recorded, as soon as it is durable and not before."""
+        self._raise_commit()
+        self.report()
+        self.changed.notify()
+
+    def report(self) -> None:
+        """Tell the leader how far our log is durable, and that we are alive."""
+        self.core.send(
+            self.leader_id,
+            AppendPosition(
+                leadership_term_id=self.term,
+                log_position=self.core.store.append_position,
+                follower_member_id=self.core.member_id,
+                flags=self.flags,
+                confirm_id=self._confirm_id,
+            ),
+        )
+
+    async def anchor(self) -> None:
+        """Make the term's row durable: from then on our reports may say READY."""
+        if self._log_term < self.term:
+            self._log_term = self.term
+            await self.core.store.ensure_coherent(
+                term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
+            )
+
+    # --- replays ----------------------------------------------------------------------------------
+
+    async def receive_catchup(self, join_position: int, stream: FrameStream) -> None:
+        """Record the leader's replay until it ends or the role does (in the stream's task)."""
+        self.catchup_position = join_position
+        self.changed.notify()
+        with self._streams:
+            await self._record(stream, stop=None)
+
+    async def record_replay(self, stream: FrameStream, stop: int) -> None:
+        """Record a replay of earlier terms up to `stop`, and wait until it is durable."""
+        await self._record(stream, stop=stop)
+        while self.core.store.append_position < stop:
+            await self.changed.wait()
+
+    async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
+        store = self.core.store
+        while stop is None or store.appended_position < stop:
+            message = await stream.receive()
+            if message is None:
+                return
+            if not isinstance(message, LogBatch):
+                raise WireError(f"a {type(message).__name__} in a replay of the log")
+            header = check_batch_untrusted(message.batch)
+            if header.end <= store.appended_position:
+                continue  # the live log was faster
+            if header.position != store.appended_position:
+                raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
+            self._append(header, message.batch)
+            self._merge()
+            while store.appended_position - store.append_position > MAX_UNSYNCED_BYTES:
+                await self.changed.wait()
+
+    def _merge(self) -> None:
+        """Record the live batches that the catch-up has reached."""
+        store = self.core.store
+        while self._ahead and self._ahead[0][0].position <= store.appended_position:
+            header, batch = self._ahead.popleft()
+            self._ahead_bytes -= header.length
+            if header.position == store.appended_position:
+                self._append(header, batch)
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Report again and again, and watch the leader; until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._reports)
+                nursery.start_soon(self._watch_leader)
+        finally:
+            self._streams.cancel()
+
+    async def _reports(self) -> Never:
+        while True:
+            self.report()
+            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+
+    async def _watch_leader(self) -> None:
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        while (due := self.heard_at + timeout) > trio.current_time():
+            await trio.sleep_until(due)
+        self.end("leader heartbeat timeout")

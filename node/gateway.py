@@ -1,0 +1,149 @@
+"""The door through which clients reach the replicated state machine: requests, and who leads.
+
+A request is a plain object with a callback, not a task: a member handles tens of thousands of
+them a second. What becomes of one:
+
+- it never left this member (no leader in time): :class:`~quorate.errors.NoLeaderError`;
+- it was appended or forwarded and then lost sight of:
+  :class:`~quorate.errors.UnknownOutcomeError`;
+- it was committed and applied, or read: its reply.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..errors import RequestError
+
+
+class RequestKind(enum.IntEnum):
+    """Whether a request goes through the log."""
+
+    COMMAND = 0
+    QUERY = 1
+
+
+class Request:
+    """One command or query on its way.
+
+    Args:
+        kind: command (recorded, replicated, applied) or query (linearizable read).
+        payload: the bytes for the service.
+        flags: one byte of the service's own.
+        done: called at most once, on the trio thread, with the reply or the error. It must
+            neither block nor raise.
+        forwarded: it came from another member, which will try again by itself.
+    """
+
+    __slots__ = ("cancelled", "deadline", "done", "flags", "forwarded", "kind", "payload")
+
+    def __init__(
+        self,
+        kind: RequestKind,
+        payload: bytes,
+        flags: int,
+        done: Callable[[bytes | RequestError], None],
+        *,
+        forwarded: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.flags = flags
+        self.done = done
+        self.forwarded = forwarded
+        self.cancelled = False
+        self.deadline = 0.0
+
+    def cancel(self) -> None:
+        """The client is gone: if it was not sent yet it never will be, and `done` is not called."""
+        self.cancelled = True
+        self.done = _nobody
+
+
+def _nobody(_result: bytes | RequestError) -> None:
+    """Take a result that nobody waits for any more."""
+
+
+@attrs.frozen
+class MemberAddress:
+    """Where clients reach a member."""
+
+    member_id: int
+    host: str
+    client_port: int
+
+
+@attrs.frozen
+class Topology:
+    """The cluster as this member last knew it; the leader is kept during an election."""
+
+    members: tuple[MemberAddress, ...]
+    leader_id: int | None
+    term: int
+    own_id: int
+    is_leader: bool
+
+    def address_of(self, member_id: int) -> MemberAddress:
+        """Return the address of a member."""
+        return next(member for member in self.members if member.member_id == member_id)
+
+
+@attrs.frozen
+class PeerStatus:
+    """Another member, as seen from here. Positions are -1 and ages None when never heard."""
+
+    member_id: int
+    connected: bool
+    append_position: int
+    last_heard_s: float | None
+
+
+@attrs.frozen
+class NodeStatus:
+    """What a member says of itself. Ages and uptime in seconds, positions in bytes of the log."""
+
+    member_id: int
+    cluster: str
+    role: str
+    state: str
+    state_age_s: float
+    term: int
+    leader_id: int | None
+    log_term: int
+    start_position: int
+    append_position: int
+    commit_position: int
+    applied_position: int
+    elections: int
+    uptime_s: float
+    timestamp_ms: int
+    parked: int
+    incarnation: int
+    peers: tuple[PeerStatus, ...]
+
+
+class Gateway(Protocol):
+    """What the client side may ask of a member."""
+
+    def submit(self, request: Request) -> None:
+        """Take a request: propose it, read, forward it to the leader, or park it meanwhile."""
+        ...
+
+    def stale_query(self, payload: bytes, flags: int) -> bytes:
+        """Answer a query from this member's applied state, however old."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """The members and the last known leader."""
+        ...
+
+    def status(self) -> NodeStatus:
+        """What this member says of itself now."""
+        ...

@@ -1,0 +1,454 @@
+"""A term of leadership: from the won ballot until something deposes us.
+
+The hot path is short and synchronous. Requests gather in a list while the loop turns; one task,
+woken once however many came, forms a batch of all of them, encodes it once, sends the same bytes
+to every follower and hands them to the recorder. When the recorder or a follower reports a
+position, the quorum's position is computed anew; what it passed is applied, and each request's
+reply leaves from there. Reads wait for a round of confirmations that all reads of a turn share.
+
+Rules that make this safe:
+
+- Only positions reported for our own term count, and our own only once durable.
+- Nothing is committed before an entry of our own term is on a quorum (Raft §5.4.2; it is why the
+  new-leadership-term entry is written first).
+- A read is answered once a quorum has echoed a number that was sent after the read came.
+- A leader that a quorum has not answered within the heartbeat timeout steps down.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Never
+
+import attrs
+import trio
+
+from ..errors import OversizedRequestError, SafetyViolationError, UnknownOutcomeError
+from ..storage import DESCRIPTOR_BYTES, Entry, EntryKind, decode_header_untrusted, encode_batch
+from ..transport import (
+    AppendFlags,
+    AppendPosition,
+    CanvassPosition,
+    CatchupPosition,
+    CommitPosition,
+    LogBatch,
+    LogJoined,
+    LogSubscribe,
+    Message,
+    NewLeadershipTerm,
+    RequestVote,
+    StaleLeader,
+    StopCatchup,
+    encode,
+)
+from . import rules
+from .applier import Waiting
+from .ballots import refuse_vote
+from .catchup import Catchups
+from .gateway import Request, RequestKind
+from .roles import Role, Signal
+
+if TYPE_CHECKING:
+    from .core import Core
+
+APP_VERSION = 1
+
+# Confirmation rounds on their way at once: a second one may start while the first is answered.
+MAX_ROUNDS = 2
+
+
+@attrs.define(eq=False)
+class Follower:
+    """What the leader knows of another member in this term.
+
+    Attributes:
+        match: its durable position, as reported for our term: a proven common prefix.
+        ready: our term is durably in its recording log.
+        heard_at: when it last reported a position for our term (trio's clock).
+        confirm_id: the highest confirmation number that it echoed.
+        live: it gets every batch on our link to it.
+        join_position: where its live log begins, None before it asked.
+    """
+
+    member_id: int
+    match: int = 0
+    ready: bool = False
+    heard_at: float = -math.inf
+    confirm_id: int = 0
+    live: bool = False
+    join_position: int | None = None
+
+
+@attrs.frozen
+class Round:
+    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied."""
+
+    confirm_id: int
+    position: int
+    reads: list[Request]
+
+
+class Leadership(Role):
+    """The leader's role; from LEADER_LOG_REPLICATION on, through CLOSED, until it is deposed.
+
+    Args:
+        core: of the member.
+        term: the leadership term that was won.
+        session_id: of the log publication, for followers to name the live log.
+
+    Attributes:
+        base: where the term begins: our append position when the ballot was won.
+        publication_position: end of the log with what is not durable yet.
+        accepting: the election is closed; requests are taken into the log.
+    """
+
+    def __init__(self, core: Core, term: int, session_id: int) -> None:
+        super().__init__()
+        self.core = core
+        self.term = term
+        self.session_id = session_id
+        self.base = core.store.append_position
+        self.publication_position = self.base
+        self.is_startup = False
+        self.accepting = False
+        self.replication_position = 0
+        self.followers = {peer: Follower(peer) for peer in core.peers}
+        self.catchups = Catchups(self)
+        self._since = trio.current_time()
+        self._timestamp_ms = core.store.last_timestamp_ms
+        self._commands: list[Request] = []
+        self._reads: list[Request] = []
+        self._rounds: deque[Round] = deque()
+        self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
+        self._confirm_id = 0
+        self._work = Signal()
+        self._timer = Signal()
+        self._timer_due_ms: float = math.inf
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Take a request of a client; the turn's batch is formed when the loop comes round."""
+        if len(request.payload) > self.core.config.limits.max_request_bytes:
+            limit = self.core.config.limits.max_request_bytes
+            request.done(
+                OversizedRequestError(
+                    f"a request of {len(request.payload)} bytes; this cluster takes {limit}"
+                )
+            )
+        elif request.kind is RequestKind.COMMAND:
+            self._commands.append(request)
+            self._work.notify()
+        else:
+            self._reads.append(request)
+            self._work.notify()
+
+    def surrender(self) -> list[Request]:
+        """End all requests: in flight means unknown outcome; return those that were never sent."""
+        unsent = [*self._reads, *self._commands, *(r for one in self._rounds for r in one.reads)]
+        self._commands, self._reads = [], []
+        self._rounds.clear()
+        for request in self.core.applier.forget():
+            request.done(
+                UnknownOutcomeError(
+                    f"the leader of term {self.term} lost its leadership with this write in "
+                    "flight; it may or may not take effect"
+                )
+            )
+        return unsent
+
+    def flush(self) -> None:
+        """Form batches of what waits, as far as the window allows, and start a round of reads."""
+        if not self.accepting or self.ended is not None:
+            return
+        limits = self.core.config.limits
+        while self._commands and len(self._in_flight) < limits.batches_in_flight:
+            self._propose(self._take(limits.max_batch_bytes))
+        if self._reads and self.serving and len(self._rounds) < MAX_ROUNDS:
+            self._start_round()
+
+    @property
+    def serving(self) -> bool:
+        """Whether an entry of our own term is committed: before that a read may miss writes."""
+        return self.core.applier.commit_position > self.base
+
+    def _take(self, limit_bytes: int) -> list[Request]:
+        """Take commands for one batch: at least one, then as many as fit."""
+        size = 0
+        for count, request in enumerate(self._commands):
+            size += len(request.payload) + DESCRIPTOR_BYTES
+            if size > limit_bytes and count:
+                taken, self._commands = self._commands[:count], self._commands[count:]
+                break
+        else:
+            taken, self._commands = self._commands, []
+        return [request for request in taken if not request.cancelled]
+
+    def _propose(self, requests: list[Request]) -> None:
+        if requests:
+            entries = [Entry(EntryKind.COMMAND, each.payload, each.flags) for each in requests]
+            self.append(entries, requests)
+
+    def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
+        """Append a batch of entries to the log: to the followers and to our own recorder."""
+        core = self.core
+        self._timestamp_ms = max(self._timestamp_ms, core.clock_ms())
+        batch = encode_batch(
+            entries,
+            term=self.term,
+            position=self.publication_position,
+            timestamp_ms=self._timestamp_ms,
+            commit_position=core.applier.commit_position,
+        )
+        frame = encode(LogBatch(self.term, self._confirm_id, batch))
+        for follower in self.followers.values():
+            if follower.live:
+                follower.live = core.links.send_frame(follower.member_id, frame)
+        self.publication_position += len(batch)
+        self._in_flight.append(self.publication_position)
+        header = decode_header_untrusted(batch)
+        core.applier.offer(Waiting(header, None, entries, requests or [None] * len(entries)))
+        core.store.append(batch)
+
+    def append_term_event(self, reason: str) -> None:
+        """Append the entry that opens the term; only behind it may anything be committed."""
+        event = {
+            "leader_member_id": self.core.member_id,
+            "log_session_id": self.session_id,
+            "term_base_log_position": self.base,
+            "app_version": APP_VERSION,
+            "reason": reason,
+        }
+        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode())])
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    def _start_round(self) -> None:
+        reads = [request for request in self._reads if not request.cancelled]
+        self._reads = []
+        self._confirm_id += 1
+        self._rounds.append(Round(self._confirm_id, self.core.applier.commit_position, reads))
+        if self.followers:
+            self.announce_commit()
+        self._answer_reads()
+
+    def _answer_reads(self) -> None:
+        """Answer the rounds that a quorum has echoed (ReadIndex, Raft dissertation §6.4)."""
+        if not self._rounds:
+            return
+        echoed = [self._confirm_id, *(each.confirm_id for each in self.followers.values())]
+        confirmed = rules.quorum_position(echoed, self.core.size)
+        applier = self.core.applier
+        while self._rounds and self._rounds[0].confirm_id <= confirmed:
+            if applier.applied_position < self._rounds[0].position:
+                return
+            for request in self._rounds.popleft().reads:
+                request.done(applier.service.query(request.payload, request.flags))
+        if self._reads:
+            self._work.notify()
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def on_durable(self, position: int) -> None:
+        """Our own recording counts like a follower's."""
+        self.catchups.durable.notify()
+        self._advance()
+
+    def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
+        follower.heard_at = trio.current_time()
+        follower.match = max(follower.match, min(message.log_position, self.publication_position))
+        follower.confirm_id = max(follower.confirm_id, message.confirm_id)
+        if AppendFlags.READY in message.flags and not follower.ready:
+            follower.ready = True
+            self.changed.notify()
+        if AppendFlags.CATCHUP in message.flags:
+            self._stop_catchup(follower)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Compute the quorum's position; commit and apply what it passed; answer reads."""
+        core, applier = self.core, self.core.applier
+        durable = core.store.append_position
+        matches = [durable, *(follower.match for follower in self.followers.values())]
+        reached = min(rules.quorum_position(matches, core.size), durable)
+        if reached > self.replication_position:
+            self.replication_position = reached
+            self.changed.notify()
+        if reached > self.base and reached > applier.commit_position:
+            while self._in_flight and self._in_flight[0] <= reached:
+                self._in_flight.popleft()
+            applier.commit(reached)
+            self._reschedule_timer()
+            if self._commands or self._reads:
+                self._work.notify()
+            if not self._in_flight and not self._commands:
+                self.announce_commit()  # else the next batch carries it
+        self._answer_reads()
+
+    def announce_commit(self) -> None:
+        """Tell the followers the commit position, and ask them to echo the confirmation number."""
+        self.core.broadcast(
+            CommitPosition(
+                leadership_term_id=self.term,
+                log_position=self.core.applier.commit_position,
+                leader_member_id=self.core.member_id,
+                confirm_id=self._confirm_id,
+                quorum_age_ms=int(max(0.0, trio.current_time() - self.quorum_heard_at()) * 1000),
+            )
+        )
+
+    def quorum_heard_at(self) -> float:
+        """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
+        now = trio.current_time()
+        heard = sorted([now, *(each.heard_at for each in self.followers.values())], reverse=True)
+        return max(heard[self.core.quorum - 1], self._since)
+
+    def ready_members(self) -> int:
+        """How many members, we included, have our term durably in their recording log."""
+        return 1 + sum(follower.ready for follower in self.followers.values())
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Hear a follower, a canvasser, a candidate, or the leader of a newer term."""
+        follower = self.followers[sender]
+        match message:
+            case AppendPosition(leadership_term_id=self.term):
+                self._on_append_position(follower, message)
+            case CanvassPosition():
+                self._on_canvass(follower, message)
+            case RequestVote():
+                refuse_vote(self.core, sender, message, leader_alive=True)
+            case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
+                self._on_subscribe(follower)
+            case CatchupPosition(leadership_term_id=self.term):
+                self.catchups.start(follower, message)
+            case (
+                NewLeadershipTerm(leadership_term_id=term)
+                | CommitPosition(leadership_term_id=term)
+                | AppendPosition(leadership_term_id=term)
+                | StaleLeader(leadership_term_id=term)
+            ) if term > self.term:
+                self.end(f"member {sender} lives in term {term}", message=(sender, message))
+            case NewLeadershipTerm(leadership_term_id=self.term):
+                raise SafetyViolationError(
+                    f"members {sender} and {self.core.member_id} both lead term {self.term}"
+                )
+            case NewLeadershipTerm() | CommitPosition():
+                self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+            case _:
+                pass  # of an older term, or about an election that is over
+
+    def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
+        """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
+        follower.live, follower.ready, follower.join_position = False, False, None
+        # A member's log of our term never gets shorter, unless its disk was lost.
+        follower.match = min(follower.match, message.log_position)
+        self.catchups.stop(follower.member_id)
+        if message.log_leadership_term_id <= self.term:
+            self.core.send(
+                follower.member_id, self.new_leadership_term(message.log_leadership_term_id)
+            )
+
+    def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
+        """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
+        core, terms = self.core, self.core.store.terms
+        following = rules.next_term(terms, log_term, leader_term=self.term, base=self.base)
+        return NewLeadershipTerm(
+            log_leadership_term_id=log_term,
+            next_leadership_term_id=following.term,
+            next_term_base_log_position=following.base,
+            next_log_position=following.end,
+            leadership_term_id=self.term,
+            term_base_log_position=self.base,
+            log_position=self.publication_position,
+            leader_recording_id=0,
+            timestamp=max(self._timestamp_ms, core.clock_ms()),
+            leader_member_id=core.member_id,
+            log_session_id=self.session_id,
+            app_version=APP_VERSION,
+            is_startup=self.is_startup,
+            commit_position=core.applier.commit_position,
+            replication_position=self.replication_position,
+            terms=rules.spans_around(terms, log_term, leader_term=self.term, base=self.base),
+        )
+
+    def _on_subscribe(self, follower: Follower) -> None:
+        """Let a follower join the live log: it gets every batch from here on, in order."""
+        joined = LogJoined(
+            self.term, self.session_id, self.publication_position, self.core.member_id
+        )
+        follower.live = self.core.links.send_frame(follower.member_id, encode(joined))
+        follower.join_position = self.publication_position
+
+    def _stop_catchup(self, follower: Follower) -> None:
+        """End a catch-up once it has met the live log; repeated as long as the follower asks.
+
+        The target is where its live log began, which stands still; Aeron compares with the end
+        of the log, which a busy leader keeps moving away.
+        """
+        if follower.join_position is not None and follower.match >= follower.join_position:
+            self.catchups.stop(follower.member_id)
+            self.core.send(follower.member_id, StopCatchup(self.term, follower.member_id))
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Send heartbeats, watch the quorum, form batches, serve catch-ups; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flusher)
+            nursery.start_soon(self._heartbeats)
+            nursery.start_soon(self._watch_quorum)
+            nursery.start_soon(self._timekeeper)
+            nursery.start_soon(self.catchups.run)
+
+    def open(self) -> None:
+        """Take requests from now on (the election is closed)."""
+        self.accepting = True
+        self._work.notify()
+
+    async def drain(self) -> None:
+        """Take no more requests, and wait until those in flight are committed."""
+        self.accepting = False
+        while self._in_flight and self.ended is None:
+            await self.core.applier.progressed.wait()
+
+    async def _flusher(self) -> Never:
+        while True:
+            await self._work.wait()
+            self.flush()
+
+    async def _heartbeats(self) -> Never:
+        while True:
+            self.announce_commit()
+            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+
+    async def _watch_quorum(self) -> None:
+        """Step down when a quorum has not been heard for the heartbeat timeout."""
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        if not self.accepting:
+            timeout *= 2  # followers replicate and replay before they report
+        while (due := self.quorum_heard_at() + timeout) > trio.current_time():
+            await trio.sleep_until(due)
+            if self.accepting:
+                timeout = self.core.timeouts.leader_heartbeat_timeout
+        self.end("inactive follower quorum")
+
+    def _reschedule_timer(self) -> None:
+        due = self.core.applier.service.next_deadline_ms()
+        if due is not None and due < self._timer_due_ms:
+            self._timer.notify()
+
+    async def _timekeeper(self) -> Never:
+        """Record a timer entry when the service wants log time to move and nobody writes."""
+        while True:
+            due = self.core.applier.service.next_deadline_ms()
+            now = self.core.clock_ms()
+            self._timer_due_ms = math.inf if due is None else due
+            if due is not None and due <= now and self.accepting and not self._in_flight:
+                self.append([Entry(EntryKind.TIMER)])
+                due = now + 1
+            pause = math.inf if due is None else max(1, due - now) / 1000
+            await self._timer.wait(trio.current_time() + pause)

@@ -1,0 +1,349 @@
+"""A member: everything of it under one nursery, opened in one order and closed in the other.
+
+::
+
+    member
+    ├── store               the recorder, outermost: its last commit is awaited
+    ├── service             the state machine's background work (flushing)
+    └── consensus           ends first
+        ├── links           listening, dialling, one task per connection
+        ├── applier         what has to be read back from the recording
+        ├── requests        parked ones
+        └── election        elects, leads, follows, again and again
+
+A bug in any of these ends the member, with one error that says why. Weather (a lost link, a
+refused connection, a silent peer) does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+import trio
+
+from ..errors import PrunedError, StorageError, WireError
+from ..storage import HEADER_BYTES, Store, ThreadExecutor, decode_header_untrusted
+from ..transport import (
+    Address,
+    ForwardReply,
+    ForwardRequest,
+    FrameStream,
+    Hello,
+    LeadershipCession,
+    Links,
+    LogBatch,
+    Message,
+    ReplayRequest,
+    StreamPurpose,
+    TcpNetwork,
+)
+from .applier import Applier
+from .core import Core
+from .election import Election
+from .following import Following
+from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Topology
+from .leadership import Leadership
+from .requests import Requests
+from .states import LEADER_STATES, State
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from random import Random
+
+    from ..errors import RequestError
+    from ..storage.store import ExecutorFactory
+    from ..transport import Network
+    from .config import NodeConfig
+    from .core import Transition
+    from .service import Service
+
+log = logging.getLogger("quorate.node")
+
+# How long an orderly stop waits for the leader's writes in flight.
+CLOSE_GRACE_SECONDS = 1.0
+
+
+class Member:
+    """One member of a cluster; made and run by :func:`open_member`.
+
+    It is the handler of its links and the gateway of its clients.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: Store,
+        service: Service,
+        network: Network,
+        rng: Random,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        if service.position > store.append_position:
+            raise StorageError(
+                f"member {config.member_id}: the service is at {service.position}, but the log "
+                f"ends at {store.append_position}: they do not belong together"
+            )
+        self.config = config
+        self.store = store
+        self.incarnation = rng.getrandbits(64)
+        self._started = trio.current_time()
+        links = Links(
+            cluster=config.cluster,
+            member_id=config.member_id,
+            incarnation=self.incarnation,
+            bind=Address(config.member_listen_host, config.own.member_port),
+            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
+            network=network,
+            handler=self,
+            rng=rng,
+        )
+        self.core = Core(config, store, links, Applier(store, service), rng, clock_ms)
+        self._requests = Requests(self.core)
+        self._election = Election(self.core, self._requests)
+        self._members = tuple(
+            MemberAddress(each.member_id, each.host, each.client_port) for each in config.members
+        )
+        store.on_durable = self._on_durable
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[Self] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled; started once links listen and the service may apply."""
+        async with trio.open_nursery() as outer:
+            await outer.start(self.store.run)
+            await outer.start(self.core.applier.service.run)
+            async with trio.open_nursery() as consensus:
+                await consensus.start(self.core.links.run)
+                consensus.start_soon(self.core.applier.run)
+                consensus.start_soon(self._requests.run)
+                consensus.start_soon(self._election.run)
+                task_status.started(self)
+
+    async def close(self) -> None:
+        """Stop in order: a leader lets its writes land, then tells the others that it goes."""
+        role = self.core.role
+        if isinstance(role, Leadership) and role.accepting:
+            with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
+                await role.drain()
+            self.core.broadcast(
+                LeadershipCession(role.term, role.publication_position, self.config.member_id)
+            )
+            role.end("closing in order")
+
+    def observe(self, observer: Callable[[Transition], None]) -> None:
+        """Have `observer` told of every transition of the election."""
+        self.core.observers.append(observer)
+
+    # --- the links' handler -----------------------------------------------------------------------
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Hear a message: requests go to the requests, the rest to whatever role we are in."""
+        if isinstance(message, ForwardRequest):
+            self._requests.on_forward_request(sender, message)
+        elif isinstance(message, ForwardReply):
+            self._requests.on_forward_reply(message)
+        else:
+            self.core.role.on_message(sender, message)
+
+    def on_link_up(self, member: int) -> None:
+        """Our link to a member is ready."""
+        self.core.role.on_link_up(member)
+
+    def on_link_lost(self, member: int) -> None:
+        """A member's link to us ended."""
+        self.core.role.on_link_lost(member)
+
+    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
+        """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
+        role = self.core.role
+        if hello.purpose is StreamPurpose.REPLAY:
+            await self._serve_replay(stream)
+        elif (
+            isinstance(role, Following)
+            and hello.member_id == role.leader_id
+            and hello.log_session_id == role.session_id
+        ):
+            await role.receive_catchup(hello.join_position, stream)
+
+    async def _serve_replay(self, stream: FrameStream) -> None:
+        """Send a range of our recording; a member asks for it to replicate an earlier term."""
+        request = await stream.receive()
+        if not isinstance(request, ReplayRequest):
+            raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
+        position = request.position
+        term = self.core.leadership_term
+        try:
+            while position < request.stop_position:
+                batches = await self.store.read(position, end=request.stop_position)
+                if not batches:
+                    return
+                for batch in batches:
+                    await stream.send(LogBatch(term, 0, batch))
+                    position = decode_header_untrusted(batch[:HEADER_BYTES]).end
+            await stream.receive()  # the asking side closes first
+        except PrunedError as error:
+            log.warning("member %d: a replay was refused: %s", self.config.member_id, error)
+
+    def _on_durable(self, position: int) -> None:
+        self.core.role.on_durable(position)
+
+    # --- the clients' gateway ---------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Take a request of a client."""
+        self._requests.submit(request)
+
+    def stale_query(self, payload: bytes, flags: int) -> bytes:
+        """Answer a query from this member's applied state, however old."""
+        return self.core.applier.service.query(payload, flags)
+
+    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+        """Have a command recorded, replicated and applied; return the service's reply.
+
+        Raises:
+            NoLeaderError: it was not sent, and has no effect.
+            UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
+                cancelled has an unknown outcome too, unless it was still parked.
+        """
+        return await self._ask(RequestKind.COMMAND, payload, flags)
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        """Answer a query linearizably: it sees every write acknowledged before it was called.
+
+        Raises:
+            NoLeaderError: no leader answered in time.
+        """
+        return await self._ask(RequestKind.QUERY, payload, flags)
+
+    async def _ask(self, kind: RequestKind, payload: bytes, flags: int) -> bytes:
+        task = trio.lowlevel.current_task()
+        answers: list[bytes | RequestError] = []
+
+        def done(result: bytes | RequestError) -> None:
+            answers.append(result)
+            trio.lowlevel.reschedule(task)
+
+        request = Request(kind, payload, flags, answers.append)
+        self._requests.submit(request)
+        if answers:
+            await trio.lowlevel.checkpoint()
+        else:
+            request.done = done
+
+            def abort(_raise: Callable[[], None]) -> trio.lowlevel.Abort:
+                request.cancel()
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        if isinstance(answers[0], bytes):
+            return answers[0]
+        raise answers[0]
+
+    @property
+    def topology(self) -> Topology:
+        """The members and the last known leader."""
+        return Topology(
+            members=self._members,
+            leader_id=self.core.leader_id,
+            term=self.core.leadership_term,
+            own_id=self.config.member_id,
+            is_leader=self._requests.leads,
+        )
+
+    def status(self) -> NodeStatus:
+        """What this member says of itself now."""
+        core, election = self.core, self._election
+        now = trio.current_time()
+        return NodeStatus(
+            member_id=core.member_id,
+            cluster=core.config.cluster,
+            role=self._role_name(),
+            state=election.state.name,
+            state_age_s=now - election.state_since,
+            term=core.leadership_term,
+            leader_id=core.leader_id,
+            log_term=core.store.log_term,
+            start_position=core.store.start_position,
+            append_position=core.store.append_position,
+            commit_position=core.applier.commit_position,
+            applied_position=core.applier.applied_position,
+            elections=election.count,
+            uptime_s=now - self._started,
+            timestamp_ms=core.applier.timestamp_ms,
+            parked=self._requests.parked,
+            incarnation=self.incarnation,
+            peers=tuple(self._peer_status(peer, now) for peer in core.peers),
+        )
+
+    def _role_name(self) -> str:
+        state = self._election.state
+        if isinstance(self.core.role, Leadership):
+            return "leader"
+        if state is State.CANDIDATE_BALLOT or state in LEADER_STATES:
+            return "candidate"
+        return "follower"
+
+    def _peer_status(self, peer: int, now: float) -> PeerStatus:
+        role, connected = self.core.role, self.core.links.connected(peer)
+        position, heard = -1, None
+        if isinstance(role, Leadership):
+            follower = role.followers[peer]
+            if follower.heard_at >= 0:
+                position, heard = follower.match, now - follower.heard_at
+        elif isinstance(role, Following) and peer == role.leader_id:
+            heard = now - role.heard_at
+        return PeerStatus(peer, connected, position, heard)
+
+
+@asynccontextmanager
+async def open_member(
+    config: NodeConfig,
+    service: Service,
+    *,
+    rng: Random,
+    clock_ms: Callable[[], int],
+    network: Network | None = None,
+    executor: ExecutorFactory = ThreadExecutor,
+) -> AsyncIterator[Member]:
+    """Run a member with a state machine of one's own for the length of the block.
+
+    Args:
+        config: what it is told.
+        service: the replicated state machine.
+        rng: the only source of randomness.
+        clock_ms: milliseconds since the epoch; what the log's time follows while this one leads.
+        network: TCP unless given.
+        executor: writes to disk on a thread unless given.
+
+    Raises:
+        StorageError: the store is another member's, is in use, or is damaged.
+        OSError: its address can't be bound.
+    """
+    store = Store.open(
+        config.directory / "log",
+        cluster=config.cluster,
+        member_id=config.member_id,
+        rng=rng,
+        executor=executor,
+    )
+    try:
+        member = Member(
+            config,
+            store=store,
+            service=service,
+            network=network or TcpNetwork(),
+            rng=rng,
+            clock_ms=clock_ms,
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(member.run)
+            try:
+                yield member
+                await member.close()
+            finally:
+                nursery.cancel_scope.cancel()
+    finally:
+        store.close()

@@ -1,0 +1,197 @@
+"""Where requests of clients wait, and how they reach the leader.
+
+On the leader they go straight into its log. On a follower they are forwarded over the link to
+the leader. While there is no leader they are parked, for a few seconds at most; a parked request
+was never sent, so it can always be dropped or sent anew. Once a command has left for a leader
+that is then lost, nobody can say what became of it, and its error says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, Never
+
+import trio
+
+from ..errors import NoLeaderError, OversizedRequestError, RequestError, UnknownOutcomeError
+from ..transport import ForwardReply, ForwardRequest
+from .gateway import Request, RequestKind
+from .roles import Signal
+
+if TYPE_CHECKING:
+    from .core import Core
+    from .leadership import Leadership
+
+MAX_PARKED_BYTES = 256 << 20
+MAX_FORWARDED = 65536
+
+
+class ForwardStatus(IntEnum):
+    """How a forwarded request ended at the other member."""
+
+    REPLY = 0
+    RETRY = 1
+    NO_LEADER = 2
+    UNKNOWN = 3
+    OVERSIZED = 4
+
+
+_ERRORS: dict[ForwardStatus, type[RequestError]] = {
+    ForwardStatus.NO_LEADER: NoLeaderError,
+    ForwardStatus.UNKNOWN: UnknownOutcomeError,
+    ForwardStatus.OVERSIZED: OversizedRequestError,
+}
+
+
+class Requests:
+    """The requests of one member's clients, and those that other members forward to it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._leadership: Leadership | None = None
+        self._leader: int | None = None
+        self._parked: deque[Request] = deque()
+        self._parked_bytes = 0
+        self._forwarded: dict[int, Request] = {}
+        self._next_id = 0
+        self._changed = Signal()
+
+    @property
+    def parked(self) -> int:
+        """Number of requests that wait for a leader."""
+        return len(self._parked)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads and takes requests."""
+        return self._leadership is not None
+
+    def submit(self, request: Request) -> None:
+        """Take a request: into the log, to the leader, or among the parked ones."""
+        if not request.deadline:
+            request.deadline = trio.current_time() + self._core.config.limits.park_seconds
+        if self._leadership is not None:
+            self._leadership.submit(request)
+        elif request.forwarded:
+            request.done(NoLeaderError("not the leader"))
+        elif self._leader is None or not self._forward(request, self._leader):
+            self._park(request)
+
+    def _forward(self, request: Request, leader: int) -> bool:
+        if len(self._forwarded) >= MAX_FORWARDED:
+            return False
+        self._next_id += 1
+        message = ForwardRequest(self._next_id, request.kind, request.flags, request.payload)
+        if not self._core.send(leader, message):
+            return False
+        self._forwarded[self._next_id] = request
+        return True
+
+    def _park(self, request: Request) -> None:
+        if self._parked_bytes + len(request.payload) > MAX_PARKED_BYTES:
+            request.done(NoLeaderError("no leader, and too many requests wait for one already"))
+            return
+        self._parked.append(request)
+        self._parked_bytes += len(request.payload)
+        self._changed.notify()
+
+    # --- who leads --------------------------------------------------------------------------------
+
+    def lead(self, leadership: Leadership) -> None:
+        """This member leads."""
+        self._leadership, self._leader = leadership, None
+        self._release()
+
+    def follow(self, leader: int) -> None:
+        """Another member leads."""
+        self._leadership, self._leader = None, leader
+        self._release()
+
+    def lost_leadership(self, leadership: Leadership) -> None:
+        """This member does not lead any more: its clients learn it at once."""
+        self._leadership = None
+        for request in leadership.surrender():
+            if not request.cancelled:
+                self.submit(request)
+
+    def lost_leader(self) -> None:
+        """The leader is lost: commands on their way to it have an unknown outcome."""
+        self._leader = None
+        lost, self._forwarded = self._forwarded, {}
+        for request in lost.values():
+            if request.kind is RequestKind.QUERY:
+                self.submit(request)
+            else:
+                request.done(
+                    UnknownOutcomeError(
+                        "the leader was lost with this write on its way to it; it may or may not "
+                        "take effect"
+                    )
+                )
+
+    def _release(self) -> None:
+        """Send what was parked."""
+        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
+        for request in parked:
+            if not request.cancelled:
+                self.submit(request)
+
+    async def run(self) -> Never:
+        """End parked requests whose time is over, and try again to send the others."""
+        while True:
+            if not self._parked:
+                await self._changed.wait()
+            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
+            now = trio.current_time()
+            overdue = [each for each in self._parked if each.deadline <= now]
+            for request in overdue:
+                request.done(
+                    NoLeaderError(
+                        f"no leader within {self._core.config.limits.park_seconds:g} s; "
+                        "nothing was done"
+                    )
+                )
+                request.cancel()
+            self._release()
+
+    # --- between members --------------------------------------------------------------------------
+
+    def on_forward_request(self, sender: int, message: ForwardRequest) -> None:
+        """Another member forwards a request of one of its clients."""
+        if message.kind not in set(RequestKind):
+            return  # of a newer version; its sender will give up by itself
+
+        def done(result: bytes | RequestError) -> None:
+            status, payload = ForwardStatus.REPLY, b""
+            if isinstance(result, bytes):
+                payload = result
+            else:
+                status, payload = _status_of(result), str(result).encode()
+            self._core.send(sender, ForwardReply(message.request_id, status, payload))
+
+        self.submit(
+            Request(RequestKind(message.kind), message.payload, message.flags, done, forwarded=True)
+        )
+
+    def on_forward_reply(self, message: ForwardReply) -> None:
+        """The leader answers a forwarded request."""
+        request = self._forwarded.pop(message.request_id, None)
+        if request is None or request.cancelled:
+            return
+        if message.status == ForwardStatus.REPLY:
+            request.done(message.payload)
+        elif message.status == ForwardStatus.RETRY:
+            self._park(request)
+        else:
+            kind = _ERRORS.get(ForwardStatus(message.status), UnknownOutcomeError)
+            request.done(kind(message.payload.decode(errors="replace")))
+
+
+def _status_of(error: RequestError) -> ForwardStatus:
+    """The status by which an error travels; an unsent one is tried again where it came from."""
+    if isinstance(error, NoLeaderError):
+        return ForwardStatus.RETRY
+    if isinstance(error, OversizedRequestError):
+        return ForwardStatus.OVERSIZED
+    return ForwardStatus.UNKNOWN

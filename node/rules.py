@@ -1,0 +1,334 @@
+"""The judgements of the protocol, as pure functions on frozen data.
+
+Who may stand, who gets a vote, who has won, where the quorum is, and what a leader's
+NewLeadershipTerm means for one's own log. Nothing here waits, sends or writes; so each rule is
+tested in a line, and a model of the protocol can use the very functions that the member uses.
+
+The rules are those of Aeron Cluster's election, with these differences, each of which closes a way
+in which acknowledged entries could be lost:
+
+- A leader of a term below one's own promise is refused (a stale leader could recapture a member).
+- Only what a member reports for the leader's own term counts for the quorum.
+- A follower compares the whole table of terms, not one base, before it keeps what it has.
+- A NewLeadershipTerm about its own term never truncates: it can only be an older message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..storage import NodeState, TermRow
+from ..transport import (
+    MAX_TERM_SPANS,
+    NULL_VALUE,
+    NewLeadershipTerm,
+    RequestVote,
+    TermSpan,
+    VoteReason,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+VETO_ROUNDS = 2
+"""Failed ballots in a row after which one negative vote no longer vetoes a majority."""
+
+_TERMS_BEFORE = 64  # rows below the asker's log term that a NewLeadershipTerm lists
+
+
+@attrs.frozen(order=True)
+class LogEnd:
+    """How far a log goes: the last term of its recording log, then its append position.
+
+    The order is the one in which logs are more up to date (Raft §5.4.1).
+    """
+
+    term: int
+    position: int
+
+
+def quorum(members: int) -> int:
+    """Return how many of `members` a decision needs."""
+    return members // 2 + 1
+
+
+# --- who may stand --------------------------------------------------------------------------------
+
+
+def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
+    """Say whether a member whose log ends at `member` (None = not heard) would vote for us."""
+    return member is not None and member <= candidate
+
+
+def is_unanimous_candidate(
+    own: LogEnd, others: Mapping[int, LogEnd | None], absent: Collection[int]
+) -> bool:
+    """Say whether every other member would vote for us, and they make a quorum with us.
+
+    Args:
+        own: where our log ends.
+        others: where the log of each other member ends, None if it has not canvassed.
+        absent: members known to be gone (the leader that closed in order; a process whose port
+            refuses): nobody waits for them (Aeron: ClusterMember.isUnanimousCandidate).
+    """
+    willing = 1
+    for member, end in others.items():
+        if member in absent:
+            continue
+        if not would_vote_for(end, own):
+            return False
+        willing += 1
+    return willing >= quorum(len(others) + 1)
+
+
+def is_quorum_candidate(own: LogEnd, others: Mapping[int, LogEnd | None]) -> bool:
+    """Say whether a quorum, we included, would vote for us."""
+    willing = 1 + sum(would_vote_for(end, own) for end in others.values())
+    return willing >= quorum(len(others) + 1)
+
+
+# --- ballots --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class BallotDecision:
+    """What a member does with a request for its vote.
+
+    Args:
+        vote: granted or refused.
+        reason: why.
+        promise: the node state to make durable before the answer leaves, None for no change.
+    """
+
+    vote: bool
+    reason: VoteReason
+    promise: NodeState | None = None
+
+
+def consider(
+    request: RequestVote, *, own: LogEnd, promised: NodeState, in_ballot: bool, leader_alive: bool
+) -> BallotDecision:
+    """Decide about a request for our vote.
+
+    Args:
+        request: the candidate's request.
+        own: where our log ends.
+        promised: our durable node state.
+        in_ballot: we are canvassing, nominating or voting ourselves.
+        leader_alive: we lead, or heard our leader within the heartbeat timeout.
+    """
+    term = request.candidate_term_id
+    if term < promised.candidate_term:
+        return BallotDecision(False, VoteReason.TERM)
+    if term == promised.candidate_term:
+        # A repeated request gets the same answer (one vote per term, whoever asks again).
+        if promised.voted_for == request.candidate_member_id:
+            return BallotDecision(True, VoteReason.GRANTED)
+        return BallotDecision(False, VoteReason.ALREADY_VOTED)
+    if leader_alive:
+        return BallotDecision(False, VoteReason.LEADER_ALIVE)
+    if not in_ballot:
+        return BallotDecision(False, VoteReason.BUSY)
+    if own > LogEnd(request.log_leadership_term_id, request.log_position):
+        # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
+        # with the better log stands in a term that beats this one.
+        return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
+    return BallotDecision(True, VoteReason.GRANTED, NodeState(term, request.candidate_member_id))
+
+
+def is_unanimous_leader(
+    votes: Mapping[int, bool], others: Collection[int], absent: Collection[int]
+) -> bool:
+    """Say whether every other member that is not absent voted for us, and we have a quorum."""
+    if any(not votes.get(member, False) for member in others if member not in absent):
+        return False
+    return has_majority(votes, len(others) + 1)
+
+
+def is_quorum_leader(votes: Mapping[int, bool], members: int, failed_rounds: int) -> bool:
+    """Say at the end of a ballot whether a majority carries us.
+
+    One negative vote vetoes in the first rounds, so that the best log is preferred; after
+    :data:`VETO_ROUNDS` lost ones a majority is enough, or one member could veto for ever.
+    """
+    if failed_rounds < VETO_ROUNDS and not all(votes.values()):
+        return False
+    return has_majority(votes, members)
+
+
+def has_majority(votes: Mapping[int, bool], members: int) -> bool:
+    """Say whether our own vote and those of others are a quorum."""
+    return 1 + sum(votes.values()) >= quorum(members)
+
+
+# --- the quorum's position ------------------------------------------------------------------------
+
+
+def quorum_position(positions: Iterable[int], members: int) -> int:
+    """Return the highest position that a quorum has reached.
+
+    Args:
+        positions: what each member has durably recorded; members that are inactive or unknown
+            may be left out or count 0.
+        members: the size of the cluster.
+    """
+    ranked = sorted(positions, reverse=True)
+    needed = quorum(members)
+    return ranked[needed - 1] if len(ranked) >= needed else 0
+
+
+def is_active(heard_at: float, now: float, timeout: float) -> bool:
+    """Say whether a member was heard recently enough to count (strictly within the timeout)."""
+    return heard_at + timeout > now
+
+
+# --- what the leader tells, and what a follower makes of it ---------------------------------------
+
+
+@attrs.frozen
+class NextTerm:
+    """What follows a log term in the leader's recording log."""
+
+    term: int = NULL_VALUE
+    base: int = NULL_VALUE
+    end: int = NULL_VALUE
+
+
+def next_term(terms: Sequence[TermRow], log_term: int, *, leader_term: int, base: int) -> NextTerm:
+    """Return the term after `log_term` as the leader tells it (protocol: NLT 2.6.1).
+
+    The leader's own term may not be in its recording log yet; then it begins at `base`. Nothing
+    follows the leader's own term.
+    """
+    if log_term >= leader_term:
+        return NextTerm()
+    for row in terms:
+        if row.term == log_term + 1:
+            return NextTerm(row.term, row.base, NULL_VALUE if row.end is None else row.end)
+    return NextTerm(leader_term, base, NULL_VALUE)
+
+
+def spans_around(
+    terms: Sequence[TermRow], log_term: int, *, leader_term: int, base: int
+) -> tuple[TermSpan, ...]:
+    """Return the leader's terms around the asker's log term, its own new one last."""
+    spans = [
+        TermSpan(row.term, row.base, NULL_VALUE if row.end is None else row.end) for row in terms
+    ]
+    if not spans or spans[-1].term < leader_term:
+        if spans and spans[-1].end == NULL_VALUE:
+            spans[-1] = attrs.evolve(spans[-1], end=base)
+        following = spans[-1].term + 1 if spans else 0
+        first = max(following, leader_term - MAX_TERM_SPANS)
+        spans += [TermSpan(term, base, base) for term in range(first, leader_term)]
+        spans.append(TermSpan(leader_term, base, NULL_VALUE))
+    first = next((i for i, span in enumerate(spans) if span.term >= log_term - _TERMS_BEFORE), 0)
+    return tuple(spans[first : first + MAX_TERM_SPANS])
+
+
+def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) -> tuple[int, int]:
+    """Return how far two logs agree by their tables of terms: position, and last common term.
+
+    Equal (term, base) means equal bytes up to the shorter end, since one leader wrote a term and
+    its row is durable before, or with, its first entry (Kafka KIP-101 argues the same way).
+    Terms older than the first one listed are taken as agreed. The term is -1 if none is common.
+    """
+    listed = {span.term: span for span in theirs}
+    oldest = theirs[0].term if theirs else 0
+    position, last_term = 0, NULL_VALUE
+    for row in mine:
+        end = append if row.end is None else row.end
+        if row.term < oldest:
+            position, last_term = end, row.term
+            continue
+        other = listed.get(row.term)
+        if other is None or other.base != row.base:
+            break
+        last_term = row.term
+        if other.end != NULL_VALUE and other.end < end:
+            return other.end, last_term
+        position = end
+    return position, last_term
+
+
+@attrs.frozen
+class TellStale:
+    """The sender leads a term below our promise: tell it, and do nothing it says."""
+
+
+@attrs.frozen
+class Disregard:
+    """The message says nothing to us."""
+
+    reason: str
+
+
+@attrs.frozen
+class CanvassAgain:
+    """The message is about another log term than ours: ask again."""
+
+
+@attrs.frozen
+class Truncate:
+    """Our log and the leader's part at `to`; terms behind `last_term` are not the leader's."""
+
+    to: int
+    last_term: int
+
+
+@attrs.frozen
+class Replicate:
+    """Fetch `term` up to `stop`, beginning at `base` (None: it is our log term already)."""
+
+    term: int
+    base: int | None
+    stop: int
+
+
+@attrs.frozen
+class Replay:
+    """Our log reaches the leader's term; catch up to `catchup_join` unless that is None."""
+
+    catchup_join: int | None
+
+
+Following = Disregard | CanvassAgain | Truncate | Replicate | Replay
+
+
+def is_stale(message: NewLeadershipTerm, promised: NodeState) -> bool:
+    """Say whether the message is of a leader older than what we promised durably."""
+    return message.leadership_term_id < promised.candidate_term
+
+
+def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int) -> Following:
+    """Decide what a NewLeadershipTerm means for our log (Aeron: Election.onNewLeadershipTerm).
+
+    Args:
+        message: of a leader that is not stale.
+        terms: our recording log.
+        append: our append position.
+    """
+    log_term = terms[-1].term if terms else NULL_VALUE
+    if message.log_leadership_term_id != log_term:
+        return CanvassAgain()
+    position, last_term = agreement(terms, append, message.terms)
+    if position < append or last_term != log_term:
+        if log_term == message.leadership_term_id:
+            return Disregard("an older message about our own term")
+        return Truncate(position, last_term)
+    if append >= message.term_base_log_position:
+        ahead = append < message.log_position
+        return Replay(message.log_position if ahead else None)
+    if message.next_leadership_term_id == NULL_VALUE:
+        return Disregard("malformed: our log ends below the term, and no term follows ours")
+    if append < message.next_term_base_log_position:
+        return Replicate(log_term, None, message.next_term_base_log_position)
+    if message.next_log_position != NULL_VALUE:
+        return Replicate(
+            message.next_leadership_term_id,
+            message.next_term_base_log_position,
+            message.next_log_position,
+        )
+    return Disregard("the term after ours is still open at the leader")

@@ -1,0 +1,73 @@
+"""What a replicated state machine looks like to a member.
+
+A service is fed the committed commands of the log, in order, exactly the same ones on every
+member. If it is deterministic, all members hold equal states at equal positions. So time and
+randomness come from the command (its timestamp and position), never from the machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    import trio
+
+
+@attrs.frozen(slots=True)
+class Command:
+    """A committed command, as the log holds it.
+
+    Args:
+        payload: the client's bytes; their meaning is the service's.
+        flags: one byte of the service's own.
+        session: session id, 0 for none.
+        sequence: sequence number within the session, 0 for none.
+        term: leadership term in which it was recorded.
+        position: log position at which its record batch begins.
+        index: its place in that batch, from 0.
+        timestamp_ms: cluster time in milliseconds, given by the leader and recorded.
+    """
+
+    payload: bytes
+    flags: int
+    session: int
+    sequence: int
+    term: int
+    position: int
+    index: int
+    timestamp_ms: int
+
+
+class Service(Protocol):
+    """A deterministic state machine. Every method runs on the member's trio thread."""
+
+    @property
+    def position(self) -> int:
+        """Log position up to which the state is complete at start; 0 for a volatile service."""
+        ...
+
+    def apply(self, command: Command) -> bytes:
+        """Apply a committed command and return the reply. Bad input is a reply, not an error."""
+        ...
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """A whole record batch, ending at `position`, is applied; log time is `timestamp_ms`."""
+        ...
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """Answer a read-only request from the applied state."""
+        ...
+
+    def next_deadline_ms(self) -> int | None:
+        """When log time should next move although nobody writes; None for never.
+
+        The leader records a timer entry at that cluster time, so that whatever the service does
+        then in :meth:`advance` happens on all members alike.
+        """
+        ...
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
+        """Do background work until cancelled; `started()` once commands may be applied."""
+        ...

@@ -1,0 +1,87 @@
+"""The states of an election, and which may follow which.
+
+The names and codes are those of Aeron Cluster's election. :data:`EDGES` is the whole truth about
+legal transitions: it is asserted at every transition, drawn into the documentation, and every
+edge is taken by a named test.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class State(enum.IntEnum):
+    """Where a member stands in its election; CLOSED means that it leads or follows."""
+
+    INIT = 0
+    CANVASS = 1
+    NOMINATE = 2
+    CANDIDATE_BALLOT = 3
+    FOLLOWER_BALLOT = 4
+    LEADER_LOG_REPLICATION = 5
+    LEADER_REPLAY = 6
+    LEADER_INIT = 7
+    LEADER_READY = 8
+    FOLLOWER_LOG_REPLICATION = 9
+    FOLLOWER_REPLAY = 10
+    FOLLOWER_CATCHUP_INIT = 11
+    FOLLOWER_CATCHUP_AWAIT = 12
+    FOLLOWER_CATCHUP = 13
+    FOLLOWER_LOG_INIT = 14
+    FOLLOWER_LOG_AWAIT = 15
+    FOLLOWER_READY = 16
+    CLOSED = 17
+
+
+LEADER_STATES = frozenset(
+    {State.LEADER_LOG_REPLICATION, State.LEADER_REPLAY, State.LEADER_INIT, State.LEADER_READY}
+)
+BALLOT_STATES = frozenset(
+    {State.CANVASS, State.NOMINATE, State.CANDIDATE_BALLOT, State.FOLLOWER_BALLOT}
+)
+
+_FOLLOW = (State.FOLLOWER_LOG_REPLICATION, State.FOLLOWER_REPLAY)
+
+# Besides these, every state but INIT and CLOSED may go to INIT: a timeout, a truncation, a newer
+# term seen while leading or joining (Aeron: Election.handleError).
+_FORWARD: dict[State, tuple[State, ...]] = {
+    State.INIT: (State.CANVASS, State.LEADER_LOG_REPLICATION),
+    State.CANVASS: (State.NOMINATE, State.FOLLOWER_BALLOT, *_FOLLOW),
+    State.NOMINATE: (State.CANVASS, State.CANDIDATE_BALLOT, State.FOLLOWER_BALLOT, *_FOLLOW),
+    State.CANDIDATE_BALLOT: (
+        State.CANVASS,
+        State.FOLLOWER_BALLOT,
+        State.LEADER_LOG_REPLICATION,
+        *_FOLLOW,
+    ),
+    State.FOLLOWER_BALLOT: (State.CANVASS, *_FOLLOW),
+    State.LEADER_LOG_REPLICATION: (State.LEADER_REPLAY,),
+    State.LEADER_REPLAY: (State.LEADER_INIT,),
+    State.LEADER_INIT: (State.LEADER_READY,),
+    State.LEADER_READY: (State.CLOSED,),
+    State.FOLLOWER_LOG_REPLICATION: (State.CANVASS,),
+    State.FOLLOWER_REPLAY: (State.FOLLOWER_CATCHUP_INIT, State.FOLLOWER_LOG_INIT),
+    State.FOLLOWER_CATCHUP_INIT: (State.FOLLOWER_CATCHUP_AWAIT,),
+    State.FOLLOWER_CATCHUP_AWAIT: (State.FOLLOWER_CATCHUP,),
+    State.FOLLOWER_CATCHUP: (State.FOLLOWER_LOG_INIT,),
+    State.FOLLOWER_LOG_INIT: (State.FOLLOWER_LOG_AWAIT, State.FOLLOWER_READY),
+    State.FOLLOWER_LOG_AWAIT: (State.FOLLOWER_READY,),
+    State.FOLLOWER_READY: (State.CLOSED,),
+    State.CLOSED: (),
+}
+
+EDGES: dict[State, frozenset[State]] = {
+    state: frozenset(following) | ({State.INIT} - {state, State.CLOSED} if following else set())
+    for state, following in _FORWARD.items()
+}
+
+
+def diagram() -> str:
+    """Draw :data:`EDGES` as a Mermaid state diagram (the edges to INIT on failure left out)."""
+    lines = ["stateDiagram-v2", "    [*] --> INIT"]
+    lines += [
+        f"    {state.name} --> {following.name}"
+        for state, targets in _FORWARD.items()
+        for following in targets
+    ]
+    return "\n".join([*lines, "    CLOSED --> [*]"])

@@ -1,0 +1,5 @@
+"""`python -m quorate` is the command `quorate`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,197 @@
+"""`quorate log`: look into the recording of a member, whether it runs or not."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .cli_status import make_console
+from .errors import StoreMismatchError
+from .storage.batch import Entry
+from .storage.environment import DATA_FILE
+from .storage.verify import Description, DumpedBatch, VerifyReport
+from .storage.verify import describe as describe_store
+from .storage.verify import dump as dump_store
+from .storage.verify import verify as verify_store
+from .words import size
+
+__all__ = ["describe", "dump", "store_of", "verify"]
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+
+_PREVIEW_BYTES: Final = 60
+
+
+def store_of(directory: Path) -> Path:
+    """Where the recording lies: in the directory itself, or in the member's directory around it.
+
+    Raises:
+        StoreMismatchError: there is none.
+    """
+    for place in (directory, directory / "store", directory / "log"):
+        if (place / DATA_FILE).exists():
+            return place
+    raise StoreMismatchError(f"{directory}: no recording there")
+
+
+def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
+    """Tell what a member's recording holds: whose it is, its terms, how far it is committed.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    as_json
+        For programs.
+    """
+    found = describe_store(store_of(directory))
+    if as_json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        _show_description(found, make_console())
+    return 0
+
+
+def _show_description(found: Description, console: Console) -> None:
+    state = found.node_state
+    vote = f", voted for member {state.voted_for}" if state.voted_for >= 0 else ""
+    rows = {
+        "belongs to": f'member {found.identity.member_id} of cluster "{found.identity.cluster}"',
+        "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
+        "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
+        "recorded": f"{found.start_position:,} to {found.append_position:,}, "
+        f"{found.batches:,} batches, {size(found.bytes)}",
+        "known committed": f"up to {found.commit_position:,}",
+        "last batch": _utc(found.timestamp_ms),
+        "file": f"{size(found.file_bytes)}, {found.free_pages:,} free pages of "
+        f"{size(found.page_bytes)}",
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+    terms = Table(
+        box=None, pad_edge=False, header_style="bold", title="\nTerms", title_justify="left"
+    )
+    for name in ("term", "from", "to", "length"):
+        terms.add_column(name, justify="right")
+    terms.add_column("began")
+    for row in found.terms:
+        end = found.append_position if row.end is None else row.end
+        to = "open" if row.end is None else f"{row.end:,}"
+        length = size(end - row.base)
+        terms.add_row(str(row.term), f"{row.base:,}", to, length, _utc(row.timestamp_ms))
+    console.print(terms)
+    for snapshot in found.snapshots:
+        console.print(f"snapshot {snapshot.name} at {snapshot.position:,}, term {snapshot.term}")
+
+
+def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
+    """Check every record of a member's recording: checksums, order, terms, no hole.
+
+    Exit status: 0 - all is sound; 1 - damage was found, and named.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    as_json
+        For programs.
+    """
+    report = verify_store(store_of(directory))
+    if as_json:
+        print(json.dumps(attrs.asdict(report) | {"ok": report.ok}, indent=2))
+    else:
+        _show_report(report, make_console())
+    return 0 if report.ok else 1
+
+
+def _show_report(report: VerifyReport, console: Console) -> None:
+    whose = f'member {report.identity.member_id} of cluster "{report.identity.cluster}"'
+    held = f"{report.batches:,} batches, {report.entries:,} entries, {size(report.bytes)}"
+    console.print(f"{escape(whose)}: {held}, {report.terms:,} terms")
+    for finding in report.findings:
+        console.print(escape(str(finding)), style="red", soft_wrap=True)
+    if report.count > len(report.findings):
+        console.print(f"and {report.count - len(report.findings):,} more", style="red")
+    if report.ok:
+        console.print("Every record is sound.", style="green")
+    else:
+        console.print(f"DAMAGED: {report.count:,} findings.", style="bold red")
+
+
+def dump(
+    directory: Path,
+    /,
+    *,
+    from_position: Annotated[int | None, Parameter(name="--from", show_default=False)] = None,
+    to_position: Annotated[int | None, Parameter(name="--to", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the recorded batches and their entries, also those not yet known to be committed.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    from_position
+        Begin with the batch at this log position; at the first one if left out.
+    to_position
+        End in front of this log position.
+    as_json
+        One object a batch and line, payloads in base64.
+    """
+    place = store_of(directory)
+    committed = describe_store(place).commit_position
+    for batch in dump_store(place, from_position, to_position):
+        if as_json:
+            print(json.dumps(_plain(batch)))
+        else:
+            print("\n".join(_lines(batch, committed)))
+    return 0
+
+
+def _plain(batch: DumpedBatch) -> dict[str, object]:
+    entries = [
+        {
+            "kind": entry.kind.name,
+            "flags": entry.flags,
+            "session": entry.session,
+            "sequence": entry.sequence,
+            "payload": base64.b64encode(entry.payload).decode("ascii"),
+        }
+        for entry in batch.entries
+    ]
+    return {**attrs.asdict(batch.header), "entries": entries}
+
+
+def _lines(batch: DumpedBatch, committed: int) -> Iterator[str]:
+    header = batch.header
+    known = "" if header.end <= committed else "  not known to be committed"
+    yield (
+        f"term {header.term}  {header.position:,} to {header.end:,}  {_utc(header.timestamp_ms)}  "
+        f"{header.count} entries{known}"
+    )
+    for entry in batch.entries:
+        yield f"  {entry.kind.name:<20} {_preview(entry)}"
+
+
+def _preview(entry: Entry) -> str:
+    shown = repr(entry.payload[:_PREVIEW_BYTES])[2:-1]
+    rest = len(entry.payload) - _PREVIEW_BYTES
+    session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
+    return f"{session}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"
+
+
+def _utc(timestamp_ms: int) -> str:
+    """The leader's clock, as UTC."""
+    seconds, millis = divmod(timestamp_ms, 1000)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{millis:03d}Z"

@@ -1,0 +1,113 @@
+"""`quorate run`: one member, until it is told to stop.
+
+The first SIGTERM or SIGINT ends it in order, a second one at once. While it runs, the file
+``pid`` in its directory holds its process id.
+"""
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import trio
+from cyclopts import Parameter
+
+from .embed import open_node
+from .node.config import NodeConfig, load_config
+
+__all__ = ["run"]
+
+_LOG: Final = logging.getLogger("quorate.run")
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+async def run(
+    file: Path,
+    /,
+    *,
+    log_level: LogLevel = "INFO",
+    stop_at_eof: Annotated[bool, Parameter(show=False, negative="")] = False,
+) -> int:
+    """Run one member until it is told to stop.
+
+    SIGTERM or Ctrl-C ends it in order, a second one at once. Log lines go to standard error.
+
+    Parameters
+    ----------
+    file
+        The member's configuration (TOML).
+    log_level
+        How much to tell.
+    stop_at_eof
+        Stop in order when standard input ends, that is when a parent process is gone.
+    """
+    config = load_config(file)
+    _log_to_stderr(log_level)
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_stop_on_signals, stop)
+        if stop_at_eof:
+            nursery.start_soon(_stop_at_eof, stop)
+        await _serve(config, stop)
+        nursery.cancel_scope.cancel()
+    _LOG.info("ended")
+    return 0
+
+
+async def _serve(config: NodeConfig, stop: trio.Event) -> None:
+    """Run the member until `stop`, or until it ends by itself."""
+    pid = config.directory / "pid"
+    opening = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        # a member that is still opening has nothing to end in order
+        nursery.start_soon(_cancel_at, stop, nursery.cancel_scope, opening)
+        async with open_node(config) as node:
+            opening.cancel()
+            pid.write_text(f"{os.getpid()}\n", encoding="ascii")
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(_cancel_at, stop, waiting.cancel_scope, trio.CancelScope())
+                await node.wait()
+                waiting.cancel_scope.cancel()
+    pid.unlink(missing_ok=True)
+
+
+async def _cancel_at(stop: trio.Event, scope: trio.CancelScope, unless: trio.CancelScope) -> None:
+    with unless:
+        await stop.wait()
+        scope.cancel()
+
+
+async def _stop_on_signals(
+    stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        task_status.started()
+        async for number in received:
+            name = signal.Signals(number).name
+            if stop.is_set():
+                _LOG.warning("%s again: ending at once", name)
+                os._exit(128 + number)
+            _LOG.info("%s: ending in order", name)
+            stop.set()
+
+
+async def _stop_at_eof(stop: trio.Event) -> None:
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
+        async for _ in stream:
+            pass
+    _LOG.info("standard input has ended: ending in order")
+    stop.set()
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,132 @@
+"""`quorate status`: every member's own words, one row each, and a verdict."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from .errors import ConfigurationError
+from .node.gateway import MemberAddress, NodeStatus
+from .status import Answer, Survey, Verdict, survey
+from .words import age, size
+
+__all__ = ["render", "status"]
+
+_PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken
+
+
+async def status(
+    *,
+    connect: Annotated[Sequence[str], Parameter(negative="", show_default=False)] = ("127.0.0.1:7000",),
+    as_json: Annotated[bool, Parameter(name="--json", negative="", show_default=False)] = False,
+) -> int:
+    """Ask every member how it stands, and show what each says.
+
+    Exit status: 0 - every member answers, one leads and all agree on it; 1 - otherwise; 2 - no
+    member can be reached.
+
+    Parameters
+    ----------
+    connect
+        Where a member listens for clients, HOST:PORT; it names the others. May be given several
+        times: the first one that answers is asked. 127.0.0.1:7000 if left out.
+    as_json
+        Print everything that the members said, for programs.
+    """
+    seen = await survey([parse_address(text) for text in connect])
+    if as_json:
+        print(seen.as_json())
+    else:
+        render(seen, make_console())
+    return int(seen.verdict)
+
+
+def make_console() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def parse_address(text: str) -> MemberAddress:
+    """Read ``HOST:PORT``; IPv6 in brackets.
+
+    Raises:
+        ConfigurationError: it is not that.
+    """
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):  # noqa: PLR2004
+        raise ConfigurationError(f'--connect "{text}": expected HOST:PORT, as 127.0.0.1:7000')
+    return MemberAddress(-1, host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def render(seen: Survey, console: Console) -> None:
+    """Print the rows and the verdict."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("member", "listens at", "role", "election", "term"):
+        table.add_column(name, no_wrap=name != "election")
+    for name in ("appended", "committed", "applied"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("lag")
+    table.add_column("last heard", no_wrap=True)
+    for answer in seen.answers:
+        table.add_row(*_row(seen, answer), style=_style(seen, answer))
+    console.print(table)
+    console.print()
+    if seen.verdict is Verdict.AGREED:
+        console.print(_summary(seen), style="green")
+    for problem in seen.problems:
+        console.print(problem, style="red")
+
+
+def _row(seen: Survey, answer: Answer) -> list[str]:
+    at, said = answer.address, answer.status
+    name = str(at.member_id) if at.member_id >= 0 else "?"
+    where = f"{at.host}:{at.client_port}"
+    if said is None:
+        return [
+            name,
+            where,
+            "no answer",
+            answer.error or "",
+            *"----",
+            "",
+            age(seen.heard(at.member_id)),
+        ]
+    positions = (said.append_position, said.commit_position, said.applied_position)
+    return [
+        name,
+        where,
+        said.role,
+        f"{said.state} for {age(said.state_age_s)}",
+        str(said.term),
+        *(f"{position:,}" for position in positions),
+        _lag(seen, said),
+        "itself" if said is seen.leader else f"{age(seen.heard(at.member_id))} ago",
+    ]
+
+
+def _style(seen: Survey, answer: Answer) -> str:
+    if answer.status is None:
+        return "red"
+    return "bold" if answer.status is seen.leader else ""
+
+
+def _lag(seen: Survey, said: NodeStatus) -> str:
+    """How far a member is behind, in words. The members are not asked at one moment."""
+    behind = seen.head - said.append_position
+    words = [f"{size(behind)} behind" if behind > 0 else f"{size(-behind)} ahead"] if behind else []
+    if said.commit_position > said.applied_position:
+        words.append(f"{size(said.commit_position - said.applied_position)} to apply")
+    return ", ".join(words) or "up to date"
+
+
+def _summary(seen: Survey) -> str:
+    leader = seen.leader
+    assert leader is not None
+    spare = f"{seen.spare} more can be lost" if seen.spare else "none can be lost"
+    return (
+        f'Cluster "{leader.cluster}": member {leader.member_id} leads term {leader.term}; all '
+        f"{len(seen.answers)} members agree, {spare}."
+    )

@@ -1,0 +1,247 @@
+"""Members as child processes on this machine: for trying out, for the demo and for crash tests.
+
+A directory holds the cluster: ``member-<i>/node.toml`` is the configuration of member *i*,
+beside it lie its stores, its log lines (``member.log``) and, while it runs, its process id (``pid``).
+Nothing here is special: each child is ``quorate run member-<i>/node.toml``, so a member may as
+well be started, stopped and killed by hand.
+
+Caveats: a child's log lines go straight to its file, never through a pipe to this process, since
+a pipe that nobody empties would stop the member. A child watches its standard input, which is a
+pipe from here, and stops in order when this process is gone, however it went.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from .errors import ConfigurationError
+from .node.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
+from .node.gateway import MemberAddress
+
+__all__ = ["HOST", "LocalCluster", "MemberProcess", "free_client_port", "lay_out", "open_cluster"]
+
+HOST: Final = "127.0.0.1"
+STOP_SECONDS: Final = 20.0
+"""How long a member has for an orderly end before it is killed."""
+
+_MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
+_LAST_PORT: Final = 65_535
+
+
+def lay_out(
+    directory: Path,
+    *,
+    members: int,
+    client_port: int,
+    cluster: str = "local",
+    profile: Profile = "lan",
+) -> list[NodeConfig]:
+    """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
+
+    Args:
+        directory: of the cluster; made if absent.
+        members: how many.
+        client_port: of member 0; member *i* listens for clients on ``client_port + i``.
+        cluster: name of the cluster.
+        profile: how patient the members are.
+
+    Raises:
+        ConfigurationError: a number is out of range, or a file that is there says otherwise.
+    """
+    if not 1 <= members <= MAX_MEMBERS:
+        raise ConfigurationError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
+    if not 1 <= client_port <= _LAST_PORT + 1 - members:
+        raise ConfigurationError(
+            f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}"
+        )
+    everyone = tuple(
+        MemberConfig(i, HOST, member, client)
+        for i, (client, member) in enumerate(_ports(members, client_port))
+    )
+    return [
+        _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile))
+        for i in range(members)
+    ]
+
+
+def _one(config: NodeConfig) -> NodeConfig:
+    file = config.directory / "node.toml"
+    if not file.exists():
+        config.directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
+    found = load_config(file)
+    if found.members != config.members:
+        ports = [member.client_port for member in found.members]
+        raise ConfigurationError(
+            f"{file}: its members listen for clients on {ports}, not on "
+            f"{[member.client_port for member in config.members]}: ask for those, or take another "
+            "directory"
+        )
+    return found
+
+
+class MemberProcess:
+    """One member: at most one child process at a time.
+
+    Args:
+        config: its configuration; ``node.toml`` lies in its directory.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.member_id = config.member_id
+        self.log = config.directory / "member.log"
+        self._process: trio.Process | None = None
+
+    @property
+    def address(self) -> MemberAddress:
+        """Where clients reach it."""
+        return MemberAddress(self.member_id, self.config.own.host, self.config.own.client_port)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None if it doesn't run."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def returncode(self) -> int | None:
+        """How the last child ended; None while it runs, or if there was none."""
+        return self._process.poll() if self._process else None
+
+    async def start(self) -> None:
+        """Start a child; it is not ready yet when this returns."""
+        assert self.pid is None
+        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof"]
+        with self.log.open("ab") as log:
+            self._process = await trio.lowlevel.open_process(
+                [*command, str(self.config.directory / "node.toml")],
+                stdin=subprocess.PIPE,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                process_group=0,  # a Ctrl-C is for this process, which passes it on in order
+            )
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child, if it runs."""
+        if self._process and self.pid is not None:
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Wait until the child has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def kill(self) -> None:
+        """End the child at once, as a crash does, and wait for it."""
+        if self.pid is not None:
+            self.send_signal(signal.SIGKILL)
+            await self.wait()
+
+    async def stop(self) -> None:
+        """End the child in order; at once if that takes too long."""
+        if self.pid is None:
+            return
+        self.send_signal(signal.SIGCONT)  # a paused one could not hear us
+        self.send_signal(signal.SIGTERM)
+        with trio.move_on_after(STOP_SECONDS):
+            await self.wait()
+        await self.kill()
+
+
+class LocalCluster:
+    """All members of one directory."""
+
+    def __init__(self, configs: Sequence[NodeConfig]) -> None:
+        self.members = [MemberProcess(config) for config in configs]
+
+    @property
+    def addresses(self) -> list[MemberAddress]:
+        """Where clients reach them."""
+        return [member.address for member in self.members]
+
+    async def start(self) -> None:
+        """Start all members.
+
+        Raises:
+            ConfigurationError: a port that they need is taken.
+        """
+        for member in self.members:
+            _check_ports(member.config)
+        for member in self.members:
+            await member.start()
+
+    async def stop(self) -> None:
+        """End all members in order, all at the same time."""
+        async with trio.open_nursery() as nursery:
+            for member in self.members:
+                nursery.start_soon(member.stop)
+
+    async def kill(self) -> None:
+        """End all children at once, and wait for them."""
+        with trio.CancelScope(shield=True):
+            for member in self.members:
+                await member.kill()
+
+
+def _check_ports(config: NodeConfig) -> None:
+    """Say which port is taken before a child fails for it."""
+    for port in (config.own.client_port, config.own.member_port):
+        try:
+            _bind(port)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise ConfigurationError(
+                f"member {config.member_id} can't listen on {HOST}:{port}: {reason}"
+            ) from error
+
+
+def _bind(port: int) -> int:
+    """Bind a port for a moment; 0 = a free one of the system's choice."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        return int(probe.getsockname()[1])
+
+
+def free_client_port(members: int) -> int:
+    """A client port for :func:`lay_out` of which no port is taken now."""
+    while True:
+        first = _bind(0)
+        if first + members > _LAST_PORT:
+            continue
+        try:
+            for client, member in _ports(members, first):
+                _bind(client)
+                _bind(member)
+        except OSError:
+            continue
+        return first
+
+
+def _ports(members: int, client_port: int) -> list[tuple[int, int]]:
+    """Client and member port of each member."""
+    offset = _MEMBER_PORT_OFFSET
+    if client_port + members + offset > _LAST_PORT:
+        offset = -offset
+    return [(client_port + i, client_port + i + offset) for i in range(members)]
+
+
+@asynccontextmanager
+async def open_cluster(configs: Sequence[NodeConfig]) -> AsyncGenerator[LocalCluster]:
+    """Run all members for the length of a block; then end them, in order unless it failed."""
+    cluster = LocalCluster(configs)
+    try:
+        await cluster.start()
+        yield cluster
+        await cluster.stop()
+    finally:
+        await cluster.kill()

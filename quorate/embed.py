@@ -1,0 +1,126 @@
+"""A member inside of your own trio program.
+
+::
+
+    async with quorate.open_node(config) as node:
+        await node.kv.set("greeting", "hello")
+
+runs the member, its key-value store and its client port for the length of the block. With a
+state machine of your own (``open_node(config, service)``) there is no client port: the program
+talks to it through :meth:`Node.command` and :meth:`Node.query`, on any member.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from .errors import ConfigurationError
+from .keyvalue.client import KeyValue
+from .keyvalue.client_port import ClientPort, ClientPortLimits
+from .keyvalue.service import KeyValueService
+from .node import Member, NodeStatus, Topology, open_member
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from .node import NodeConfig, Service, Transition
+
+
+class Node:
+    """A running member, as the program that embeds it sees it.
+
+    Attributes:
+        member: the member itself.
+        client_address: host and port where Redis clients are served; None without the
+            key-value store.
+    """
+
+    def __init__(
+        self, member: Member, kv: KeyValue | None, client_address: tuple[str, int] | None
+    ) -> None:
+        self.member = member
+        self.client_address = client_address
+        self._kv = kv
+
+    @property
+    def kv(self) -> KeyValue:
+        """The replicated key-value store.
+
+        Raises:
+            ConfigurationError: the node was opened with another state machine.
+        """
+        if self._kv is None:
+            raise ConfigurationError("this node runs a service of its own, not the key-value store")
+        return self._kv
+
+    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+        """Have a command recorded, replicated and applied; see `Member.command`."""
+        return await self.member.command(payload, flags)
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        """Answer a query linearizably; see `Member.query`."""
+        return await self.member.query(payload, flags)
+
+    def status(self) -> NodeStatus:
+        """What this member says of itself now."""
+        return self.member.status()
+
+    @property
+    def topology(self) -> Topology:
+        """The members and the last known leader."""
+        return self.member.topology
+
+    def observe(self, observer: Callable[[Transition], None]) -> None:
+        """Have `observer` told of every transition of the election."""
+        self.member.observe(observer)
+
+    async def wait(self) -> None:
+        """Wait until cancelled; a member that fails ends the whole block with its error."""
+        await trio.sleep_forever()
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def open_node(config: NodeConfig, service: Service | None = None) -> AsyncIterator[Node]:
+    """Run a member for the length of the block; leave the block to stop it in order.
+
+    Args:
+        config: what the member is told.
+        service: a state machine of your own, instead of the key-value store.
+
+    Raises:
+        StorageError: the store is another member's, is in use, or is damaged.
+        OSError: an address can't be bound.
+    """
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    if service is not None:
+        async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
+            yield Node(member, None, None)
+        return
+    store = KeyValueService.open(
+        config.directory / "tables", cluster=config.cluster, member_id=config.member_id
+    )
+    try:
+        async with (
+            open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
+            trio.open_nursery() as nursery,
+        ):
+            limits = ClientPortLimits(
+                max_clients=config.limits.max_clients,
+                request_bytes=config.limits.max_request_bytes,
+            )
+            port = ClientPort(member, config.client_listen_host, config.own.client_port, limits)
+            address = await nursery.start(port.run)
+            yield Node(member, KeyValue(member), address)
+            await member.close()  # clients get what is in flight before their port closes
+            nursery.cancel_scope.cancel()
+    finally:
+        store.close()

@@ -1,0 +1,137 @@
+"""A small RESP2 client on trio, for the command line's own needs.
+
+Users take a real Redis client; the command line only needs to ask, to load and to compare, without
+a dependency for it. One :class:`RespClient` is one connection. Whatever happens on the way, the
+trouble is one of two: :class:`OSError` (the connection: nobody knows what became of what was
+sent) or :class:`RespError` (the member said no).
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Self, cast
+
+import hiredis
+import trio
+
+__all__ = ["Reply", "RespClient", "RespError", "open_resp"]
+
+Reply = bytes | int | None | list["Reply"]
+
+_CHUNK_BYTES: Final = 256 * 1024
+_SLICE_BYTES: Final = 64 * 1024
+
+# its stub says that a command has one part
+_pack = cast(
+    "Callable[[tuple[bytes | str, ...]], bytes]",
+    hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
+)
+
+
+class RespError(Exception):
+    """An error reply; its text begins with a code in capitals."""
+
+
+class RespClient:
+    """One connection to a member's client port.
+
+    Args:
+        stream: the connection; the client owns it.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._reader = hiredis.Reader(replyError=RespError)
+
+    @classmethod
+    async def connect(cls, host: str, port: int) -> Self:
+        """Open a connection.
+
+        Raises:
+            OSError: nobody listens there.
+        """
+        return cls(await trio.open_tcp_stream(host, port))
+
+    async def call(self, *command: bytes | str) -> Reply:
+        """Send one command and return its reply.
+
+        Raises:
+            OSError: the connection is lost.
+            RespError: the reply is an error.
+        """
+        (reply,) = await self.pipeline([command])
+        if isinstance(reply, RespError):
+            raise reply
+        return reply
+
+    async def pipeline(
+        self, commands: Sequence[tuple[bytes | str, ...]]
+    ) -> list[Reply | RespError]:
+        """Send commands back to back and return their replies; an error reply is a value here.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        replies: list[Reply | RespError] = []
+        try:
+            for data, count in _slices(commands):
+                await self._stream.send_all(data)
+                replies += await self._receive(count)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ConnectionResetError(str(error.__cause__ or error)) from error
+        return replies
+
+    async def _receive(self, count: int) -> list[Reply | RespError]:
+        replies: list[Reply | RespError] = []
+        while True:
+            while len(replies) < count and (reply := self._next()) is not False:
+                replies.append(cast("Reply | RespError", reply))
+            if len(replies) == count:
+                return replies
+            data = await self._stream.receive_some(_CHUNK_BYTES)
+            if not data:
+                raise ConnectionResetError("the member closed the connection")
+            self._reader.feed(bytes(data))
+
+    def _next(self) -> object:
+        """The next reply, or False if there is none yet (RESP2 has no booleans)."""
+        try:
+            return cast("object", self._reader.gets())
+        except hiredis.ProtocolError as error:
+            raise ConnectionAbortedError(f"not a RESP reply: {error}") from error
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._stream.socket.close()
+
+
+def _slices(commands: Sequence[tuple[bytes | str, ...]]) -> Iterator[tuple[bytes, int]]:
+    """Pieces of a pipeline, with how many commands each holds.
+
+    Each is small enough for the buffers between the two ends, or one command: so this end never
+    waits to send while the other waits to reply.
+    """
+    waiting: list[bytes] = []
+    size = 0
+    for command in commands:
+        data = _pack(command)
+        if waiting and size + len(data) > _SLICE_BYTES:
+            yield b"".join(waiting), len(waiting)
+            waiting, size = [], 0
+        waiting.append(data)
+        size += len(data)
+    if waiting:
+        yield b"".join(waiting), len(waiting)
+
+
+@asynccontextmanager
+async def open_resp(host: str, port: int) -> AsyncGenerator[RespClient]:
+    """Open a connection for the length of a block.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    client = await RespClient.connect(host, port)
+    try:
+        yield client
+    finally:
+        client.close()

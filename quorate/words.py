@@ -1,0 +1,36 @@
+"""Numbers in words, for people."""
+
+from typing import Final
+
+__all__ = ["age", "size", "span"]
+
+_UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+_KIB: Final = 1024
+
+
+def age(seconds: float | None) -> str:
+    """How long ago: ``0.05 s``, ``12 s``, ``3 min``; a dash for never."""
+    if seconds is None:
+        return "-"
+    for unit, name in _UNITS:
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return span(seconds)
+
+
+def span(seconds: float) -> str:
+    """How long: more digits for short ones."""
+    digits = 2 if seconds < 1 else 1 if seconds < 10 else 0  # noqa: PLR2004
+    return f"{seconds:.{digits}f} s"
+
+
+def size(count: int) -> str:
+    """So many bytes: ``640 B``, ``12.3 KiB``."""
+    if count < _KIB:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= _KIB
+        if value < _KIB:
+            return f"{value:.1f} {unit}"
+    return f"{value / _KIB:.1f} TiB"

@@ -1,0 +1,58 @@
+"""The persistent storage engine of a member: log recording, recording log, node state, tables.
+
+Knows nothing of networks or elections.
+"""
+
+from .batch import (
+    BATCH_ALIGNMENT,
+    DESCRIPTOR_BYTES,
+    HEADER_BYTES,
+    MAX_BATCH_BYTES,
+    BatchHeader,
+    Entry,
+    EntryKind,
+    check_batch_untrusted,
+    decode_entries_untrusted,
+    decode_header_untrusted,
+    encode_batch,
+)
+from .executor import Executor, InlineExecutor, Job, ThreadExecutor
+from .identity import Identity
+from .node_state import NodeState
+from .readonly import ReadOnlyStore, open_readonly
+from .recording_log import SnapshotRow, TermRow
+from .store import ExecutorFactory, Store
+from .verify import Description, DumpedBatch, Finding, VerifyReport, describe, dump, verify
+
+__all__ = [
+    "BATCH_ALIGNMENT",
+    "DESCRIPTOR_BYTES",
+    "HEADER_BYTES",
+    "MAX_BATCH_BYTES",
+    "BatchHeader",
+    "Description",
+    "DumpedBatch",
+    "Entry",
+    "EntryKind",
+    "Executor",
+    "ExecutorFactory",
+    "Finding",
+    "Identity",
+    "InlineExecutor",
+    "Job",
+    "NodeState",
+    "ReadOnlyStore",
+    "SnapshotRow",
+    "Store",
+    "TermRow",
+    "ThreadExecutor",
+    "VerifyReport",
+    "check_batch_untrusted",
+    "decode_entries_untrusted",
+    "decode_header_untrusted",
+    "describe",
+    "dump",
+    "encode_batch",
+    "open_readonly",
+    "verify",
+]

@@ -1,0 +1,174 @@
+"""What can be written: each change as the state it leads to and the LMDB operations that do it.
+
+A change is made against the state that was submitted before it, and checked against that; a
+change that breaks a rule is a bug of the caller and fails an assertion. Its operations may run
+more than once, each time in a fresh transaction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .batch import decode_header_untrusted
+from .node_state import NODE_STATE_KEY, NodeState, encode_node_state
+from .recording import END_KEY, KEY, delete_before, delete_from
+from .recording_log import (
+    SnapshotRow,
+    TermRow,
+    cut_at,
+    encode_snapshot,
+    encode_term,
+    row_of,
+    term_at,
+    with_term,
+)
+from .state import ORIGIN_KEY, Databases, Recorded, encode_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .environment import Transaction
+
+
+@attrs.frozen
+class Change:
+    """A change.
+
+    Args:
+        after: the state once it is durable.
+        apply: makes it in a transaction.
+    """
+
+    after: Recorded
+    apply: Callable[[Transaction], None]
+
+
+def nothing(old: Recorded) -> Change:
+    """Change nothing: durable when everything before it is."""
+    return Change(old, lambda _txn: None)
+
+
+def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None) -> Change:
+    """Add a batch at the end, and the row of its term with it.
+
+    Raises:
+        WireError: `batch` has no header of a batch.
+    """
+    header = decode_header_untrusted(batch)
+    assert header.length == len(batch), f"{header} of {len(batch)} bytes"
+    assert header.position == old.append_position, f"{header}: the log ends elsewhere"
+    terms = old.terms if term_row is None else with_term(old.terms, term_row)
+    row = row_of(terms, header.term)
+    assert row is not None, f"{header}: its term is not in the recording log"
+    assert row.base <= header.position, f"{header} begins before {row}"
+    assert row.end is None or header.end <= row.end, f"{header} ends behind {row}"
+    if term_row is not None:
+        assert (term_row.term, term_row.base) == (header.term, header.position), f"{term_row}"
+    key = KEY.pack(header.term, header.position)
+    after = Recorded(
+        old.start_position,
+        header.end,
+        terms,
+        old.snapshots,
+        old.node_state,
+        header.commit_position,
+        header.timestamp_ms,
+    )
+
+    def apply(txn: Transaction) -> None:
+        stored = txn.put(key, batch, append=True, db=dbs.log)
+        assert stored, f"{header} is not behind the last key"
+        if terms is not old.terms:
+            _put_terms(txn, dbs, old.terms, terms)
+
+    return Change(after, apply)
+
+
+def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
+    """Replace the rows of the recording log; terms that are new begin at the end of the log."""
+    if len(terms) > len(old.terms):
+        assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
+    return Change(
+        attrs.evolve(old, terms=terms), lambda txn: _put_terms(txn, dbs, old.terms, terms)
+    )
+
+
+def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
+    """Replace the vote."""
+    assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
+    row = encode_node_state(state)
+
+    def apply(txn: Transaction) -> None:
+        txn.put(NODE_STATE_KEY, row, db=dbs.meta)
+
+    return Change(attrs.evolve(old, node_state=state), apply)
+
+
+def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
+    """Add a snapshot, or replace the one of the same position and term."""
+    key, value = encode_snapshot(added)
+    rows = {(row.position, row.term): row for row in (*old.snapshots, added)}
+
+    def apply(txn: Transaction) -> None:
+        txn.put(key, value, db=dbs.snapshots)
+
+    return Change(attrs.evolve(old, snapshots=tuple(row for _, row in sorted(rows.items()))), apply)
+
+
+def truncate(
+    dbs: Databases,
+    old: Recorded,
+    position: int,
+    last_term: int | None,
+    *,
+    commit_position: int,
+    timestamp_ms: int,
+) -> Change:
+    """Drop everything at and behind `position`; the rest is what the last batch left says."""
+    row = term_at(old.terms, position)
+    key = END_KEY if row is None else KEY.pack(row.term, position)
+    terms = cut_at(old.terms, position, last_term)
+
+    def apply(txn: Transaction) -> None:
+        with txn.cursor(dbs.log) as cursor:
+            delete_from(cursor, key)
+        _put_terms(txn, dbs, old.terms, terms)
+
+    after = attrs.evolve(
+        old,
+        append_position=position,
+        terms=terms,
+        last_commit_position=commit_position,
+        last_timestamp_ms=timestamp_ms,
+    )
+    return Change(after, apply)
+
+
+def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
+    """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
+    origin = encode_origin(position, timestamp_ms)
+
+    def apply(txn: Transaction) -> None:
+        with txn.cursor(dbs.log) as cursor:
+            delete_before(cursor, key)
+        txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+
+    after = attrs.evolve(old, start_position=position)
+    if position == old.append_position:
+        after = attrs.evolve(after, last_commit_position=position)  # only committed ones are pruned
+    return Change(after, apply)
+
+
+def _put_terms(
+    txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
+) -> None:
+    """Write the rows that differ."""
+    for before, after in itertools.zip_longest(old, new):
+        if after is None:
+            txn.delete(encode_term(before)[0], db=dbs.terms)
+        elif before != after:
+            key, value = encode_term(after)
+            txn.put(key, value, db=dbs.terms)

@@ -1,0 +1,242 @@
+"""One LMDB environment in one directory: making, locking, growing, and errors told in our words.
+
+LMDB runs with its default sync settings: a commit that has returned is on the disk. A new
+environment is made under another name, synced and renamed into place, since a power cut during
+LMDB's very first writes can leave a file that it refuses. The directory is locked with `flock`
+on a file of its own: LMDB alone would let two members write in turns.
+
+The map (address space) starts at 1 GiB and doubles when a transaction does not fit, which is
+then repeated as a whole. LMDB must not change the map while this process reads from it, so
+reads and growth share a lock. Reads are short, also because pages that a reader may still see
+can't be reused and the file would grow. Read-only environments are for tools; the member may run
+in another process meanwhile. LMDB allows a process one handle on an environment, so within the
+process of the member a tool is refused as busy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import lmdb
+
+from ..errors import StorageError, StoreBusyError, StoreFullError, StoreMismatchError
+from .executor import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+    from typing import Self, TypeAlias
+
+    Transaction: TypeAlias = lmdb.Transaction[bytes]
+    Cursor: TypeAlias = lmdb.Cursor[bytes]
+
+INITIAL_MAP_BYTES: Final = 1 << 30
+DATA_FILE: Final = "data.mdb"
+
+_NEW_FILE: Final = "data.mdb.new"
+_LOCK_FILE: Final = "lock"
+_SMALLEST_FILE: Final = 8192  # LMDB's two meta pages
+_PID_BYTES: Final = 20
+_FILE_MODE: Final = 0o644
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# With less room than this, an input/output error is LMDB's word for a write that was cut short.
+_LITTLE_ROOM_BYTES: Final = 8 << 20
+
+T = TypeVar("T")
+
+
+class Environment:
+    """An open environment; reads may come from any thread, writes from one at a time.
+
+    Attributes:
+        directory: where it is.
+        raw: LMDB's own handle, for opening sub-databases and asking for statistics.
+    """
+
+    def __init__(self, directory: Path, raw: lmdb.Environment, held: contextlib.ExitStack) -> None:
+        self.directory = directory
+        self.raw = raw
+        self._held = held
+        self._using_map = Lock()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        max_dbs: int,
+        initialise: Callable[[lmdb.Environment], None],
+        map_bytes: int = INITIAL_MAP_BYTES,
+    ) -> Self:
+        """Open the environment in `directory` for writing; make it, by `initialise`, when absent.
+
+        Raises:
+            StoreBusyError: another handle holds it.
+            StoreMismatchError: the data file is none of LMDB's.
+            StoreFullError: there is no room to make it.
+        """
+        with contextlib.ExitStack() as held, told(directory):
+            _make_directory(directory)
+            held.enter_context(_locked(directory))
+            if not (directory / DATA_FILE).exists():
+                _make(directory, max_dbs, initialise, map_bytes)
+            _check_size(directory)
+            raw = lmdb.open(
+                str(directory), map_size=map_bytes, create=False, max_dbs=max_dbs, mode=_FILE_MODE
+            )
+            held.callback(raw.close)
+            raw.reader_check()  # frees the slots of tools that were killed
+            return cls(directory, raw, held.pop_all())
+
+    @classmethod
+    def open_readonly(cls, directory: Path, *, max_dbs: int) -> Self:
+        """Open an existing environment for reading only.
+
+        Raises:
+            StoreBusyError: this very process has it open.
+            StoreMismatchError: there is none.
+        """
+        with contextlib.ExitStack() as held, told(directory):
+            _check_size(directory)
+            raw = lmdb.open(
+                str(directory),
+                map_size=INITIAL_MAP_BYTES,
+                create=False,
+                max_dbs=max_dbs,
+                readonly=True,
+            )
+            held.callback(raw.close)
+            return cls(directory, raw, held.pop_all())
+
+    def read(self, fn: Callable[[Transaction], T]) -> T:
+        """Return what `fn` makes of one consistent view. Keep it short."""
+        with self._using_map, told(self.directory):
+            try:
+                with self.raw.begin() as txn:
+                    return fn(txn)
+            except lmdb.MapResizedError:  # the member has grown it
+                self.raw.set_mapsize(0)
+                with self.raw.begin() as txn:
+                    return fn(txn)
+
+    def write(self, fn: Callable[[Transaction], None]) -> None:
+        """Make what `fn` does durable as one transaction. `fn` may be called again from scratch.
+
+        Raises:
+            StoreFullError: the disk has no room; nothing was written.
+        """
+        with told(self.directory):
+            while True:
+                try:
+                    with self.raw.begin(write=True) as txn:
+                        fn(txn)
+                except lmdb.MapFullError:
+                    with self._using_map:
+                        self.raw.set_mapsize(2 * self.raw.info()["map_size"])
+                else:
+                    return
+
+    def databases(self, opened: Callable[[lmdb.Environment], T]) -> T:
+        """Return the sub-databases that `opened` opens.
+
+        Raises:
+            StoreMismatchError: one of them is missing.
+        """
+        with told(self.directory):
+            return opened(self.raw)
+
+    def close(self) -> None:
+        """Close and unlock it; idempotent."""
+        self._held.close()
+
+
+@contextlib.contextmanager
+def told(directory: Path) -> Generator[None]:
+    """Turn the errors of LMDB and of the file system into ours."""
+    try:
+        yield
+    except lmdb.Error as error:
+        text = f"{directory}: {error}"
+        if error.code in _FULL or (error.code == errno.EIO and _little_room(directory)):
+            raise StoreFullError(text) from error
+        if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.NotFoundError):
+            raise StoreMismatchError(f"{text}; expected a store of quorate") from error
+        if "already open in this process" in str(error):
+            raise StoreBusyError(text) from error
+        raise StorageError(text) from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StoreFullError(f"{directory}: {error}") from error
+        raise StorageError(f"{directory}: {error}") from error
+
+
+def _little_room(directory: Path) -> bool:
+    """Say whether the file system, or this process's limit, leaves hardly any room."""
+    system = os.statvfs(directory)
+    if system.f_bavail * system.f_frsize < _LITTLE_ROOM_BYTES:
+        return True
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (directory / DATA_FILE).stat().st_size
+    return limit != resource.RLIM_INFINITY and size + _LITTLE_ROOM_BYTES > limit
+
+
+def _check_size(directory: Path) -> None:
+    """Refuse what LMDB would silently make into a new environment."""
+    path = directory / DATA_FILE
+    size = path.stat().st_size if path.exists() else 0
+    if size < _SMALLEST_FILE:
+        raise StoreMismatchError(f"{path}: {size} bytes, expected a store of quorate")
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Generator[None]:
+    """Hold the directory's lock, which ends with the process however that ends."""
+    lock = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, _PID_BYTES, 0).decode("ascii", "replace").strip()
+            raise StoreBusyError(f"{directory}: open in process {owner or 'unknown'}") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _make_directory(directory: Path) -> None:
+    """Make the directory and the missing ones above it, durably."""
+    if not directory.is_dir():
+        _make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        _sync_directory(directory.parent)
+
+
+def _make(
+    directory: Path, max_dbs: int, initialise: Callable[[lmdb.Environment], None], map_bytes: int
+) -> None:
+    """Make a new environment aside, sync it, and rename it into place."""
+    new, lock = directory / _NEW_FILE, directory / f"{_NEW_FILE}-lock"
+    new.unlink(missing_ok=True)  # left by one that was interrupted
+    with lmdb.open(
+        str(new), map_size=map_bytes, subdir=False, max_dbs=max_dbs, mode=_FILE_MODE
+    ) as raw:
+        initialise(raw)
+        raw.sync(True)
+    lock.unlink(missing_ok=True)
+    new.rename(directory / DATA_FILE)
+    _sync_directory(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,232 @@
+"""What a store holds besides the batches, as one value, and how it is read from the disk.
+
+A write carries the state that is true once it is durable; so the state before the disk (what
+was submitted) and the state on the disk (what is durable) are two values of one type.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ..errors import DamagedRecordError
+from .identity import IDENTITY_KEY, Identity, decode_identity_untrusted, encode_identity
+from .node_state import (
+    NODE_STATE_KEY,
+    NodeState,
+    decode_node_state_untrusted,
+    encode_node_state,
+)
+from .recording import check_record_untrusted, last_record
+from .recording_log import (
+    SnapshotRow,
+    TermRow,
+    decode_snapshot_untrusted,
+    decode_term_untrusted,
+    incoherences,
+    row_of,
+)
+from .rows import seal, unpack_untrusted, unseal_untrusted
+
+if TYPE_CHECKING:
+    import lmdb
+
+    from .environment import Transaction
+
+ORIGIN_KEY: Final = b"origin"
+MAX_DBS: Final = 4
+_ORIGIN: Final = struct.Struct("<qq")
+
+
+class Databases:
+    """Handles of the sub-databases of an open environment."""
+
+    def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
+        self.log = raw.open_db(b"log", create=create)
+        self.terms = raw.open_db(b"terms", create=create)
+        self.snapshots = raw.open_db(b"snapshots", create=create)
+        self.meta = raw.open_db(b"meta", create=create)
+
+
+@attrs.frozen
+class Recorded:
+    """The state of a store; positions are byte offsets in the log."""
+
+    start_position: int = 0
+    append_position: int = 0
+    terms: tuple[TermRow, ...] = ()
+    snapshots: tuple[SnapshotRow, ...] = ()
+    node_state: NodeState = attrs.field(factory=NodeState)
+    last_commit_position: int = 0
+    last_timestamp_ms: int = 0
+
+
+class StateView:
+    """Shows the parts of a state that is replaced as a whole."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+
+    @property
+    def recorded(self) -> Recorded:
+        """Everything below, as one consistent value."""
+        return self._recorded
+
+    @property
+    def start_position(self) -> int:
+        """First kept position of the log."""
+        return self._recorded.start_position
+
+    @property
+    def append_position(self) -> int:
+        """Durable end of the log."""
+        return self._recorded.append_position
+
+    @property
+    def terms(self) -> tuple[TermRow, ...]:
+        """The terms, ascending, none missing in between; only the last may be open."""
+        return self._recorded.terms
+
+    @property
+    def log_term(self) -> int:
+        """The last term of the recording log, -1 without one."""
+        return self._recorded.terms[-1].term if self._recorded.terms else -1
+
+    @property
+    def snapshots(self) -> tuple[SnapshotRow, ...]:
+        """The snapshots, ascending by position."""
+        return self._recorded.snapshots
+
+    @property
+    def node_state(self) -> NodeState:
+        """The vote."""
+        return self._recorded.node_state
+
+    @property
+    def last_commit_position(self) -> int:
+        """Commit position in the header of the last batch: at least this was committed."""
+        return self._recorded.last_commit_position
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        """Cluster time of the last batch, 0 before the first one."""
+        return self._recorded.last_timestamp_ms
+
+
+def initialise(raw: lmdb.Environment, identity: Identity) -> None:
+    """Fill a new environment."""
+    dbs = Databases(raw, create=True)
+    with raw.begin(write=True) as txn:
+        txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
+        txn.put(NODE_STATE_KEY, encode_node_state(NodeState()), db=dbs.meta)
+        txn.put(ORIGIN_KEY, encode_origin(0, 0), db=dbs.meta)
+
+
+def encode_origin(start_position: int, timestamp_ms: int) -> bytes:
+    """Return the row that says where the log begins, and the time of the last batch before."""
+    return seal(ORIGIN_KEY, _ORIGIN.pack(start_position, timestamp_ms))
+
+
+def decode_origin_untrusted(value: bytes | None) -> tuple[int, int]:
+    """Return where the log begins, and the time of the last batch before.
+
+    Raises:
+        StorageError: the row is missing or damaged.
+    """
+    body = unseal_untrusted(ORIGIN_KEY, value)
+    position, timestamp_ms = unpack_untrusted(_ORIGIN, ORIGIN_KEY, body)
+    return position, timestamp_ms
+
+
+def load_identity(txn: Transaction, dbs: Databases) -> Identity:
+    """Read whose store it is.
+
+    Raises:
+        StoreMismatchError: that can't be told, or the format is another one.
+    """
+    return decode_identity_untrusted(txn.get(IDENTITY_KEY, db=dbs.meta))
+
+
+def load_origin(txn: Transaction, dbs: Databases) -> tuple[int, int]:
+    """Read where the log begins, and the time of the last batch before.
+
+    Raises:
+        StorageError: the row is missing or damaged.
+    """
+    return decode_origin_untrusted(txn.get(ORIGIN_KEY, db=dbs.meta))
+
+
+def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
+    """Read the vote.
+
+    Raises:
+        StorageError: the row is missing or damaged.
+    """
+    return decode_node_state_untrusted(txn.get(NODE_STATE_KEY, db=dbs.meta))
+
+
+def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRow, ...]:
+    """Read the table of terms.
+
+    Raises:
+        DamagedRecordError: a row is damaged.
+    """
+    with txn.cursor(dbs.terms) as cursor:
+        return tuple(decode_term_untrusted(member_id, key, row) for key, row in cursor)
+
+
+def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = False) -> Recorded:
+    """Read the state; the last batch of the log is checked, unless the reader is `lenient`.
+
+    Raises:
+        StorageError: something of it is damaged (DamagedRecordError where a place is known).
+    """
+    start, timestamp_ms = load_origin(txn, dbs)
+    with txn.cursor(dbs.snapshots) as cursor:
+        snapshots = tuple(decode_snapshot_untrusted(member_id, key, row) for key, row in cursor)
+    recorded = Recorded(
+        start_position=start,
+        append_position=start,
+        terms=load_terms(txn, dbs, member_id),
+        snapshots=snapshots,
+        node_state=load_node_state(txn, dbs),
+        last_commit_position=start,
+        last_timestamp_ms=timestamp_ms,
+    )
+    for term, words in incoherences(recorded.terms):
+        raise DamagedRecordError(
+            member_id=member_id, term=term, position=-1, reason=f"recording log: {words}"
+        )
+    try:
+        return _with_last_batch(txn, dbs, member_id, recorded)
+    except DamagedRecordError as damage:
+        if not lenient:
+            raise
+        return attrs.evolve(recorded, append_position=max(start, damage.position))
+
+
+def _with_last_batch(
+    txn: Transaction, dbs: Databases, member_id: int, recorded: Recorded
+) -> Recorded:
+    """Return the state with what the last batch says, and check that the tables agree with it."""
+    with txn.cursor(dbs.log) as cursor:
+        last = last_record(cursor, member_id)
+    if last is None:
+        return recorded
+    header = check_record_untrusted(member_id, last)
+    row = row_of(recorded.terms, header.term)
+    if row is None or header.position < max(row.base, recorded.start_position):
+        raise DamagedRecordError(
+            member_id=member_id,
+            term=last.term,
+            position=last.position,
+            reason=f"the recording log says {row}, the log starts at {recorded.start_position}",
+        )
+    return attrs.evolve(
+        recorded,
+        append_position=header.end,
+        last_commit_position=header.commit_position,
+        last_timestamp_ms=header.timestamp_ms,
+    )

@@ -1,0 +1,321 @@
+"""The store of one member: log, recording log, votes and identity in one LMDB environment.
+
+Everything is written in the order of the calls, in groups, by the executor's one writer; a
+group is one transaction, so what belongs together (the first batch of a term and the term's
+row) is durable together, and a process killed at any moment finds exactly the last durable
+batch. The store keeps two values of one type: what was submitted, against which calls are
+checked, and what is durable, which the properties show. The second follows the first when a
+write is reported, on the trio thread.
+
+`run` must be running for anything to become durable. An awaiting call that is cancelled may
+still take effect: what was submitted is written.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from ..errors import StorageError, StoreMismatchError
+from . import changes
+from .environment import INITIAL_MAP_BYTES, Environment
+from .executor import Executor, ThreadExecutor
+from .identity import Identity, check_identity
+from .reader import CHUNK_BYTES, LogReader
+from .recording_log import SnapshotRow, TermRow, with_end, with_term
+from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+    from typing import Never, Self
+
+    from .changes import Change
+    from .environment import Transaction
+    from .node_state import NodeState
+
+# Batches that one transaction of `drop_prefix` deletes: other writes wait no longer than that.
+PRUNE_STEP: Final = 512
+
+
+@attrs.frozen(eq=False)
+class Write:
+    """A job of the executor: a change, and what to do once it is durable."""
+
+    change: Change
+    done: Callable[[], None]
+
+
+class ExecutorFactory(Protocol):
+    """How the store gets its executor: `ThreadExecutor`, or `InlineExecutor` for virtual time."""
+
+    def __call__(
+        self, write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
+    ) -> Executor[Write]:
+        """Return an executor that hands groups to `write`."""
+        ...
+
+
+def _ignore(_position: int) -> None:
+    """Stand in for an owner who does not want to know."""
+
+
+class Store(StateView):
+    """The store; made by `Store.open`. Its properties show what is durable.
+
+    Attributes:
+        identity: whose it is.
+        executor: what writes it.
+        on_durable: set by the owner; called on the trio thread with the append position after
+            each group of writes that held a batch.
+    """
+
+    def __init__(
+        self, reader: LogReader, identity: Identity, recorded: Recorded, executor: ExecutorFactory
+    ) -> None:
+        super().__init__(recorded)
+        self.identity = identity
+        self.executor = executor(self._write, delivered=self._delivered)
+        self.on_durable: Callable[[int], None] = _ignore
+        self._reader = reader
+        self._submitted = recorded
+        self._grown = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        cluster: str,
+        member_id: int,
+        rng: random.Random,
+        executor: ExecutorFactory = ThreadExecutor,
+        map_bytes: int = INITIAL_MAP_BYTES,
+    ) -> Self:
+        """Open the store in `directory`; make one, durably, when there is none.
+
+        The last batch is read back and checked. `rng` draws the instance id of a new store.
+
+        Raises:
+            StoreMismatchError: it is of another cluster, member or format.
+            StoreBusyError: it is open already.
+            StoreFullError: there is no room to make it.
+            DamagedRecordError: the last batch or the recording log is damaged.
+        """
+        new = Identity(cluster, member_id, rng.getrandbits(64))
+        environment = Environment.open(
+            directory,
+            max_dbs=MAX_DBS,
+            initialise=functools.partial(initialise, identity=new),
+            map_bytes=map_bytes,
+        )
+        try:
+            dbs = environment.databases(Databases)
+            identity = environment.read(lambda txn: load_identity(txn, dbs))
+            check_identity(identity, cluster=cluster, member_id=member_id)
+            recorded = environment.read(lambda txn: load(txn, dbs, member_id))
+        except StoreMismatchError as error:
+            environment.close()
+            raise StoreMismatchError(f"{directory}: {error}") from error
+        except BaseException:
+            environment.close()
+            raise
+        return cls(LogReader(environment, dbs, member_id), identity, recorded, executor)
+
+    def close(self) -> None:
+        """Close the store, after `run` has ended; idempotent."""
+        self._reader.environment.close()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
+        """Write until cancelled; what was submitted until then is written first.
+
+        Raises:
+            StoreFullError: the disk has no room; nothing of the last group was written.
+            StorageError: the disk failed.
+        """
+        await self.executor.run(task_status=task_status)
+
+    @property
+    def appended_position(self) -> int:
+        """End of the log with what was submitted and is not durable yet."""
+        return self._submitted.append_position
+
+    def append(
+        self,
+        batch: bytes,
+        *,
+        term_row: TermRow | None = None,
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """Append a batch that begins at `appended_position`; `done` is called when it is durable.
+
+        Its bytes were checked by the caller. `term_row`, with the first batch of a term, becomes
+        durable together with it; it closes the term before, and terms missing in between become
+        empty rows.
+
+        Raises:
+            WireError: `batch` has no header of a batch.
+        """
+        change = changes.append(self._reader.dbs, self._submitted, batch, term_row)
+        after = change.after
+
+        def written() -> None:
+            self._recorded = after
+            self._grown = True
+            if done is not None:
+                done()
+
+        self._submitted = after
+        self.executor.submit(Write(change, written))
+
+    async def append_durably(self, batch: bytes, *, term_row: TermRow | None = None) -> None:
+        """Append a batch and return when it is durable; see `append`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        written = trio.Event()
+        self.append(batch, term_row=term_row, done=written.set)
+        await written.wait()
+
+    async def save_node_state(self, state: NodeState) -> None:
+        """Make a vote durable.
+
+        The candidate term never decreases, and a vote is neither changed nor forgotten within it.
+        """
+        await self._durably(lambda dbs, old: changes.set_node_state(dbs, old, state))
+
+    async def ensure_coherent(
+        self, *, term: int, base: int, end: int | None, timestamp_ms: int
+    ) -> None:
+        """Make sure that `term` is in the recording log, and closed at `end` if that is given.
+
+        A new term begins where the term before ends, and not inside of the log; an open term
+        before is closed there, and terms missing in between become empty rows.
+        """
+        row = TermRow(term, base, end, timestamp_ms)
+        await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
+
+    async def close_term(self, term: int, end: int) -> None:
+        """Set the end of a term."""
+        await self._durably(
+            lambda dbs, old: changes.set_terms(dbs, old, with_end(old.terms, term, end))
+        )
+
+    async def add_snapshot(self, row: SnapshotRow) -> None:
+        """Record that a snapshot exists."""
+        await self._durably(lambda dbs, old: changes.add_snapshot(dbs, old, row))
+
+    async def truncate(self, position: int, *, last_term: int | None = None) -> None:
+        """Drop the batches at and behind `position`, which is the end or where a batch begins.
+
+        Terms that begin behind it are dropped, and those behind `last_term` if it is given; the
+        last one that is left is open again.
+
+        Raises:
+            PrunedError: `position` is below the first one kept.
+            StorageError: `position` is not a boundary.
+        """
+        await self._settled()
+        old = self._submitted
+        self._reader.check_range(old, position)
+        if position > old.append_position:
+            raise StorageError(f"can't truncate to {position}: log ends at {old.append_position}")
+        commit, timestamp = old.last_commit_position, old.last_timestamp_ms
+        if position < old.append_position:
+            commit, timestamp = await self.executor.read(
+                lambda: self._reader.ending_at(old, position)
+            )
+        await self._durably(
+            lambda dbs, old: changes.truncate(
+                dbs, old, position, last_term, commit_position=commit, timestamp_ms=timestamp
+            )
+        )
+
+    async def drop_prefix(self, position: int) -> None:
+        """Drop the batches that end at or before `position`, step by step.
+
+        The recording log keeps their terms. Cancelled, it leaves what was not dropped yet.
+        """
+        await self._settled()
+        while True:
+            prefix = await self.executor.read(
+                lambda: self._reader.prefix(self._recorded, position, PRUNE_STEP)
+            )
+            if prefix is None:
+                return
+            key, start, timestamp = prefix
+            await self._durably(
+                functools.partial(changes.prune, key=key, position=start, timestamp_ms=timestamp)
+            )
+
+    async def read(
+        self, position: int, *, limit_bytes: int = CHUNK_BYTES, end: int | None = None
+    ) -> list[bytes]:
+        """Return durable batches from `position` on, each one checked; none at the end of the log.
+
+        At least one if there is any, then as many as fit in `limit_bytes` and begin before `end`.
+
+        Raises:
+            PrunedError: `position` is below the first one kept.
+            StorageError: no batch begins at `position`.
+            DamagedRecordError: a batch is damaged or missing.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            recorded = self._recorded
+            stop = recorded.append_position if end is None else min(end, recorded.append_position)
+            self._reader.check_range(recorded, position)
+            if position >= stop:
+                return []
+            batches = await self.executor.read(
+                functools.partial(self._reader.chunk, recorded.terms, position, stop, limit_bytes)
+            )
+            if batches is not None:
+                return batches
+            if self._submitted is self._recorded is recorded:
+                raise self._reader.missing(recorded, position)
+            await self._settled()  # it may just have been truncated or pruned
+
+    def scan(self, position: int) -> Iterator[bytes]:
+        """Yield the checked batches from `position` to what is now the end; for tools.
+
+        Raises:
+            PrunedError, StorageError, DamagedRecordError: as `read`.
+        """
+        return self._reader.scan(self._recorded, position)
+
+    async def _settled(self) -> None:
+        """Wait until everything submitted so far is durable."""
+        if self._submitted is not self._recorded:
+            await self._durably(lambda _dbs, old: changes.nothing(old))
+
+    async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
+        """Submit a change and return when it is durable."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        change = make(self._reader.dbs, self._submitted)
+        durable = trio.Event()
+
+        def written() -> None:
+            self._recorded = change.after
+            durable.set()
+
+        self._submitted = change.after
+        self.executor.submit(Write(change, written))
+        await durable.wait()
+
+    def _write(self, group: Sequence[Write]) -> None:
+        """Write a group in one transaction (on the writer thread, if there is one)."""
+
+        def apply(txn: Transaction) -> None:
+            for write in group:
+                write.change.apply(txn)
+
+        self._reader.environment.write(apply)
+
+    def _delivered(self) -> None:
+        """Tell the owner, once per group."""
+        if self._grown:
+            self._grown = False
+            self.on_durable(self._recorded.append_position)

@@ -1,0 +1,256 @@
+"""The materialised tables: what the log's commands have made so far, as keys and records.
+
+A memtable over LMDB. Applying a command touches a dictionary and nothing else; a flush, in the
+background, writes the changes since the last one *and the log position they belong to* in one
+transaction. A member that restarts applies the log again from exactly there. So the tables may
+outgrow memory, and nothing here waits for a disk, except a read of a record that is neither in
+the memtable nor in the page cache.
+
+**Layers.** ``get`` looks at the memtable, then at the frozen memtable that is being flushed, then
+at LMDB as of the last flush. Flushing freezes the memtable, puts an empty one on top, and hands
+the frozen one to the executor's writer; when that is durable, the frozen one is dropped. Deleted
+keys are entries too, for they hide what is below; ``clear`` is an empty layer that hides
+everything below, so it costs nothing until it is flushed.
+
+**Cuts.** A flush may only freeze the memtable where the log has a batch boundary:
+:meth:`Tables.advance` names these points, and puts and deletes between two of them belong to the
+second one.
+
+**Counting.** A put does not look whether LMDB has the key already. ``len`` does, once for each key
+of the memtable, and remembers: exact, and paid only by those who count.
+
+A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
+restarts too, and whoever owns the tables acts on it.
+
+Caveats: records carry no checksum of their own; the log, which does, can rebuild them. Memory is
+bounded by about twice ``flush_bytes`` plus what arrives during a flush.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from ..errors import StorageError
+from .environment import INITIAL_MAP_BYTES
+from .executor import Executor, ThreadExecutor
+from .tables_disk import Cut, TablesDisk
+from .tables_layer import Layer
+from .tables_layered import LayeredTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import Never, Self
+
+FLUSH_BYTES: Final = 64 << 20
+FLUSH_INTERVAL_S: Final = 30.0
+
+# How long the event loop lets the writer have the interpreter, after each batch, once a flush
+# falls behind: a loop that never sleeps would starve it.
+_GIVE_WAY_S: Final = 0.0002
+
+
+@attrs.frozen(eq=False)
+class FlushJob:
+    """A job of the executor: a cut to write, and what to do then."""
+
+    cut: Cut
+    done: Callable[[], None]
+
+
+class ExecutorFactory(Protocol):
+    """How the tables get their executor: `ThreadExecutor`, or `InlineExecutor` in virtual time."""
+
+    def __call__(self, write: Callable[[Sequence[FlushJob]], None]) -> Executor[FlushJob]:
+        """Return an executor that hands groups to `write`."""
+        ...
+
+
+class Tables(LayeredTables):
+    """Keys and records, complete up to a log position. Everything runs on the trio thread."""
+
+    def __init__(
+        self,
+        disk: TablesDisk,
+        executor: ExecutorFactory,
+        *,
+        flush_bytes: int,
+        flush_interval_s: float,
+    ) -> None:
+        super().__init__(disk)
+        self._executor = executor(self._write)
+        self._flush_bytes = flush_bytes
+        self._flush_interval_s = flush_interval_s
+        self._applied = (disk.position, disk.timestamp_ms)
+        self._fits = True  # what the last write said
+        self._cut_wanted = False
+        self._cuts = 0
+        self._durable_cuts = 0
+        self._flushes = trio.lowlevel.ParkingLot()
+        self._changed = trio.Event()
+        self._full = trio.Event()
+        self._ended = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        cluster: str,
+        member_id: int,
+        executor: ExecutorFactory = ThreadExecutor,
+        flush_bytes: int = FLUSH_BYTES,
+        flush_interval_s: float = FLUSH_INTERVAL_S,
+        map_bytes: int = INITIAL_MAP_BYTES,
+    ) -> Self:
+        """Open the tables in `directory`; make them when there are none.
+
+        Args:
+            directory: theirs alone.
+            cluster: name of the cluster.
+            member_id: which member of it.
+            executor: what writes them.
+            flush_bytes: memory that the memtable may take before it is flushed.
+            flush_interval_s: how long a change may stay in memory only, in seconds.
+            map_bytes: address space to begin with.
+
+        Raises:
+            StoreMismatchError: they are another cluster's or member's, or of another format.
+            StoreBusyError: they are open already.
+            StoreFullError: there is no room to make them.
+            StorageError: they are damaged.
+        """
+        disk = TablesDisk.open(directory, cluster=cluster, member_id=member_id, map_bytes=map_bytes)
+        return cls(disk, executor, flush_bytes=flush_bytes, flush_interval_s=flush_interval_s)
+
+    def close(self) -> None:
+        """Close them, after `run` has ended; idempotent. What is not flushed is lost."""
+        self._disk.close()
+
+    @property
+    def position(self) -> int:
+        """Log position up to which everything is applied, durably."""
+        return self._disk.position
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Log time at `position`."""
+        return self._disk.timestamp_ms
+
+    def reset(self) -> None:
+        """Delete all keys and forget the log position, to be built again from the log's start."""
+        self.clear()
+        self.advance(0, 0)
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """Everything up to `position`, a batch boundary of the log, is applied."""
+        self._applied = (position, timestamp_ms)
+        self._settled = True
+        layer = self._layer
+        layer.settle()
+        if layer.bytes > self._flush_bytes:
+            self._full.set()
+            if self._frozen is not None:
+                time.sleep(_GIVE_WAY_S)
+        if not self._changed.is_set() and (layer.records or layer.cleared):
+            self._changed.set()
+        if self._cut_wanted and self._frozen is None:
+            self._freeze()
+
+    # --- flushing
+
+    async def flush(self) -> None:
+        """Make everything up to now durable, or up to the next batch boundary if amidst a batch.
+
+        Raises:
+            StorageError: nothing is being written any more.
+        """
+        cut = self._cuts + 1
+        self._cut_wanted = True
+        if self._settled and self._frozen is None:
+            self._freeze()
+        while self._durable_cuts < cut:
+            if self._ended:
+                raise StorageError("the tables are not being written any more")
+            await self._flushes.park()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
+        """Flush now and then until cancelled, and at the end once more.
+
+        Raises:
+            StoreFullError: the disk has no room; nothing of the last flush was written.
+            StorageError: the disk failed.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                writing: trio.CancelScope = await nursery.start(self._write_jobs)
+                task_status.started()
+                try:
+                    await self._flush_for_ever()
+                finally:
+                    if self._settled and not self._ended:
+                        with trio.CancelScope(shield=True):
+                            await self.flush()
+                    writing.cancel()
+        finally:
+            self._flushes.unpark_all()
+
+    async def _flush_for_ever(self) -> Never:
+        while True:
+            await self._changed.wait()
+            with trio.move_on_after(self._flush_interval_s):
+                await self._full.wait()
+            await self.flush()
+            await self._free_memory()
+
+    async def _write_jobs(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        """Run the executor, beyond the cancellation of `run`, for its last flush."""
+        try:
+            with trio.CancelScope(shield=True) as scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._executor.run)
+                    task_status.started(scope)
+        finally:
+            self._ended = True
+
+    def _freeze(self) -> None:
+        """Cut: from here on changes go into an empty memtable, and the full one is written."""
+        assert self._frozen is None, "one flush at a time"
+        self._frozen, self._layer = self._layer, Layer()
+        self._cut_wanted = False
+        self._cuts += 1
+        self._changed = trio.Event()
+        self._full = trio.Event()
+        self._frozen.runs()  # sorted here, for the writer only reads
+        self._submit(Cut(self._frozen, self.deadlines.take_changes(), *self._applied))
+
+    def _submit(self, cut: Cut) -> None:
+        self._executor.submit(FlushJob(cut, lambda: self._written(cut)))
+
+    def _write(self, group: Sequence[FlushJob]) -> None:
+        """Write (on the writer's thread)."""
+        for job in group:  # only ever one
+            self._fits = self._disk.write(job.cut)
+
+    def _written(self, cut: Cut) -> None:
+        """Let go of the frozen memtable: what it held can be read from the disk."""
+        if not self._fits:
+            self._disk.grow()
+            self._submit(cut)
+            return
+        self._disk.refresh()
+        self._unused.append(cut.layer)
+        self._frozen = None
+        self._durable_cuts += 1
+        if self._cut_wanted and self._settled:
+            self._freeze()
+        self._flushes.unpark_all()
+
+    async def _free_memory(self) -> None:
+        while self._unused:
+            for _ in self._unused.pop().dispose():
+                await trio.lowlevel.checkpoint()

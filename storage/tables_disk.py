@@ -1,0 +1,282 @@
+"""The part of the tables on disk: one LMDB environment, written by flushes only.
+
+Sub-databases: ``records`` (stored key: encoded record), ``deadlines`` (stored key: when it
+expires, for those that do) and ``meta`` (identity; log position and time up to which the records
+are complete, written in the transaction that changes them).
+
+The event loop reads from one read transaction that is kept open, and renewed after each flush:
+opening one for each read would cost more than the read. A kept transaction forbids LMDB to change
+the size of its map, so a flush that meets a full map gives up, and is written again after
+:meth:`TablesDisk.grow` on the event loop's thread.
+
+A flush works in short steps. Between them it lets the interpreter go, so the event loop waits for
+a few records at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import lmdb
+
+from ..errors import StorageError, StoreMismatchError
+from .environment import INITIAL_MAP_BYTES, Environment, told
+from .identity import (
+    IDENTITY_KEY,
+    Identity,
+    check_identity,
+    decode_identity_untrusted,
+    encode_identity,
+)
+from .rows import seal, unpack_untrusted, unseal_untrusted
+from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Self
+
+    from .environment import Transaction
+
+_MAX_DBS: Final = 3
+_APPLIED_KEY: Final = b"applied"
+_APPLIED: Final = struct.Struct("<qq")
+_RECORD: Final = struct.Struct("<BQQ")
+_LENGTH: Final = struct.Struct("<I")
+_DEADLINE: Final = struct.Struct("<Q")
+_STEP: Final = 128
+
+
+@attrs.frozen
+class Cut:
+    """A frozen layer and the point of the log at which it was cut: what one flush writes.
+
+    Args:
+        layer: the changes.
+        deadlines: those that have changed, 0 for those taken away.
+        position: log position up to which everything is applied.
+        timestamp_ms: log time there.
+    """
+
+    layer: Layer
+    deadlines: dict[bytes, int]
+    position: int
+    timestamp_ms: int
+
+
+class _Databases:
+    def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
+        self.records = raw.open_db(b"records", create=create)
+        self.deadlines = raw.open_db(b"deadlines", create=create)
+        self.meta = raw.open_db(b"meta", create=create)
+
+
+class TablesDisk:
+    """Open tables on disk. Only :meth:`write` may be called off the event loop's thread.
+
+    Attributes:
+        position: log position up to which the records are complete.
+        timestamp_ms: log time there.
+        count: number of records.
+    """
+
+    def __init__(self, environment: Environment, dbs: _Databases) -> None:
+        self._environment = environment
+        self._dbs = dbs
+        self._view: Transaction = environment.raw.begin()
+        self.position = 0
+        self.timestamp_ms = 0
+        self.count = 0
+        self._load()
+
+    @classmethod
+    def open(
+        cls, directory: Path, *, cluster: str, member_id: int, map_bytes: int = INITIAL_MAP_BYTES
+    ) -> Self:
+        """Open the tables in `directory`; make them when there are none.
+
+        Raises:
+            StoreMismatchError: they are another cluster's or member's, or of another format.
+            StoreBusyError: they are open already.
+            StoreFullError: there is no room to make them.
+        """
+
+        def initialise(raw: lmdb.Environment) -> None:
+            dbs = _Databases(raw, create=True)
+            identity = Identity(cluster, member_id, instance_id=0)
+            with raw.begin(write=True) as txn:
+                txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
+                _put_applied(txn, dbs, 0, 0)
+
+        environment = Environment.open(
+            directory, max_dbs=_MAX_DBS, initialise=initialise, map_bytes=map_bytes
+        )
+        try:
+            dbs = environment.databases(_Databases)
+            found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
+            identity = decode_identity_untrusted(found)
+            check_identity(identity, cluster=cluster, member_id=member_id)
+            return cls(environment, dbs)
+        except StoreMismatchError as error:
+            environment.close()
+            raise StoreMismatchError(f"{directory}: {error}") from error
+        except BaseException:
+            environment.close()
+            raise
+
+    def close(self) -> None:
+        """Close them; idempotent."""
+        self._view.abort()
+        self._environment.close()
+
+    # --- the event loop's side
+
+    def get(self, key: bytes) -> Record | None:
+        """Read a record."""
+        data = self._view.get(stored_key(key), None, self._dbs.records)
+        return None if data is None else decode_record_untrusted(key, data)
+
+    def has(self, key: bytes) -> bool:
+        """Say whether there is a record."""
+        return self._view.get(stored_key(key), None, self._dbs.records) is not None
+
+    def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
+        """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
+        cursor = self._view.cursor(self._dbs.records)
+        if not cursor.set_range(after + b"\0"):
+            return [], None
+        found = list(islice(cursor.iternext(keys=True, values=False), limit))
+        return found, found[-1] if len(found) == limit else None
+
+    def key_of(self, stored: bytes) -> bytes | None:
+        """Return the key that is stored under `stored`, None without such a record."""
+        if len(stored) != HASHED_BYTES:
+            return stored
+        data = self._view.get(stored, None, self._dbs.records)
+        return None if data is None else _hashed_key_untrusted(data, _RECORD.size)
+
+    def last(self) -> bytes:
+        """Return the highest stored key, empty without any."""
+        cursor = self._view.cursor(self._dbs.records)
+        return cursor.key() if cursor.last() else b""
+
+    def deadlines(self) -> dict[bytes, int]:
+        """Read all deadlines.
+
+        Raises:
+            StorageError: one is damaged.
+        """
+        found: dict[bytes, int] = {}
+        for stored, data in self._view.cursor(self._dbs.deadlines):
+            hashed = len(stored) == HASHED_BYTES
+            key = _hashed_key_untrusted(data, _DEADLINE.size) if hashed else stored
+            found[key] = unpack_untrusted(_DEADLINE, stored, data[: _DEADLINE.size])[0]
+        return found
+
+    def refresh(self) -> None:
+        """See what was flushed since."""
+        self._view.abort()
+        self._view = self._environment.raw.begin()
+        self._load()
+
+    def grow(self) -> None:
+        """Double the map, after a flush that did not fit."""
+        raw = self._environment.raw
+        self._view.abort()
+        raw.set_mapsize(2 * raw.info()["map_size"])
+        self._view = raw.begin()
+
+    def _load(self) -> None:
+        body = unseal_untrusted(_APPLIED_KEY, self._view.get(_APPLIED_KEY, None, self._dbs.meta))
+        self.position, self.timestamp_ms = unpack_untrusted(_APPLIED, _APPLIED_KEY, body)
+        self.count = self._view.stat(self._dbs.records)["entries"]
+
+    # --- the writer's side
+
+    def write(self, cut: Cut) -> bool:
+        """Make a cut durable as one transaction; False when the map must :meth:`grow` first.
+
+        Raises:
+            StoreFullError: the disk has no room; nothing was written.
+        """
+        with told(self._environment.directory):
+            try:
+                with self._environment.raw.begin(write=True) as txn:
+                    self._write(txn, cut)
+            except lmdb.MapFullError:
+                return False
+        return True
+
+    def _write(self, txn: Transaction, cut: Cut) -> None:
+        if cut.layer.cleared:
+            txn.drop(self._dbs.records, delete=False)
+            txn.drop(self._dbs.deadlines, delete=False)
+        cursor = txn.cursor(self._dbs.records)
+        stored = heapq.merge(*cut.layer.runs())
+        while step := list(islice(stored, _STEP)):
+            rows: list[tuple[bytes, bytes]] = []
+            for one in step:
+                record = cut.layer.records[key := cut.layer.hashed.get(one, one)]
+                if record is None:
+                    txn.delete(one, db=self._dbs.records)
+                else:
+                    rows.append((one, encode_record(key, record)))
+            cursor.putmulti(rows)
+        for key, deadline in cut.deadlines.items():
+            one = stored_key(key)
+            if deadline:
+                data = _DEADLINE.pack(deadline)
+                txn.put(
+                    one, data + key if len(one) == HASHED_BYTES else data, db=self._dbs.deadlines
+                )
+            else:
+                txn.delete(one, db=self._dbs.deadlines)
+        _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
+
+
+def _put_applied(txn: Transaction, dbs: _Databases, position: int, timestamp_ms: int) -> None:
+    txn.put(_APPLIED_KEY, seal(_APPLIED_KEY, _APPLIED.pack(position, timestamp_ms)), db=dbs.meta)
+
+
+def encode_record(key: bytes, record: Record) -> bytes:
+    """Encode a record: tag (1 byte), expiry and revision (8 each), value; little-endian.
+
+    Of a key that is stored hashed, the length (4) and the whole key stand before the value.
+    """
+    value, expires_at_ms, revision, tag = record
+    head = _RECORD.pack(tag, expires_at_ms, revision)
+    if 0 < len(key) < HASHED_BYTES:
+        return head + value
+    return b"".join((head, _LENGTH.pack(len(key)), key, value))
+
+
+def decode_record_untrusted(key: bytes, data: bytes) -> Record:
+    """Decode the record of `key`.
+
+    Raises:
+        StorageError: it is not one.
+    """
+    try:
+        tag, expires_at_ms, revision = _RECORD.unpack_from(data)
+    except struct.error as error:
+        raise StorageError(f"record of key {key[:64]!r} is damaged: {error}") from error
+    at = _RECORD.size
+    if not 0 < len(key) < HASHED_BYTES:
+        if _hashed_key_untrusted(data, at) != key:
+            raise StorageError(f"record of key {key[:64]!r} is damaged: it names another key")
+        at += _LENGTH.size + len(key)
+    return data[at:], expires_at_ms, revision, tag
+
+
+def _hashed_key_untrusted(data: bytes, at: int) -> bytes:
+    try:
+        (length,) = _LENGTH.unpack_from(data, at)
+    except struct.error as error:
+        raise StorageError(f"row of a hashed key is damaged: {error}") from error
+    key = data[at + _LENGTH.size : at + _LENGTH.size + length]
+    if len(key) != length:
+        raise StorageError(f"row of a hashed key is damaged: {len(key)} bytes of {length}")
+    return key

@@ -1,0 +1,139 @@
+"""A memtable: the changes since some point, over whatever lies below it.
+
+A *record* is a plain tuple, since making one is the most frequent thing the store does:
+``(value, expires_at_ms, revision, tag)``; it becomes bytes only when it is flushed. A deleted key
+stays in the layer as None, for it hides what lies below.
+
+Keys are sorted in runs of about a thousand as they arrive: no single long sort ever holds up the
+event loop, a scan looks into each run, and a flush merges them.
+
+**Stored keys.** LMDB takes keys of 1 to 511 bytes. A key of up to 479 bytes is stored as it is;
+the empty key and longer ones are stored under 480 bytes, their first 448 and a SHA-256 of the
+whole, with the whole key beside the value. The order of the tables is that of the stored keys.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Record: TypeAlias = tuple[bytes, int, int, int]
+"""Value, when it expires (cluster time in ms, 0 for never), revision, type tag (0..255)."""
+
+MAX_PLAIN_BYTES: Final = 479
+HASHED_BYTES: Final = 480
+ENTRY_BYTES: Final = 320
+"""What Python keeps for one key and record besides their bytes, about (measured)."""
+
+_PREFIX_BYTES: Final = HASHED_BYTES - 32
+_RUN_KEYS: Final = 1024
+_DISPOSE_KEYS: Final = 512
+
+
+class Absent(enum.Enum):
+    """What a layer says of a key of which it knows nothing (None: that it is deleted)."""
+
+    ABSENT = 0
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+def stored_key(key: bytes) -> bytes:
+    """Return the key under which LMDB holds `key`."""
+    if 0 < len(key) <= MAX_PLAIN_BYTES:
+        return key
+    return key[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0") + hashlib.sha256(key).digest()
+
+
+class Layer:
+    """Changes on top of what lies below; Tables writes `records` and the counts directly.
+
+    Attributes:
+        records: by key; None for a deleted key. Keys are never taken out.
+        fresh: keys that are in no run yet.
+        present: how many of the records are not None.
+        bytes: about how much memory they take.
+        cleared: nothing below shows through.
+        checked: of how many records it is known whether the key is below, too.
+        hits: of how many of those it is.
+        hashed: keys by stored key, where these differ and are in a run.
+    """
+
+    __slots__ = (
+        "_runs",
+        "bytes",
+        "checked",
+        "cleared",
+        "fresh",
+        "hashed",
+        "hits",
+        "present",
+        "records",
+    )
+
+    def __init__(self, *, cleared: bool = False) -> None:
+        self.records: dict[bytes, Record | None] = {}
+        self.fresh: list[bytes] = []
+        self.present = 0
+        self.bytes = 0
+        self.cleared = cleared
+        self._runs: list[list[bytes]] = []
+        self.checked = 0
+        self.hits = 0
+        self.hashed: dict[bytes, bytes] = {}
+
+    def settle(self) -> None:
+        """Sort what is fresh if it has become a run's worth."""
+        if len(self.fresh) >= _RUN_KEYS:
+            self._seal()
+
+    def runs(self) -> list[list[bytes]]:
+        """Return all stored keys, as sorted lists that have none in common."""
+        if self.fresh:
+            self._seal()
+        return self._runs
+
+    def _seal(self) -> None:
+        fresh, self.fresh = self.fresh, []
+        run = [key if 0 < len(key) <= MAX_PLAIN_BYTES else self._hash(key) for key in fresh]
+        run.sort()
+        if self._runs and len(self._runs[-1]) + len(run) <= _RUN_KEYS:
+            self._runs[-1] += run  # small ones, of scans between few writes
+            self._runs[-1].sort()
+        else:
+            self._runs.append(run)
+
+    def _hash(self, key: bytes) -> bytes:
+        stored = stored_key(key)
+        self.hashed[stored] = key
+        return stored
+
+    def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
+        """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
+        found: list[bytes] = []
+        for run in self.runs():
+            at = bisect_right(run, after)
+            found += run[at : at + limit]
+        found.sort()
+        if len(found) < limit:
+            return found, None
+        del found[limit:]
+        return found, found[-1]
+
+    def last(self) -> bytes:
+        """Return the highest stored key, empty without any."""
+        return max((run[-1] for run in self.runs()), default=b"")
+
+    def dispose(self) -> Iterator[None]:
+        """Free the memory step by step: all at once would hold up the event loop for long."""
+        records = self.records
+        while records:
+            for _ in range(min(_DISPOSE_KEYS, len(records))):
+                records.popitem()
+            yield

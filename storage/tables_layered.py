@@ -1,0 +1,181 @@
+"""The memtable, the frozen memtable and the disk as one: the part of the tables that has keys.
+
+Which layers there are and when they move is the business of :mod:`.tables`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from .tables_deadlines import Deadlines
+from .tables_layer import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .tables_disk import TablesDisk
+
+
+class LayeredTables:
+    """Keys and records in up to three layers. Everything runs on the trio thread.
+
+    Attributes:
+        deadlines: which keys expire when; kept by `put` and `delete`. The keys that are due stay
+            until they are deleted.
+    """
+
+    def __init__(self, disk: TablesDisk) -> None:
+        self.deadlines = Deadlines(disk.deadlines())
+        self._expiring = self.deadlines.by_key  # for `put`, where each step counts
+        self._disk = disk
+        self._layer = Layer()
+        self._frozen: Layer | None = None
+        self._unused: list[Layer] = []  # their memory is still to be freed
+        self._settled = True  # no change since the last batch boundary
+
+    @property
+    def memtable_bytes(self) -> int:
+        """About how much memory the changes take that no flush has begun to write."""
+        return self._layer.bytes
+
+    def get(self, key: bytes) -> Record | None:
+        """Return the record of a key, or None."""
+        record = self._layer.records.get(key, ABSENT)
+        return self._get_below(key) if record is ABSENT else record
+
+    def put(self, key: bytes, record: Record) -> None:
+        """Set the record of a key."""
+        layer = self._layer
+        old = layer.records.get(key, ABSENT)
+        layer.records[key] = record
+        if old is ABSENT:
+            layer.fresh.append(key)
+            layer.present += 1
+            layer.bytes += len(key) + len(record[0]) + ENTRY_BYTES
+        elif old is None:
+            layer.present += 1
+            layer.bytes += len(record[0])
+        else:
+            layer.bytes += len(record[0]) - len(old[0])
+        if record[1] or key in self._expiring:
+            self.deadlines.set(key, record[1])
+        self._settled = False
+
+    def delete(self, key: bytes) -> None:
+        """Delete a key; nothing happens if there is none."""
+        layer = self._layer
+        old = layer.records.get(key, ABSENT)
+        if old is None:
+            return
+        if old is ABSENT:
+            layer.fresh.append(key)
+            layer.bytes += len(key) + ENTRY_BYTES
+        else:
+            layer.present -= 1
+            layer.bytes -= len(old[0])
+        layer.records[key] = None
+        if key in self._expiring:
+            self.deadlines.set(key, 0)
+        self._settled = False
+
+    def clear(self) -> None:
+        """Delete all keys."""
+        self._unused.append(self._layer)
+        self._layer = Layer(cleared=True)
+        self.deadlines.clear()
+        self._settled = False
+
+    def _get_below(self, key: bytes) -> Record | None:
+        if self._layer.cleared:
+            return None
+        if self._frozen is not None:
+            record = self._frozen.records.get(key, ABSENT)
+            if record is not ABSENT:
+                return record
+            if self._frozen.cleared:
+                return None
+        return self._disk.get(key)
+
+    # --- all keys
+
+    def __len__(self) -> int:
+        """Count the keys."""
+        count, layer, frozen = 0, self._layer, self._frozen
+        if not layer.cleared:
+            count = self._disk.count
+            if frozen is not None:
+                if frozen.cleared:
+                    count = 0
+                else:
+                    _check(frozen, self._disk.has)
+                count += frozen.present - frozen.hits
+            _check(layer, lambda key: self._get_below(key) is not None)
+        return count + layer.present - layer.hits
+
+    def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
+        """Return some of the keys above a place, and the place up to which that is all of them.
+
+        Args:
+            after: a place, that is a stored key; empty for the beginning.
+            limit: how many keys to return at most. There may be fewer, even none, before the end.
+
+        Returns:
+            The keys in the order of the tables, and where to go on; None at the end.
+        """
+        layers = self._layers()
+        pages = [layer.page(after, limit) for layer in layers]
+        if not layers[-1].cleared:
+            pages.append(self._disk.page(after, limit))
+        cuts = [cut for _, cut in pages if cut is not None]
+        place = min(cuts) if cuts else None
+        keys: list[bytes] = []
+        for stored in sorted({stored for found, _ in pages for stored in found}):
+            if place is not None and stored > place:
+                break
+            key = self._key_of(stored)
+            known = (layer.records.get(key, ABSENT) for layer in layers)
+            if next((record for record in known if record is not ABSENT), ABSENT) is not None:
+                keys.append(key)
+        return keys, place
+
+    def last_place(self) -> bytes:
+        """Return a place with no key above it, and hardly any room below; empty without keys."""
+        layers = self._layers()
+        on_disk = b"" if layers[-1].cleared else self._disk.last()
+        return max(on_disk, *(layer.last() for layer in layers))
+
+    def scan(self, after: bytes | None, limit: int) -> list[tuple[bytes, Record]]:
+        """Return up to `limit` keys and records above the key `after`, in the tables' order."""
+        place = b"" if after is None else stored_key(after)
+        found: list[bytes] = []
+        while len(found) < limit:
+            keys, next_place = self.page(place, limit - len(found))
+            found += keys
+            if next_place is None:
+                break
+            place = next_place
+        return [(key, record) for key in found if (record := self.get(key)) is not None]
+
+    def _layers(self) -> list[Layer]:
+        """Return the layers that show, the topmost first; the disk shows below an uncleared one."""
+        if self._frozen is None or self._layer.cleared:
+            return [self._layer]
+        return [self._layer, self._frozen]
+
+    def _key_of(self, stored: bytes) -> bytes:
+        if len(stored) != HASHED_BYTES:
+            return stored
+        for layer in self._layers():
+            if stored in layer.hashed:
+                return layer.hashed[stored]
+        key = self._disk.key_of(stored)
+        assert key is not None, "a page of the disk is of the same view"
+        return key
+
+
+def _check(layer: Layer, below: Callable[[bytes], bool]) -> None:
+    """Look which of the layer's keys are below it, too."""
+    for key in islice(layer.records, layer.checked, None):
+        layer.hits += below(key)
+    layer.checked = len(layer.records)

@@ -1,0 +1,312 @@
+"""Looking into a store from outside: describe it, verify every byte of it, dump it.
+
+Pure functions that return data; whoever calls them prints it. They read in short transactions,
+so a member may run meanwhile, in another process. `verify` checks every checksum, that every
+batch is the one its key names, that the log has no hole, that terms lie where the recording log
+says, and that the leader's clock never went back. It goes on after a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+
+from ..errors import DamagedRecordError, StorageError, WireError
+from .batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
+from .environment import DATA_FILE, Environment
+from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from .node_state import NodeState  # noqa: TC001 - as above
+from .readonly import open_readonly
+from .recording import decode_key_untrusted
+from .recording_log import (
+    SnapshotRow,
+    TermRow,
+    decode_snapshot_untrusted,
+    decode_term_untrusted,
+    incoherences,
+    row_of,
+)
+from .state import MAX_DBS, Databases, load_identity, load_node_state, load_origin, load_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from .environment import Transaction
+
+MAX_FINDINGS: Final = 1000
+"""As many findings a report holds; more are counted only."""
+_CHUNK_BYTES: Final = 4 << 20
+_META_PAGES: Final = 2
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Description:
+    """What a store holds; positions are byte offsets of the log, which is `bytes` long."""
+
+    identity: Identity
+    node_state: NodeState
+    terms: tuple[TermRow, ...]
+    snapshots: tuple[SnapshotRow, ...]
+    start_position: int
+    append_position: int
+    commit_position: int
+    timestamp_ms: int
+    batches: int
+    bytes: int
+    file_bytes: int
+    page_bytes: int
+    free_pages: int
+
+
+@attrs.frozen
+class Finding:
+    """One thing that is wrong; term and position are those of the record's key, -1 = unknown."""
+
+    member_id: int
+    term: int
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        place = f"member {self.member_id}, term {self.term}, position {self.position}"
+        return f"{place}: {self.reason}"
+
+
+@attrs.frozen
+class VerifyReport:
+    """What `verify` found.
+
+    Args:
+        identity: whose store it is.
+        batches: how many batches were looked at.
+        entries: how many entries the intact ones hold.
+        bytes: length of all batches.
+        terms: rows of the recording log.
+        findings: the first `MAX_FINDINGS` of what is wrong, in the order of the log.
+        count: how many findings there are altogether.
+    """
+
+    identity: Identity
+    batches: int
+    entries: int
+    bytes: int
+    terms: int
+    findings: tuple[Finding, ...]
+    count: int
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return self.count == 0
+
+
+@attrs.frozen
+class DumpedBatch:
+    """A batch of the log, decoded."""
+
+    header: BatchHeader
+    entries: list[Entry]
+
+
+def describe(directory: Path) -> Description:
+    """Say what the store in `directory` holds, without reading the log.
+
+    Raises:
+        StoreMismatchError: there is none, or it is of another format.
+        StoreBusyError: this very process has it open.
+        StorageError: its tables are damaged.
+    """
+    with open_readonly(directory) as store:
+        recorded = store.recorded
+        batches, page_bytes, free_pages = store.environment.read(
+            lambda txn: _pages(store.environment, txn, store.dbs)
+        )
+        return Description(
+            identity=store.identity,
+            node_state=recorded.node_state,
+            terms=recorded.terms,
+            snapshots=recorded.snapshots,
+            start_position=recorded.start_position,
+            append_position=recorded.append_position,
+            commit_position=recorded.last_commit_position,
+            timestamp_ms=recorded.last_timestamp_ms,
+            batches=batches,
+            bytes=recorded.append_position - recorded.start_position,
+            file_bytes=(directory / DATA_FILE).stat().st_size,
+            page_bytes=page_bytes,
+            free_pages=free_pages,
+        )
+
+
+def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[int, int, int]:
+    """Return records of the log, bytes of a page, and pages that hold nothing but free space.
+
+    LMDB does not tell the last one; it is what no table uses, its own list of free pages included.
+    """
+    log = txn.stat(dbs.log)
+    stats = [log, txn.stat(dbs.terms), txn.stat(dbs.snapshots), txn.stat(dbs.meta), txn.stat()]
+    used = sum(s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
+    free = environment.raw.info()["last_pgno"] + 1 - _META_PAGES - used
+    return log["entries"], log["psize"], free
+
+
+def dump(
+    directory: Path, from_position: int | None = None, to: int | None = None
+) -> Iterator[DumpedBatch]:
+    """Yield the batches from `from_position` (default: the first one) up to `to`, decoded.
+
+    Raises:
+        StorageError: as `open_readonly` and `ReadOnlyStore.scan`.
+    """
+    with open_readonly(directory) as store:
+        start = store.start_position if from_position is None else from_position
+        for batch in store.scan(start, to):
+            yield DumpedBatch(check_batch_untrusted(batch), decode_entries_untrusted(batch))
+
+
+def verify(directory: Path) -> VerifyReport:
+    """Check everything in the store in `directory`.
+
+    Raises:
+        StoreMismatchError: there is none, or it is of another format.
+        StoreBusyError: this very process has it open.
+        StorageError: LMDB itself can't read the file.
+    """
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    try:
+        dbs = environment.databases(Databases)
+        identity = environment.read(lambda txn: load_identity(txn, dbs))
+        verifier = _Verifier(identity, dbs)
+        environment.read(verifier.check_tables)
+        while records := environment.read(verifier.next_records):
+            for key, value in records:
+                verifier.check(key, value)
+        return verifier.report()
+    finally:
+        environment.close()
+
+
+@attrs.define(eq=False)
+class _Verifier:
+    """Goes through a store once."""
+
+    identity: Identity
+    dbs: Databases
+    terms: tuple[TermRow, ...] = ()
+    last_key: bytes = b""
+    expected: int | None = None  # where the next batch must begin; None = not known
+    timestamp_ms: int = 0
+    batches: int = 0
+    entries: int = 0
+    length: int = 0
+    findings: list[Finding] = attrs.field(factory=list[Finding])
+    count: int = 0
+
+    def found(self, term: int, position: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= MAX_FINDINGS:
+            self.findings.append(Finding(self.identity.member_id, term, position, reason))
+
+    def report(self) -> VerifyReport:
+        for row in self.terms:
+            if self.expected is not None and row.base > self.expected:
+                self.found(row.term, row.base, f"the term begins behind the end {self.expected}")
+        return VerifyReport(
+            self.identity,
+            self.batches,
+            self.entries,
+            self.length,
+            len(self.terms),
+            tuple(self.findings),
+            self.count,
+        )
+
+    def check_tables(self, txn: Transaction) -> None:
+        """Check the small tables, and find out where the log begins."""
+        try:
+            self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
+            load_node_state(txn, self.dbs)
+        except StorageError as error:
+            self.found(-1, -1, str(error))
+        with txn.cursor(self.dbs.snapshots) as cursor:
+            for key, value in cursor:
+                self.guarded(decode_snapshot_untrusted, key, value)
+        with txn.cursor(self.dbs.terms) as cursor:
+            for key, value in cursor:
+                self.guarded(decode_term_untrusted, key, value)
+        self.load_terms(txn)
+        for term, words in incoherences(self.terms):
+            self.found(term, -1, f"recording log: {words}")
+
+    def guarded(self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes) -> None:
+        """Note a finding if a row can't be decoded."""
+        try:
+            decode(self.identity.member_id, key, value)
+        except DamagedRecordError as damage:
+            self.found(damage.term, damage.position, damage.reason)
+
+    def load_terms(self, txn: Transaction) -> None:
+        """Read the recording log; one that is damaged (and was reported) counts as empty."""
+        with contextlib.suppress(DamagedRecordError):
+            self.terms = load_terms(txn, self.dbs, self.identity.member_id)
+
+    def next_records(self, txn: Transaction) -> list[tuple[bytes, bytes]]:
+        """Return the raw records behind those that were checked, about `_CHUNK_BYTES` of them."""
+        self.load_terms(txn)
+        records: list[tuple[bytes, bytes]] = []
+        with txn.cursor(self.dbs.log) as cursor:
+            more = cursor.set_range(self.last_key) if self.last_key else cursor.first()
+            if more and cursor.key() == self.last_key:
+                more = cursor.next()
+            elif self.last_key:
+                self.expected = None  # what was checked last was truncated or pruned meanwhile
+            room = _CHUNK_BYTES
+            while more and room > 0:
+                self.last_key, value = cursor.item()
+                records.append((self.last_key, value))
+                room -= len(value)
+                more = cursor.next()
+        return records
+
+    def check(self, key: bytes, value: bytes) -> None:
+        """Check one record of the log."""
+        try:
+            term, position = decode_key_untrusted(self.identity.member_id, key)
+        except DamagedRecordError as damage:
+            self.found(damage.term, damage.position, damage.reason)
+            return
+        if self.expected not in {None, position}:
+            self.found(
+                term, position, f"the log has a hole: the batch before ends at {self.expected}"
+            )
+        self.expected = position + len(value)
+        self.batches += 1
+        self.length += len(value)
+        try:
+            header = check_batch_untrusted(value)
+        except WireError as error:
+            self.found(term, position, str(error))
+            return
+        self.entries += header.count
+        for words in self.contradictions(term, position, header):
+            self.found(term, position, words)
+        self.timestamp_ms = header.timestamp_ms
+
+    def contradictions(self, term: int, position: int, header: BatchHeader) -> Iterator[str]:
+        """Say where the header of an intact batch disagrees with its surroundings."""
+        if (header.term, header.position) != (term, position):
+            yield f"its header says term {header.term}, position {header.position}"
+        row = row_of(self.terms, term)
+        if row is None:
+            yield "its term is not in the recording log"
+        elif position < row.base or (row.end is not None and position + header.length > row.end):
+            yield f"its term covers {row.base} to {row.end}, the batch {position} to {header.end}"
+        if header.timestamp_ms < self.timestamp_ms:
+            yield f"its timestamp {header.timestamp_ms} is below {self.timestamp_ms} before it"
+        if header.commit_position > position:
+            yield f"it says that {header.commit_position} is committed"

@@ -1,0 +1,1 @@
+"""Clients that know nothing of quorate: redis-py, redis-cli, redis-benchmark."""

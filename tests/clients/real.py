@@ -1,0 +1,120 @@
+"""`quorate cluster` as a child process, with what tests do to it."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+import redis
+import trio
+
+from quorate.cluster import HOST, free_client_port
+from quorate.node.gateway import MemberAddress
+from quorate.status import Survey, Verdict, survey
+
+MEMBERS: Final = 3
+PATIENCE_SECONDS: Final = 30.0
+QUORATE: Final = [sys.executable, "-m", "quorate"]
+
+
+class RealCluster:
+    """Three members, started by the command line.
+
+    Args:
+        directory: of the cluster.
+        client_port: of member 0.
+    """
+
+    def __init__(self, directory: Path, client_port: int) -> None:
+        self.directory = directory
+        self.ports = [client_port + i for i in range(MEMBERS)]
+        self.addresses = [MemberAddress(i, HOST, port) for i, port in enumerate(self.ports)]
+        self._again: dict[int, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    @contextmanager
+    def run(cls, directory: Path) -> Generator[Self]:
+        """Run the cluster for the length of a block; it must end in order."""
+        port = free_client_port(MEMBERS)
+        command = [*QUORATE, "cluster", "--dir", str(directory), "--members", str(MEMBERS)]
+        with (directory.parent / "cluster.out").open("wb") as out:
+            process = subprocess.Popen(
+                [*command, "--client-port", str(port)], stdout=out, stderr=out
+            )
+        running = cls(directory, port)
+        try:
+            running.wait_until_agreed()
+            yield running
+            running.stop_restarted()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            for child in (process, *running._again.values()):
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+
+    def survey(self) -> Survey:
+        """What the members say now."""
+        return trio.run(survey, self.addresses)
+
+    def wait_until_agreed(self) -> Survey:
+        """Wait until all members follow one leader."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while (seen := self.survey()).verdict is not Verdict.AGREED:
+            assert time.monotonic() < end, seen.problems
+            time.sleep(0.05)
+        return seen
+
+    @property
+    def leader(self) -> int:
+        """Which member leads."""
+        leader = self.wait_until_agreed().leader
+        assert leader is not None
+        return leader.member_id
+
+    @property
+    def leader_port(self) -> int:
+        """Where the leader listens for clients."""
+        return self.ports[self.leader]
+
+    @property
+    def follower_port(self) -> int:
+        """Where some follower listens for clients."""
+        return self.ports[(self.leader + 1) % MEMBERS]
+
+    def kill(self, member: int) -> None:
+        """Kill a member as a crash does."""
+        os.kill(int((self.directory / f"member-{member}" / "pid").read_text()), signal.SIGKILL)
+        if child := self._again.pop(member, None):
+            child.wait()
+
+    def restart_dead(self) -> None:
+        """Start every member again that was killed."""
+        for answer in self.survey().answers:
+            if answer.status is None:
+                file = self.directory / f"member-{answer.address.member_id}" / "node.toml"
+                child = subprocess.Popen([*QUORATE, "run", str(file)], stderr=subprocess.DEVNULL)
+                self._again[answer.address.member_id] = child
+
+    def stop_restarted(self) -> None:
+        """End the members that were started again."""
+        for child in self._again.values():
+            child.terminate()
+        for child in self._again.values():
+            assert child.wait(PATIENCE_SECONDS) == 0
+        self._again.clear()
+
+    def flush(self) -> None:
+        """Delete all keys."""
+        with redis.Redis(port=self.leader_port) as client:
+            client.flushall()

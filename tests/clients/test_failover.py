@@ -1,0 +1,88 @@
+"""Clients get through the death of a leader."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import asyncio
+import time
+
+import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+from redis.backoff import ConstantBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.retry import Retry
+
+from .real import RealCluster
+
+PARK_SECONDS = 4.0
+
+
+def test_a_write_at_a_follower_waits_for_the_next_leader(whole: RealCluster) -> None:
+    with redis.Redis(port=whole.follower_port) as client:
+        client.set("before", 1)
+        whole.kill(whole.leader)
+        began = time.monotonic()
+        assert client.set("after", 2)
+        assert time.monotonic() - began < PARK_SECONDS
+        assert client.mget("before", "after") == [b"1", b"2"]
+
+
+def test_a_cluster_client_follows_the_leader(whole: RealCluster) -> None:
+    nodes = [ClusterNode("127.0.0.1", port) for port in whole.ports]
+    retry = Retry(ConstantBackoff(0.05), 60)
+    with RedisCluster(startup_nodes=nodes, retry=retry) as client:
+        for n in range(20):
+            client.set(f"key:{n}", n)
+        whole.kill(whole.leader)
+        for n in range(20, 40):
+            client.set(f"key:{n}", n)
+        assert [client.get(f"key:{n}") for n in range(40)] == [b"%d" % n for n in range(40)]
+
+
+def test_an_asyncio_cluster_client_follows_the_leader(whole: RealCluster) -> None:
+    async def main() -> list[object]:
+        retry = redis.asyncio.retry.Retry(ConstantBackoff(0.05), 60)
+        async with redis.asyncio.RedisCluster(
+            host="127.0.0.1", port=whole.follower_port, retry=retry
+        ) as client:
+            for n in range(20):
+                await client.set(f"key:{n}", n)
+            await asyncio.to_thread(whole.kill, leader)
+            for n in range(20, 40):
+                await client.set(f"key:{n}", n)
+            return [await client.get(f"key:{n}") for n in range(40)]
+
+    leader = whole.leader
+    assert asyncio.run(main()) == [b"%d" % n for n in range(40)]
+
+
+def test_the_dead_leaders_client_goes_to_another_member_and_loses_nothing(
+    whole: RealCluster,
+) -> None:
+    leader = whole.leader
+    with redis.Redis(port=whole.ports[leader], retry=Retry(ConstantBackoff(0), 0)) as client:
+        for n in range(100):
+            client.set(f"key:{n}", n)
+        whole.kill(leader)
+        with pytest.raises(redis.ConnectionError):
+            client.set("key:0", "unknown")
+    with redis.Redis(port=whole.ports[(leader + 1) % 3]) as client:
+        assert client.mget([f"key:{n}" for n in range(1, 100)]) == [
+            b"%d" % n for n in range(1, 100)
+        ]
+
+
+def test_without_a_quorum_writes_are_refused_in_time(whole: RealCluster) -> None:
+    leader = whole.leader
+    others = [member for member in range(3) if member != leader]
+    for member in others:
+        whole.kill(member)
+    with redis.Redis(port=whole.ports[leader], retry=Retry(ConstantBackoff(0), 0)) as client:
+        time.sleep(1.0)  # until it has noticed; a write before that has an unknown outcome
+        began = time.monotonic()
+        with pytest.raises(redis.RedisError):
+            client.set("key", "value")
+        assert time.monotonic() - began < PARK_SECONDS + 1.0

@@ -1,0 +1,181 @@
+"""The command line explains itself, and tells trouble once, with a status that says its kind."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quorate import errors
+from quorate._version import __version__
+from quorate.cli import (
+    EX_CONFIG,
+    EX_IOERR,
+    EX_OSERR,
+    EX_SOFTWARE,
+    EX_TEMPFAIL,
+    EX_USAGE,
+    INTERRUPTED,
+    run,
+)
+from quorate.cluster import HOST, free_client_port, lay_out
+from quorate.errors import ConfigurationError
+from quorate.node.config import load_config
+
+VERBS = [["run"], ["cluster"], ["status"], ["demo"], ["log"]]
+LOG_VERBS = [["log", "describe"], ["log", "verify"], ["log", "dump"]]
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"│ {verb} " in text for (verb,) in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS + LOG_VERBS, ids=" ".join)
+def test_every_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*verb, "--help"]) == 0
+    assert f"Usage: quorate {' '.join(verb)}" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["statsu"],
+        ["run"],
+        ["cluster"],
+        ["status", "--conect", "x"],
+        ["cluster", "--dir", "d", "--members", "x"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_is_told_with_its_own_status(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == EX_USAGE
+    assert "Error" in capsys.readouterr().err
+
+
+def test_a_misspelt_verb_is_told_with_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["statsu"])
+    assert 'Did you mean "status"?' in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_told_line_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('cluster = 7\nmember_id = "x"\n')
+    assert run(["run", str(file)]) == EX_CONFIG
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith(f"quorate: {file}: cluster = 7: expected ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ConfigurationError("x"), EX_CONFIG),
+        (errors.StoreMismatchError("x"), EX_CONFIG),
+        (errors.StoreBusyError("x"), EX_TEMPFAIL),
+        (errors.StoreFullError("x"), EX_IOERR),
+        (OSError(98, "address in use"), EX_OSERR),
+        (errors.SafetyViolationError("x"), EX_SOFTWARE),
+        (ZeroDivisionError("x"), EX_SOFTWARE),
+        (ExceptionGroup("g", [errors.StoreBusyError("x")]), EX_TEMPFAIL),
+        (ExceptionGroup("g", [errors.StoreBusyError("x"), ValueError("x")]), EX_SOFTWARE),
+        (KeyboardInterrupt(), INTERRUPTED),
+        (BaseExceptionGroup("g", [KeyboardInterrupt()]), INTERRUPTED),
+    ],
+    ids=repr,
+)
+def test_what_rises_to_the_border_becomes_an_exit_status(
+    error: BaseException,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_directory: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("quorate.cli_log.store_of", fail)
+    assert run(["log", "describe", "."]) == status
+    told = capsys.readouterr().err
+    assert ("bug in quorate" in told) == (status == EX_SOFTWARE)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["status"]], ids=" ".join)
+def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [sys.executable, "-m", "quorate", *arguments],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(theirs)
+    assert done.stderr == b""
+
+
+# Laying out a cluster -------------------------------------------------------------------------
+
+
+def test_each_member_gets_its_file_and_ports(tmp_path: Path) -> None:
+    configs = lay_out(tmp_path, members=5, client_port=7000)
+    assert [config.own.client_port for config in configs] == [7000, 7001, 7002, 7003, 7004]
+    for i, config in enumerate(configs):
+        assert load_config(tmp_path / f"member-{i}" / "node.toml") == config
+        assert config.directory == tmp_path / f"member-{i}"
+    assert len({(m.member_port, m.client_port) for m in configs[0].members}) == 5
+
+
+@pytest.mark.parametrize("client_port", [1, 55530, 55535, 65533])
+def test_ports_stay_in_range(tmp_path: Path, client_port: int) -> None:
+    configs = lay_out(tmp_path, members=3, client_port=client_port)
+    assert all(1 <= member.member_port <= 65535 for member in configs[0].members)
+
+
+def test_a_cluster_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
+    first = lay_out(tmp_path, members=3, client_port=7000, profile="aeron")
+    assert lay_out(tmp_path, members=3, client_port=7000, profile="lan") == first
+
+
+def test_a_cluster_that_is_there_with_other_ports_is_told(tmp_path: Path) -> None:
+    lay_out(tmp_path, members=3, client_port=7000)
+    with pytest.raises(ConfigurationError, match=r"member-0/node\.toml: its members listen .* on "):
+        lay_out(tmp_path, members=3, client_port=8000)
+
+
+@pytest.mark.parametrize(("members", "client_port"), [(0, 7000), (10, 7000), (3, 0), (3, 65534)])
+def test_numbers_out_of_range_are_told(tmp_path: Path, members: int, client_port: int) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"(--members {members}|--client-port {client_port}): "
+    ):
+        lay_out(tmp_path, members=members, client_port=client_port)
+
+
+def test_a_taken_port_is_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_client_port(3)
+    with socket.create_server((HOST, port + 1)):
+        status = run(["cluster", "--dir", str(tmp_path), "--client-port", str(port)])
+    assert status == EX_CONFIG
+    told = capsys.readouterr().err
+    assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: address already in use\n"
+
+
+def test_the_demo_wants_an_empty_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "something").touch()
+    assert run(["demo", "--dir", str(tmp_path)]) == EX_CONFIG
+    assert "expected a new or an empty directory" in capsys.readouterr().err

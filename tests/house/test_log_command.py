@@ -1,0 +1,124 @@
+"""`quorate log` tells what a store holds, and names damage."""
+
+import functools
+import json
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from quorate.cli import EX_CONFIG, EX_USAGE, run
+from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+
+BATCHES = 4
+NEEDLE = b"a payload that is easily found"
+
+
+async def record(directory: Path) -> None:
+    store = Store.open(
+        directory,
+        cluster="orders",
+        member_id=2,
+        rng=random.Random(1),
+        executor=functools.partial(InlineExecutor, latency=0.0),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        position = 0
+        for number in range(BATCHES):
+            entries = [Entry(EntryKind.COMMAND, NEEDLE + b" %d" % number), Entry(EntryKind.TIMER)]
+            batch = encode_batch(
+                entries,
+                term=0,
+                position=position,
+                timestamp_ms=1_000_000 + number,
+                commit_position=max(0, position - 64),
+            )
+            row = TermRow(0, 0, None, 1_000_000) if number == 0 else None
+            await store.append_durably(batch, term_row=row)
+            position += len(batch)
+        nursery.cancel_scope.cancel()
+    store.close()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    trio.run(record, tmp_path / "store")
+    return tmp_path
+
+
+def test_describe_tells_whose_it_is_and_its_terms(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "describe", str(directory)]) == 0
+    text = capsys.readouterr().out
+    assert 'member 2 of cluster "orders"' in text
+    assert "4 batches" in text
+    assert "open" in text
+    assert "1970-01-01 00:16:40.000Z" in text
+
+
+def test_describe_as_json_holds_everything(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "describe", str(directory / "store"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["identity"]["cluster"] == "orders"
+    assert found["batches"] == BATCHES
+
+
+def test_verify_of_a_sound_recording_succeeds(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "verify", str(directory)]) == 0
+    assert "Every record is sound." in capsys.readouterr().out
+
+
+def test_verify_names_the_damage_and_fails(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory / "store" / "data.mdb"
+    # older pages may hold a copy
+    file.write_bytes(file.read_bytes().replace(NEEDLE + b" 1", NEEDLE + b" 7"))
+    assert run(["log", "verify", str(directory)]) == 1
+    told = capsys.readouterr().out
+    assert "member 2, term 0, position " in told
+    assert "DAMAGED: 1 findings" in told
+    assert run(["log", "verify", str(directory), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+def test_dump_prints_batches_and_entries(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "dump", str(directory)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == BATCHES * 3
+    assert lines[0].startswith("term 0  0 to ")
+    assert lines[1].split() == ["COMMAND", *NEEDLE.decode().split(), "0"]
+    assert "not known to be committed" in lines[-3]
+
+
+def test_dump_as_json_begins_where_asked(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", "dump", str(directory), "--json"]) == 0
+    batches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(batch["entries"]) for batch in batches] == [2] * BATCHES
+    second = batches[1]["position"]
+    assert run(["log", "dump", str(directory), "--json", "--from", str(second)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0]) == batches[1]
+
+
+@pytest.mark.parametrize("verb", ["describe", "verify", "dump"])
+def test_a_directory_without_a_recording_is_told(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", verb, str(tmp_path)]) == EX_CONFIG
+    assert capsys.readouterr().err == f"quorate: {tmp_path}: no recording there\n"
+
+
+def test_a_missing_argument_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "verify"]) == EX_USAGE
+    assert "DIRECTORY" in capsys.readouterr().err

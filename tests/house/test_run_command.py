@@ -1,0 +1,142 @@
+"""`quorate run` as a process: signals, the pid file, log lines, exit status."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from quorate.cli import EX_CONFIG, EX_TEMPFAIL
+from quorate.cluster import free_client_port, lay_out
+from quorate.node.config import NodeConfig
+from quorate.node.gateway import MemberAddress
+from quorate.respclient import open_resp
+from quorate.status import ask
+
+PATIENCE_SECONDS = 15.0
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    """A cluster of one."""
+    (alone,) = lay_out(tmp_path, members=1, client_port=free_client_port(1), profile="test")
+    return alone
+
+
+@pytest.fixture
+def start(config: NodeConfig) -> Iterator[Start]:
+    """Starts `quorate run`; whatever still runs is killed at the end."""
+    children: list[subprocess.Popen[str]] = []
+
+    def start(*options: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "quorate", "run", *options]
+        child = subprocess.Popen(
+            [*command, str(config.directory / "node.toml")],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+def wait_until_ready(config: NodeConfig) -> None:
+    """Wait until the member answers."""
+    address = MemberAddress(0, config.own.host, config.own.client_port)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while (answer := trio.run(ask, address)).status is None:
+        assert time.monotonic() < end, answer.error
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_ends_it_in_order(
+    config: NodeConfig, start: Start, number: signal.Signals
+) -> None:
+    child = start()
+    wait_until_ready(config)
+    assert (config.directory / "pid").read_text() == f"{child.pid}\n"
+    child.send_signal(number)
+    _, told = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 0
+    assert f"{number.name}: ending in order" in told
+    assert not (config.directory / "pid").exists()
+
+
+def test_every_log_line_has_time_level_and_logger(config: NodeConfig, start: Start) -> None:
+    child = start()
+    wait_until_ready(config)
+    child.terminate()
+    _, told = child.communicate(timeout=PATIENCE_SECONDS)
+    for line in told.splitlines():
+        at, level, logger, _text = line.split(maxsplit=3)
+        assert time.strptime(at.partition(".")[0], "%Y-%m-%dT%H:%M:%S")
+        assert (level, logger.partition(".")[0]) == ("INFO", "quorate")
+
+
+def test_the_log_level_is_heeded(config: NodeConfig, start: Start) -> None:
+    child = start("--log-level", "ERROR")
+    wait_until_ready(config)
+    child.terminate()
+    assert child.communicate(timeout=PATIENCE_SECONDS)[1] == ""
+
+
+def test_a_second_member_on_the_same_store_is_told_that_it_is_busy(
+    config: NodeConfig, start: Start
+) -> None:
+    first = start()
+    wait_until_ready(config)
+    second = start()
+    _, told = second.communicate(timeout=PATIENCE_SECONDS)
+    assert second.returncode == EX_TEMPFAIL
+    assert told.splitlines()[-1].startswith("quorate: ")
+    assert first.poll() is None
+    assert (config.directory / "pid").read_text() == f"{first.pid}\n"
+
+
+def test_a_store_of_another_member_is_refused(config: NodeConfig, start: Start) -> None:
+    child = start()
+    wait_until_ready(config)
+    child.terminate()
+    child.communicate(timeout=PATIENCE_SECONDS)
+    file = config.directory / "node.toml"
+    file.write_text(file.read_text().replace("member_id = 0", "member_id = 1"))
+    other = start()
+    _, told = other.communicate(timeout=PATIENCE_SECONDS)
+    assert other.returncode == EX_CONFIG
+    assert told.splitlines()[-1].startswith("quorate: ")
+
+
+def test_it_ends_in_order_when_its_parent_is_gone(config: NodeConfig, start: Start) -> None:
+    child = start("--stop-at-eof")
+    wait_until_ready(config)
+    _, told = child.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input
+    assert child.returncode == 0
+    assert "standard input has ended: ending in order" in told
+
+
+def test_what_was_acknowledged_survives_kill_9(config: NodeConfig, start: Start) -> None:
+    async def command(*words: str) -> object:
+        async with open_resp(config.own.host, config.own.client_port) as client:
+            return await client.call(*words)
+
+    first = start()
+    wait_until_ready(config)
+    assert trio.run(command, "SET", "key", "value") == b"OK"
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    start()
+    wait_until_ready(config)
+    assert trio.run(command, "GET", "key") == b"value"

@@ -1,0 +1,221 @@
+"""`quorate status` shows what every member says, also when two disagree, and its exit status."""
+
+import io
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from rich.console import Console
+
+from quorate.cli_status import parse_address, render
+from quorate.cluster import HOST
+from quorate.errors import ConfigurationError
+from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus
+from quorate.status import Answer, Survey, Verdict, ask, survey
+
+ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
+
+
+def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -> NodeStatus:
+    peers = tuple(PeerStatus(n, True, 4096, 0.02) for n in range(3) if n != member_id)
+    plain = NodeStatus(
+        member_id=member_id,
+        cluster="orders",
+        role="leader" if member_id == leader_id else "follower",
+        state="CLOSED",
+        state_age_s=12.0,
+        term=4,
+        leader_id=leader_id,
+        log_term=4,
+        start_position=0,
+        append_position=4096,
+        commit_position=4096,
+        applied_position=4096,
+        elections=5,
+        uptime_s=60.0,
+        timestamp_ms=1_000,
+        parked=0,
+        incarnation=77,
+        peers=peers,
+    )
+    return attrs.evolve(plain, **changes)  # type: ignore[arg-type]
+
+
+def seen(*said: NodeStatus | None) -> Survey:
+    return Survey(
+        tuple(
+            Answer(address, status, None if status else "connection refused", ADDRESSES)
+            for address, status in zip(ADDRESSES, said, strict=True)
+        )
+    )
+
+
+AGREED = seen(status_of(0), status_of(1), status_of(2))
+
+
+def shown(what: Survey) -> str:
+    console = Console(width=160, file=io.StringIO())
+    render(what, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_three_members_that_agree_are_agreed() -> None:
+    assert (AGREED.verdict, AGREED.problems, AGREED.spare) == (Verdict.AGREED, [], 1)
+
+
+def test_the_summary_of_an_agreed_cluster_says_who_leads_and_how_many_can_be_lost() -> None:
+    text = shown(AGREED)
+    assert (
+        'Cluster "orders": member 1 leads term 4; all 3 members agree, 1 more can be lost.' in text
+    )
+
+
+def test_each_member_has_a_row_with_its_state_and_age() -> None:
+    rows = [line.split() for line in shown(AGREED).splitlines()[1:4]]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert all(" ".join(row[3:7]) == "CLOSED for 12 s" for row in rows)
+    assert [row[2] for row in rows] == ["follower", "leader", "follower"]
+    assert all(row[8:11] == ["4,096"] * 3 for row in rows)
+
+
+def test_lag_is_told_in_words() -> None:
+    behind = status_of(0, append_position=1024, commit_position=1024, applied_position=512)
+    ahead = status_of(2, append_position=8192)
+    text = shown(seen(behind, status_of(1), ahead)).splitlines()
+    assert "3.0 KiB behind, 512 B to apply" in text[1]
+    assert "up to date" in text[2]
+    assert "4.0 KiB ahead" in text[3]
+
+
+def test_a_member_that_does_not_answer_is_a_row_and_a_problem() -> None:
+    partly = seen(status_of(0), status_of(1), None)
+    assert partly.verdict is Verdict.DISAGREED
+    assert partly.problems == ["Member 2 does not answer: connection refused."]
+    assert partly.spare == 0
+    assert "no answer" in shown(partly).splitlines()[3]
+    assert "0.02 s" in shown(partly).splitlines()[3]  # when the leader heard it last
+
+
+def test_two_that_claim_to_lead_are_both_shown() -> None:
+    split = seen(status_of(0, leader_id=0, term=3), status_of(1), status_of(2))
+    assert split.verdict is Verdict.DISAGREED
+    assert split.problems == [
+        "2 members say that they lead: member 0 (term 3) and member 1 (term 4).",
+        "They disagree about the leader: member 0 says member 0; members 1 and 2 say member 1.",
+        "They disagree about the term: member 0 says 3; members 1 and 2 say 4.",
+    ]
+    assert split.leader == split.said[1]
+    assert [line.split()[2] for line in shown(split).splitlines()[1:3]] == ["leader", "leader"]
+
+
+def test_no_leader_is_a_problem() -> None:
+    nobody = seen(*(status_of(n, leader_id=None, role="candidate") for n in range(3)))
+    assert nobody.problems == ["No member says that it leads."]
+
+
+def test_a_leader_that_others_do_not_know_yet_is_not_agreed() -> None:
+    early = seen(status_of(0, leader_id=None), status_of(1), status_of(2))
+    assert early.problems == [
+        "They disagree about the leader: member 0 says nobody; members 1 and 2 say member 1."
+    ]
+
+
+def test_nothing_reachable_is_its_own_verdict() -> None:
+    assert seen(None, None, None).verdict is Verdict.UNREACHABLE
+
+
+def test_json_holds_every_members_words() -> None:
+    plain = json.loads(AGREED.as_json())
+    assert (plain["verdict"], plain["leader_id"], plain["spare_members"]) == ("agreed", 1, 1)
+    assert plain["members"][1]["status"] == json.loads(json.dumps(attrs.asdict(status_of(1))))
+    assert plain["members"][1]["client_port"] == 7001
+
+
+# Over a real connection -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(replies: Sequence[bytes]) -> AsyncGenerator[list[MemberAddress]]:
+    """Listeners that answer whatever they are asked with one RESP reply each."""
+    addresses: list[MemberAddress] = []
+    async with trio.open_nursery() as nursery:
+        for number, reply in enumerate(replies):
+
+            async def answer(stream: trio.SocketStream, reply: bytes = reply) -> None:
+                await stream.receive_some()
+                await stream.send_all(reply)
+                await stream.receive_some()
+
+            (listener,) = await trio.open_tcp_listeners(0, host=HOST)
+            addresses.append(MemberAddress(number, HOST, listener.socket.getsockname()[1]))
+            nursery.start_soon(trio.serve_listeners, answer, [listener])
+        yield addresses
+        nursery.cancel_scope.cancel()
+
+
+def bulk(status: NodeStatus, members: Sequence[MemberAddress]) -> bytes:
+    topology = {"members": [attrs.asdict(member) for member in members], "leader_id": 1}
+    text = json.dumps(attrs.asdict(status) | {"topology": topology}).encode()
+    return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+async def test_one_member_names_the_others_and_all_are_asked() -> None:
+    async with (
+        serving([b"-ERR not me\r\n"]) as (refusing,),
+        serving([bulk(status_of(1), [])]) as (leader,),
+    ):
+        members = [attrs.evolve(refusing, member_id=0), attrs.evolve(leader, member_id=1)]
+        async with serving([bulk(status_of(2), members)]) as (first,):
+            found = await survey([first])
+    assert [answer.address.member_id for answer in found.answers] == [0, 1, 2]
+    assert [answer.error for answer in found.answers] == ["ERR not me", None, None]
+
+
+async def test_a_closed_port_is_an_answer_in_words() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host=HOST)
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    answer = await ask(MemberAddress(0, HOST, port))
+    assert (answer.status, answer.error) == (None, "connection refused")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"$2\r\n{}\r\n", b":7\r\n", b"$-1\r\n", b"$1\r\n{\r\n", b"HTTP/1.1 200", b"*1\r\n:1\r\n"],
+)
+async def test_an_answer_that_is_no_status_is_told(reply: bytes) -> None:
+    async with serving([reply]) as (address,):
+        with trio.fail_after(5):
+            answer = await ask(address)
+    assert answer.status is None
+    assert answer.error
+
+
+async def test_a_member_that_is_silent_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+    began = autojump_clock.current_time()
+    async with serving([b"$5\r\n"]) as (address,):
+        answer = await ask(address)
+    assert answer.error == "no answer within 2 s"
+    assert autojump_clock.current_time() == pytest.approx(began + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:7000", "127.0.0.1", 7000),
+        ("[::1]:1", "::1", 1),
+        ("db.example:65535", "db.example", 65535),
+    ],
+)
+def test_addresses_are_read(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == MemberAddress(-1, host, port)
+
+
+@pytest.mark.parametrize("text", ["7000", ":7000", "host:", "host:0", "host:65536", "host:x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected HOST:PORT"):
+        parse_address(text)

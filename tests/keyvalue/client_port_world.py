@@ -1,0 +1,193 @@
+"""A client port with everything real but the cluster: sockets, parser, key-value service.
+
+:class:`OneMember` stands where the member's gateway stands. It applies requests at once to a real
+:class:`KeyValueService`, or, while `parked` is a list, keeps them as a member does that waits for a
+leader.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+import attrs
+import trio
+
+from quorate.keyvalue.client_port import ClientPort, ClientPortLimits
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus, RequestKind, Topology
+from quorate.node.service import Command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from quorate.errors import RequestError
+    from quorate.node.gateway import Request
+
+MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n) for n in range(3))
+
+
+class OneMember:
+    """A gateway that applies what it is given."""
+
+    def __init__(self, service: KeyValueService) -> None:
+        self.service = service
+        self.topology = Topology(MEMBERS, leader_id=0, term=4, own_id=0, is_leader=True)
+        self.state = "CLOSED"
+        self.position = 0
+        self.now_ms = 1_700_000_000_123
+        self.commands: list[bytes] = []
+        self.queries: list[bytes] = []
+        self.stale: list[bytes] = []
+        self.parked: list[Request] | None = None
+        self.error: RequestError | None = None
+
+    def follow(self, leader_id: int | None, state: str = "CLOSED") -> None:
+        """Stop leading."""
+        self.topology = attrs.evolve(self.topology, leader_id=leader_id, is_leader=False)
+        self.state = state
+
+    def submit(self, request: Request) -> None:
+        """Answer, or keep."""
+        if self.parked is not None:
+            self.parked.append(request)
+        elif self.error is not None:
+            request.done(self.error)
+        else:
+            self.answer(request)
+
+    def answer(self, request: Request) -> None:
+        """Apply or read, and reply, unless the request was withdrawn."""
+        if request.cancelled:
+            return
+        if request.kind is RequestKind.QUERY:
+            self.queries.append(request.payload)
+            request.done(self.service.query(request.payload, request.flags))
+            return
+        self.commands.append(request.payload)
+        command = Command(
+            request.payload, request.flags, 0, 0, 4, self.position, 0, self.now_ms
+        )
+        reply = self.service.apply(command)
+        self.position += 64 + len(request.payload)
+        self.service.advance(self.position, self.now_ms)
+        request.done(reply)
+
+    def release(self) -> None:
+        """A leader is found: do what was parked."""
+        parked, self.parked = self.parked or [], None
+        for request in parked:
+            self.answer(request)
+
+    def stale_query(self, payload: bytes, flags: int) -> bytes:
+        """Read the applied state."""
+        self.stale.append(payload)
+        return self.service.query(payload, flags)
+
+    def status(self) -> NodeStatus:
+        """Say something plausible."""
+        return NodeStatus(
+            member_id=0,
+            cluster="orders",
+            role="leader" if self.topology.is_leader else "follower",
+            state=self.state,
+            state_age_s=2.5,
+            term=4,
+            leader_id=self.topology.leader_id,
+            log_term=4,
+            start_position=0,
+            append_position=self.position,
+            commit_position=self.position,
+            applied_position=self.position,
+            elections=1,
+            uptime_s=100_000.5,
+            timestamp_ms=self.now_ms,
+            parked=len(self.parked or ()),
+            incarnation=77,
+            peers=(
+                PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
+                PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),
+            ),
+        )
+
+
+class RawClient:
+    """A socket, without any notion of the protocol."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._received = b""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        await self.stream.send_all(data)
+
+    async def receive(self, count: int) -> bytes:
+        """Receive exactly so many bytes, or all until the other end closed."""
+        while len(self._received) < count:
+            try:
+                more = await self.stream.receive_some(1 << 20)
+            except trio.BrokenResourceError:
+                more = b""
+            if not more:
+                break
+            self._received += more
+        taken, self._received = self._received[:count], self._received[count:]
+        return taken
+
+    async def ask(self, data: bytes, reply: bytes) -> None:
+        """Send bytes and check that the reply is just that."""
+        await self.send(data)
+        assert await self.receive(len(reply)) == reply
+
+    async def rest(self) -> bytes:
+        """All until the other end closes."""
+        return await self.receive(1 << 30)
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+        await self.stream.aclose()
+
+
+@attrs.define(eq=False)
+class World:
+    """A port that listens."""
+
+    member: OneMember
+    port: ClientPort
+    address: tuple[str, int]
+
+    async def connect(self) -> RawClient:
+        """Open a connection."""
+        return RawClient(await trio.open_tcp_stream(*self.address))
+
+    async def until(self, condition: object) -> None:
+        """Wait until a condition holds; real sockets have no virtual time."""
+        assert callable(condition)
+        with trio.fail_after(5):
+            while not condition():
+                await trio.sleep(0.001)
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, directory: Path, limits: ClientPortLimits | None = None
+    ) -> AsyncIterator[Self]:
+        """A port over an empty store."""
+        service = KeyValueService.open(directory, cluster="orders", member_id=0)
+        try:
+            member = OneMember(service)
+            port = ClientPort(member, "127.0.0.1", 0, limits)
+            async with trio.open_nursery() as nursery:
+                address = await nursery.start(port.run)
+                yield cls(member, port, address)
+                nursery.cancel_scope.cancel()
+        finally:
+            service.close()
+
+
+def command(*arguments: bytes | str) -> bytes:
+    """Encode a command."""
+    parts = [one.encode() if isinstance(one, str) else one for one in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)

@@ -1,0 +1,132 @@
+"""Batches, stores and damage for the tests of the storage room."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+import lmdb
+import trio
+
+from quorate.storage import (
+    BatchHeader,
+    Entry,
+    EntryKind,
+    InlineExecutor,
+    Store,
+    TermRow,
+    decode_header_untrusted,
+    encode_batch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from quorate.storage.store import ExecutorFactory
+
+MAP_BYTES = 1 << 24
+virtual = partial(InlineExecutor, latency=0.01)
+
+
+def batch_at(
+    position: int,
+    *,
+    term: int = 0,
+    count: int = 1,
+    size: int = 100,
+    timestamp_ms: int = 0,
+    commit_position: int = 0,
+) -> bytes:
+    """Return a batch of commands."""
+    entries = [Entry(EntryKind.COMMAND, bytes(size), 0, 7, i) for i in range(count)]
+    return encode_batch(
+        entries,
+        term=term,
+        position=position,
+        timestamp_ms=timestamp_ms,
+        commit_position=commit_position,
+    )
+
+
+def open_store(
+    directory: Path,
+    executor: ExecutorFactory = virtual,
+    *,
+    cluster: str = "testing",
+    member_id: int = 1,
+    seed: int = 1,
+    map_bytes: int = MAP_BYTES,
+) -> Store:
+    """Open a store as member 1 of the cluster "testing"."""
+    return Store.open(
+        directory,
+        cluster=cluster,
+        member_id=member_id,
+        rng=Random(seed),
+        executor=executor,
+        map_bytes=map_bytes,
+    )
+
+
+@asynccontextmanager
+async def running(store: Store) -> AsyncGenerator[Store]:
+    """Run a store for the length of the block, then close it."""
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            yield store
+            nursery.cancel_scope.cancel()
+    finally:
+        store.close()
+
+
+async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:
+    """Append the first batch of a term, and return where it ends."""
+    base = store.appended_position
+    await store.append_durably(
+        batch_at(base, term=term, timestamp_ms=timestamp_ms),
+        term_row=TermRow(term, base, None, timestamp_ms),
+    )
+    return store.append_position
+
+
+async def fill(store: Store, count: int, *, term: int = 0) -> list[bytes]:
+    """Append batches to a term that has begun; return all that the store then holds of it."""
+    for _ in range(count):
+        store.append(batch_at(store.appended_position, term=term))
+    await store.append_durably(batch_at(store.appended_position, term=term))
+    return list(store.scan(store.start_position))
+
+
+def headers(batches: list[bytes]) -> list[BatchHeader]:
+    """Decode the headers of batches."""
+    return [decode_header_untrusted(batch) for batch in batches]
+
+
+def tamper(directory: Path, database: bytes, key: bytes, value: bytes | None) -> None:
+    """Write behind the back of a closed store; None deletes."""
+    with lmdb.open(str(directory), max_dbs=8, map_size=MAP_BYTES) as environment:
+        db = environment.open_db(database, create=False)
+        with environment.begin(write=True) as txn:
+            if value is None:
+                assert txn.delete(key, db=db)
+            else:
+                txn.put(key, value, db=db)
+
+
+def stored(directory: Path, database: bytes, key: bytes) -> bytes:
+    """Read behind the back of a closed store."""
+    with lmdb.open(str(directory), max_dbs=8, map_size=MAP_BYTES) as environment:
+        db = environment.open_db(database, create=False)
+        with environment.begin() as txn:
+            value = txn.get(key, db=db)
+    assert value is not None
+    return value
+
+
+def flipped(data: bytes, at: int, bit: int = 0) -> bytes:
+    """Return `data` with one bit flipped."""
+    return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]

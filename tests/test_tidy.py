@@ -1,0 +1,183 @@
+"""The house is in order: sizes, docstrings, imports between rooms, the wheel, the documents."""
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.cli import run
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("storage", "transport", "node", "keyvalue")
+FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
+MAX_FUNCTION_LINES = 50
+MAX_FILE_LINES = 400
+
+# Who may import whom: a room, its own name aside, only what stands here (and quorate/errors.py).
+MAY_IMPORT = {
+    "storage": set[str](),
+    "transport": set[str](),
+    "node": {"storage", "transport"},
+    "keyvalue": {"node", "storage"},
+}
+
+
+def sources() -> list[Path]:
+    """Every Python file of the project, once: the links in quorate/ are not followed."""
+    found = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    return [file for file in found if not any(parent.is_symlink() for parent in file.parents)]
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+TEXTS = {name_of(file): file.read_text() for file in sources()}
+TREES = {name: ast.parse(text) for name, text in TEXTS.items()}
+
+
+def test_there_are_sources() -> None:
+    assert {name.partition("/")[0] for name in TEXTS} >= {*ROOMS, "quorate", "tests"}
+
+
+def test_no_file_is_long() -> None:
+    lengths = {name: len(text.splitlines()) for name, text in TEXTS.items()}
+    assert {name: n for name, n in lengths.items() if n > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_long() -> None:
+    lengths = {
+        f"{name}: {item.name}": (item.end_lineno or 0) - item.lineno + 1
+        for name, tree in TREES.items()
+        for item in ast.walk(tree)
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: n for name, n in lengths.items() if n > MAX_FUNCTION_LINES} == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [name for name, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_nothing_is_left_to_fix() -> None:
+    mark = re.compile(r"\b(?:FIX" + r"ME|XX" + r"X|TO" + r"DO|HA" + r"CK)\b")
+    assert [name for name, text in TEXTS.items() if mark.search(text)] == []
+
+
+def test_a_pragma_has_a_reason() -> None:
+    bare = re.compile("pragma: no " + r"cover\s*$", re.MULTILINE)
+    assert [name for name, text in TEXTS.items() if bare.search(text)] == []
+
+
+def imported_rooms(tree: ast.Module) -> Iterator[str]:
+    for item in ast.walk(tree):
+        if isinstance(item, ast.ImportFrom) and item.level == 2:
+            yield from [item.module] if item.module else [alias.name for alias in item.names]
+        elif isinstance(item, ast.ImportFrom) and item.level == 0 and item.module:
+            yield item.module.removeprefix("quorate.")
+        elif isinstance(item, ast.Import):
+            yield from (alias.name.removeprefix("quorate.") for alias in item.names)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_imports_upwards(room: str) -> None:
+    forbidden = {*ROOMS, "quorate", "cli", "cluster"} - MAY_IMPORT[room] - {room}
+    found = [
+        f"{name} imports {module}"
+        for name, tree in TREES.items()
+        if name.startswith(f"{room}/")
+        for module in imported_rooms(tree)
+        if module.partition(".")[0] in forbidden
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_is_linked_into_the_package(room: str) -> None:
+    link = ROOT / "quorate" / room
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / room
+    assert link.resolve() == ROOT / room
+
+
+def test_the_lock_pins_versions_and_hashes_and_names_no_address() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line[0] != "#"]
+    assert all(re.match(r"[a-z0-9._-]+==\S+|--hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    assert not re.search(r"https?:|file:|--(extra-)?index-url|--find-links", text)
+
+
+def test_the_lock_holds_every_dependency_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    locked = set(
+        re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    )
+    assert {re.split(r"[<>=\[ ]", name)[0] for name in asked} <= locked
+
+
+# Documents --------------------------------------------------------------------------------------
+
+
+def commands(document: str, program: str) -> list[list[str]]:
+    """The calls of a program in the code blocks of a document, as words."""
+    text = (ROOT / document).read_text()
+    blocks = "\n".join(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
+    lines = re.findall(rf"^(?:\$ )?{program} (.*?)(?:#.*|[|>&].*)?$", blocks, re.MULTILINE)
+    return [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_the_make_targets_of_a_document_exist(document: str) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    asked = [words[0] for words in commands(document, "make")]
+    assert asked
+    assert [target for target in asked if target not in targets] == []
+
+
+def test_the_commands_of_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = commands("README.md", "quorate")
+    assert asked
+    for words in asked:
+        verb = words[:2] if words[0] == "log" else words[:1]
+        assert run([*verb, "--help"]) == 0
+        text = capsys.readouterr().out
+        options = [word for word in words if word.startswith("--")]
+        assert [option for option in options if option not in text] == []
+
+
+def test_every_verb_of_the_command_line_is_in_readme() -> None:
+    verbs = {words[0] for words in commands("README.md", "quorate")}
+    assert verbs >= {"run", "cluster", "status", "log"}
+
+
+# The package ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(
+    int(importlib.metadata.version("setuptools").partition(".")[0]) < 77,
+    reason="needs setuptools 77",
+)
+def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for folder in (*ROOMS, "quorate"):
+        shutil.copytree(ROOT / folder, tree / folder, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=tree, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("quorate-*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {name for name in TEXTS if name.startswith("quorate/")}
+    expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
+    assert names == expected | {"quorate/py.typed"}

@@ -1,0 +1,242 @@
+"""One codec per message class, compiled from the class.
+
+A message's body is one fixed part followed by tails. The fixed part holds every field in the
+order of the class, little endian and without padding: an integer as wide as its annotation says;
+a bool, an enumeration or a set of flags as one byte; and for a field of variable size its length
+(u16 for text in bytes and for term spans in number, u32 for bytes). The tails are those fields'
+contents in the same order. So a body says how long it is in one place, at its start, and a decoder
+compares that with the bytes that it has, once.
+
+Decoding takes anything: it checks the length, the checksum, every enumeration, every boolean and
+all text, and raises `WireError` for whatever is not exactly what an encoder would have written.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import Enum, Flag
+from operator import attrgetter, itemgetter
+from typing import Annotated, Final, cast, get_args, get_origin
+
+import attrs
+import google_crc32c
+
+from ..errors import WireError
+from . import messages as m
+
+# CRC-32C, from a library that carries no types
+extend_checksum = cast(
+    "Callable[[int, bytes], int]",
+    google_crc32c.extend,  # pyright: ignore[reportUnknownMemberType]
+)
+checksum = cast(
+    "Callable[[bytes], int]",
+    google_crc32c.value,  # pyright: ignore[reportUnknownMemberType]
+)
+
+WIRE_VERSION: Final = 1
+HEADER: Final = struct.Struct("<IBBHI")  # body bytes, type, version, reserved (0), checksum
+COVERED_HEADER: Final = struct.Struct("<IBBH")  # its part that the checksum covers
+CHECKSUM: Final = struct.Struct("<I")
+SPAN: Final = struct.Struct("<qqq")
+
+MAX_BATCH_BYTES: Final = 64 << 20
+"""Largest record batch, and largest payload of a forwarded request."""
+
+_TAIL_FORMATS: Final[Mapping[object, str]] = {
+    str: "H",
+    bytes: "I",
+    tuple[m.TermSpan, ...]: "H",
+}
+_LARGEST_TAILS: Final[Mapping[str, int]] = {"H": m.MAX_TERM_SPANS * SPAN.size, "I": MAX_BATCH_BYTES}
+
+
+@attrs.frozen
+class Tail:
+    """A field of variable size.
+
+    Args:
+        name: of the field.
+        index: its place in the fixed part, where its length stands.
+        kind: ``str``, ``bytes`` or ``tuple[TermSpan, ...]``.
+    """
+
+    name: str
+    index: int
+    kind: object
+
+    def encode(self, value: object) -> tuple[int, bytes]:
+        """Give the length as it is written into the fixed part, and the content.
+
+        Raises:
+            ValueError: it is longer than the wire form allows.
+        """
+        if isinstance(value, str):
+            content = value.encode()
+            length, limit = len(content), m.MAX_STRING_BYTES
+        elif isinstance(value, tuple):
+            spans = cast("tuple[m.TermSpan, ...]", value)
+            content = b"".join([SPAN.pack(span.term, span.base, span.end) for span in spans])
+            length, limit = len(spans), m.MAX_TERM_SPANS
+        else:
+            content = cast("bytes", value)
+            length, limit = len(content), MAX_BATCH_BYTES
+        if length > limit:
+            raise ValueError(f"{self.name}: {length} is more than the {limit} that a frame takes")
+        return length, content
+
+    def size_untrusted(self, length: int) -> int:
+        """Give the bytes that the content takes if its length field says `length`.
+
+        Raises:
+            WireError: it is longer than the wire form allows.
+        """
+        if self.kind is bytes:
+            return length
+        limit = m.MAX_STRING_BYTES if self.kind is str else m.MAX_TERM_SPANS
+        if length > limit:
+            raise WireError(f"{self.name}: {length} is more than {limit}")
+        return length if self.kind is str else length * SPAN.size
+
+    def decode_untrusted(self, content: memoryview) -> object:
+        """Decode the content.
+
+        Raises:
+            WireError: it is not valid UTF-8.
+        """
+        if self.kind is bytes:
+            return bytes(content)
+        if self.kind is str:
+            try:
+                return str(content, "utf-8")
+            except UnicodeDecodeError as error:
+                raise WireError(f"{self.name}: not UTF-8: {error.reason}") from None
+        return tuple(m.TermSpan(*span) for span in SPAN.iter_unpack(content))
+
+
+class Codec:
+    """Encodes and decodes one class of messages.
+
+    Args:
+        type_id: its number in a frame.
+        cls: the class, all of whose fields are annotated with what `messages` offers.
+        uncovered: its last field has a checksum of its own, so the frame's leaves it out.
+    """
+
+    def __init__(
+        self, type_id: int, cls: Callable[..., m.Message], *, uncovered: bool = False
+    ) -> None:
+        self.type_id = type_id
+        self.name: str = cast("type", cls).__name__
+        self._cls = cls
+        names: list[str] = []
+        formats: list[str] = []
+        tails: list[Tail] = []
+        tables: list[tuple[int, str, Mapping[int, object]]] = []
+        for index, field in enumerate(attrs.fields(cast("type[attrs.AttrsInstance]", cls))):
+            names.append(field.name)
+            kind: object = field.type
+            if kind in _TAIL_FORMATS:
+                tails.append(Tail(field.name, index, kind))
+                formats.append(_TAIL_FORMATS[kind])
+            elif get_origin(kind) is Annotated:
+                formats.append(cast("m.Integer", get_args(kind)[1]).format)
+            else:
+                formats.append("B")
+                tables.append((index, field.name, _values(kind)))
+        self._fixed = struct.Struct("<" + "".join(formats))
+        self._get = cast("Callable[[m.Message], tuple[object, ...]]", attrgetter(*names))
+        self._tails = tuple(tails)
+        self._tables = tuple(tables)
+        self._uncovered = uncovered
+        self._header = COVERED_HEADER.pack(self._fixed.size, type_id, WIRE_VERSION, 0)
+        self._seed = checksum(self._header)  # of the header, for a body without tails
+        self.smallest = self._fixed.size
+        self.largest = self.smallest + sum(_LARGEST_TAILS[_TAIL_FORMATS[t.kind]] for t in tails)
+
+    def encode(self, message: m.Message) -> bytes:
+        """Give the frame of `message`, which must be of this codec's class.
+
+        Raises:
+            ValueError: a field of variable size is too long.
+            struct.error: an integer does not fit its field.
+        """
+        values = self._get(message)
+        if self._tails:
+            return self._encode_with_tails(list(values))
+        body = self._fixed.pack(*values)
+        return self._header + CHECKSUM.pack(extend_checksum(self._seed, body)) + body
+
+    def _encode_with_tails(self, values: list[object]) -> bytes:
+        contents: list[bytes] = []
+        for tail in self._tails:
+            values[tail.index], content = tail.encode(values[tail.index])
+            contents.append(content)
+        fixed = self._fixed.pack(*values)
+        size = len(fixed) + sum(map(len, contents))
+        header = COVERED_HEADER.pack(size, self.type_id, WIRE_VERSION, 0)
+        covered = contents[:-1] if self._uncovered else contents
+        check = checksum(b"".join([header, fixed, *covered]))
+        return b"".join([header, CHECKSUM.pack(check), fixed, *contents])
+
+    def decode_untrusted(self, frame: memoryview, check: int) -> m.Message:
+        """Decode one whole frame, whose header was looked at already.
+
+        Args:
+            frame: header and body; the header's length is that of the body, and within bounds.
+            check: the header's checksum.
+
+        Raises:
+            WireError: it is not what an encoder would have written.
+        """
+        if self._tails:
+            values = self._with_tails_untrusted(frame, check)
+        else:
+            body = bytes(frame[HEADER.size :])
+            self._check_untrusted(extend_checksum(self._seed, body), check)
+            values = self._fixed.unpack(body)
+        if self._tables:
+            values = self._convert_untrusted(values)
+        return self._cls(*values)
+
+    def _check_untrusted(self, found: int, expected: int) -> None:
+        if found != expected:
+            raise WireError(f"{self.name}: checksum {found:08x}, expected {expected:08x}")
+
+    def _with_tails_untrusted(self, frame: memoryview, check: int) -> tuple[object, ...]:
+        offset = HEADER.size + self._fixed.size
+        values: list[object] = list(self._fixed.unpack_from(frame, HEADER.size))
+        sizes = [tail.size_untrusted(cast("int", values[tail.index])) for tail in self._tails]
+        if offset + sum(sizes) != len(frame):
+            raise WireError(
+                f"{self.name}: its fields take {sum(sizes)} bytes of a body"
+                f" that has {len(frame) - offset} for them"
+            )
+        covered = len(frame) - (sizes[-1] if self._uncovered else 0)
+        seed = checksum(bytes(frame[: COVERED_HEADER.size]))
+        self._check_untrusted(extend_checksum(seed, bytes(frame[HEADER.size : covered])), check)
+        for tail, size in zip(self._tails, sizes, strict=True):
+            values[tail.index] = tail.decode_untrusted(frame[offset : offset + size])
+            offset += size
+        return tuple(values)
+
+    def _convert_untrusted(self, values: tuple[object, ...]) -> tuple[object, ...]:
+        converted = list(values)
+        for index, name, table in self._tables:
+            try:
+                converted[index] = table[cast("int", values[index])]
+            except KeyError:
+                raise WireError(f"{self.name}: {name} can't be {values[index]}") from None
+        return tuple(converted)
+
+
+def _values(kind: object) -> Mapping[int, object]:
+    """List the values of a bool, an enumeration or a set of flags by their byte."""
+    if kind is bool:
+        return {0: False, 1: True}
+    assert isinstance(kind, type)
+    assert issubclass(kind, Enum)
+    members = {cast("int", member.value): member for member in kind}
+    if issubclass(kind, Flag):
+        every = sum(members)
+        return {bits: kind(bits) for bits in range(every + 1) if bits & ~every == 0}
+    return dict(sorted(members.items(), key=itemgetter(0)))

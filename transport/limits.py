@@ -1,0 +1,46 @@
+"""The limits of links, in one place."""
+
+from random import Random
+from typing import Final
+
+import attrs
+
+RECEIVE_BYTES: Final = 256 << 10
+"""Most bytes taken from the network at once: more of them per task switch, less fair."""
+
+FLUSH_BYTES: Final = 1 << 20
+"""Most bytes that a queue hands to the network before other tasks get their turn."""
+
+JOIN_BYTES: Final = 64 << 10
+"""Small frames that wait in a queue are joined up to about this size into one send."""
+
+REMEMBERED_REASONS: Final = 256
+"""Reasons for refusing connections that are remembered, to log each once."""
+
+
+@attrs.frozen
+class LinkLimits:
+    """What links may take.
+
+    Args:
+        queue_bytes: most bytes that wait for one peer. A frame that finds the queue empty is taken
+            whatever its size.
+        backoff_shortest: seconds to wait after a first failed dial, at most; doubled by each more.
+        backoff_longest: seconds that the wait grows to. A link that lasted longer starts anew.
+        dial_seconds: how long connecting may take; the kernel repeats a lost packet after 1 s.
+        hello_seconds: how long either side waits for the other's first frame.
+        pending_hellos: connections that may be waited for at once; more are closed unheard.
+    """
+
+    queue_bytes: int = 32 << 20
+    backoff_shortest: float = 0.02
+    backoff_longest: float = 1.0
+    dial_seconds: float = 2.0
+    hello_seconds: float = 5.0
+    pending_hellos: int = 64
+
+    def pause(self, failures: int, rng: Random) -> float:
+        """Give the seconds to wait after so many failures in a row (at least one)."""
+        doublings = min(failures - 1, 32)
+        longest = min(self.backoff_longest, self.backoff_shortest * 2.0**doublings)
+        return longest * rng.uniform(0.5, 1.0)

@@ -1,0 +1,219 @@
+"""Connections from others: the hello, the peers' links to us, and streams.
+
+A peer has at most one link to us. A newer connection of the same peer replaces the older: that is
+closed, and its end reported, before anything of the newer is delivered, since what was under way
+on the older belongs to a stream that its sender has given up.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import trio
+
+from ..errors import WireError
+from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
+from .messages import (
+    MAX_STRING_BYTES,
+    NULL_VALUE,
+    PROTOCOL_VERSION,
+    Hello,
+    HelloReply,
+    HelloStatus,
+    Message,
+    StreamPurpose,
+)
+from .network import Address, Connection
+from .streams import WEATHER, FrameStream, describe, first_message, refuse_second_hello, send_all
+from .wire import FrameDecoder, encode
+
+log = logging.getLogger("quorate.transport")
+
+
+class LinkHandler(Protocol):
+    """What a member does with its links.
+
+    The synchronous methods run on trio's thread in the order of events and must not block. What
+    they raise is a bug and ends `Links.run`.
+    """
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Take a message, in the order in which member `sender` sent it."""
+        ...
+
+    def on_link_up(self, member: int) -> None:
+        """Our link to the member is ready to send."""
+        ...
+
+    def on_link_lost(self, member: int) -> None:
+        """The member's link to us ended: nothing more comes of that ordered stream."""
+        ...
+
+    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
+        """Serve a catch-up or replay, in a task of its own; the stream is closed on return.
+
+        BrokenResourceError, ClosedResourceError, TooSlowError and WireError end the stream only.
+        """
+        ...
+
+
+class Reception:
+    """Takes connections from others.
+
+    Args:
+        cluster: name of the cluster.
+        member_id: who we are.
+        incarnation: of this process.
+        peers: the other members.
+        handler: gets what comes.
+        limits: see `LinkLimits`.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        member_id: int,
+        incarnation: int,
+        peers: Mapping[int, Address],
+        handler: LinkHandler,
+        limits: LinkLimits,
+    ) -> None:
+        self._cluster = cluster
+        self._member_id = member_id
+        self._incarnation = incarnation
+        self._peers = peers
+        self._handler = handler
+        self._limits = limits
+        self._links: dict[int, Connection] = {}
+        self._pending = 0  # connections that have not said hello yet
+        self._said: dict[str, None] = {}  # reasons that were logged
+
+    def has_link(self, member: int) -> bool:
+        """Tell whether the member's link to us is open."""
+        return member in self._links
+
+    async def handle(self, connection: Connection) -> None:
+        """Serve one connection until it ends. Errors of the handler rise."""
+        if self._pending >= self._limits.pending_hellos:
+            self._say(f"more than {self._limits.pending_hellos} connections without a hello")
+            return
+        self._pending += 1
+        try:
+            hello, decoder, messages = await self._hear_hello(connection)
+        except WEATHER as error:
+            self._say(f"no hello from {connection.peer.rpartition(':')[0]}: {describe(error)}")
+            return
+        finally:
+            self._pending -= 1
+        if not await self._answer(connection, hello):
+            return
+        if hello.purpose is StreamPurpose.CONSENSUS:
+            await self._serve_link(hello.member_id, connection, decoder, messages)
+        else:
+            await self._serve_stream(hello, FrameStream(connection, decoder, messages))
+
+    async def _hear_hello(
+        self, connection: Connection
+    ) -> tuple[Hello, FrameDecoder, list[Message]]:
+        with trio.fail_after(self._limits.hello_seconds):
+            hello, decoder, messages = await first_message(connection)
+        if not isinstance(hello, Hello):
+            raise WireError(f"a {type(hello).__name__} came first" if hello else "it closed")
+        return hello, decoder, messages
+
+    async def _answer(self, connection: Connection, hello: Hello) -> bool:
+        """Accept or refuse; tell whether the connection goes on."""
+        status, reason = self._judge(hello)
+        accepted = status is HelloStatus.ACCEPTED
+        if not accepted:
+            self._say(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
+        elif hello.purpose is StreamPurpose.CONSENSUS:
+            self._end_link(hello.member_id)
+            self._links[hello.member_id] = connection
+        reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
+        try:
+            with trio.fail_after(self._limits.hello_seconds):
+                await send_all(connection, encode(reply))
+        except WEATHER:
+            connection.close()  # a link that was registered ends when it is read from
+        return accepted
+
+    def _judge(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """Check a hello; give the status and, if refused, what was found and what expected."""
+        major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
+        if major != expected:
+            return HelloStatus.WRONG_VERSION, f"protocol version {major}, expected {expected}"
+        if hello.cluster != self._cluster:
+            reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if hello.called_member_id not in {NULL_VALUE, self._member_id}:
+            reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
+            return HelloStatus.WRONG_MEMBER, reason
+        client = hello.member_id == NULL_VALUE and hello.purpose is StreamPurpose.REPLAY
+        if hello.member_id not in self._peers and not client:
+            peers = ", ".join(map(str, sorted(self._peers)))
+            reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
+            return HelloStatus.WRONG_MEMBER, reason
+        return HelloStatus.ACCEPTED, ""
+
+    def _end_link(self, member: int) -> None:
+        """Close the member's link, if there is one, and report its end."""
+        if (link := self._links.pop(member, None)) is not None:
+            link.close()
+            self._handler.on_link_lost(member)
+
+    async def _serve_link(
+        self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
+    ) -> None:
+        log.info("link from member %d at %s is up", member, connection.peer)
+        try:
+            while self._links.get(member) is connection:
+                for message in messages:
+                    self._handler.on_message(member, message)
+                try:
+                    messages = await _receive(connection, decoder)
+                except WEATHER as error:
+                    log.info("link from member %d ended: %s", member, describe(error))
+                    break
+        except BaseException:  # cancelled, or a bug in the handler: no time for more reports
+            if self._links.get(member) is connection:
+                del self._links[member]
+            raise
+        if self._links.get(member) is connection:
+            self._end_link(member)
+
+    async def _serve_stream(self, hello: Hello, stream: FrameStream) -> None:
+        async with stream:
+            try:
+                await self._handler.on_stream(hello, stream)
+            except* (
+                WireError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+                trio.TooSlowError,
+            ) as group:
+                name = hello.purpose.name
+                log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
+
+    def _say(self, reason: str) -> None:
+        """Log a reason for refusing a connection, once, as far as they are remembered."""
+        if reason not in self._said and len(self._said) < REMEMBERED_REASONS:
+            self._said[reason] = None
+            log.warning("%s", reason)
+
+
+async def _receive(connection: Connection, decoder: FrameDecoder) -> list[Message]:
+    """Wait for messages of a link; its end, in order or not, is an error here."""
+    data = await connection.receive(RECEIVE_BYTES)
+    if not data:
+        raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
+    messages = decoder.feed(data)
+    for message in messages:
+        refuse_second_hello(message, connection.peer)
+    return messages
+
+
+def _clip(text: str) -> str:
+    """Shorten to what a message takes."""
+    return text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")

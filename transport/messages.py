@@ -1,0 +1,350 @@
+"""The messages between members, as frozen data.
+
+The catalogue is that of Aeron Cluster's consensus stream (canvass, ballot, new leadership term,
+positions), with the fields under their own names in snake case, plus what makes the protocol safe
+and what carries the log itself:
+
+- ``Vote`` tells why, and in which term the voter lives; ``NewLeadershipTerm`` carries the leader's
+  table of terms, so that a follower finds the longest common prefix in one step.
+- ``AppendPosition`` has a READY flag and echoes a confirmation number; ``CommitPosition`` carries
+  that number out. Together they are the quorum round of a linearizable read.
+- ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log; ``ReplayRequest`` opens a
+  replay on a stream of its own; ``ForwardRequest`` and ``ForwardReply`` carry client requests.
+- ``Hello`` and ``HelloReply`` are the first frames of every connection, and appear nowhere else.
+
+Every integer has a width on the wire, which its annotation gives: ``I64`` is an ``int`` for a type
+checker and a signed 64-bit integer for ``wire.py``, which compiles its codecs from these classes.
+A position is a byte offset in the one endless log; ``NULL_VALUE`` stands for "none". This room
+judges form only: whether a position or a term makes sense is the receiver's business.
+"""
+
+from enum import IntEnum, IntFlag
+from typing import Annotated, Final, TypeAlias
+
+import attrs
+
+NULL_VALUE: Final = -1
+"""No such term, position or member."""
+
+PROTOCOL_VERSION: Final = 1 << 16
+"""Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello."""
+
+MAX_TERM_SPANS: Final = 512
+"""Most terms that a NewLeadershipTerm lists."""
+
+MAX_STRING_BYTES: Final = 256
+"""Longest string in a message, as UTF-8."""
+
+
+@attrs.frozen
+class Integer:
+    """The wire form of an integer field.
+
+    Args:
+        format: its letter in the language of ``struct``.
+    """
+
+    format: str
+
+
+I64: TypeAlias = Annotated[int, Integer("q")]
+I32: TypeAlias = Annotated[int, Integer("i")]
+U64: TypeAlias = Annotated[int, Integer("Q")]
+U8: TypeAlias = Annotated[int, Integer("B")]
+
+
+class VoteReason(IntEnum):
+    """Why a member gave its vote, or did not."""
+
+    GRANTED = 0
+    TERM = 1
+    ALREADY_VOTED = 2
+    LOG_NEWER = 3
+    LEADER_ALIVE = 4
+    BUSY = 5
+
+
+class AppendFlags(IntFlag):
+    """What an append position is about."""
+
+    NONE = 0
+    CATCHUP = 1
+    """The follower is catching up."""
+    READY = 2
+    """The new term is in the follower's recording log, durably."""
+
+
+class StreamPurpose(IntEnum):
+    """What a connection is opened for."""
+
+    CONSENSUS = 0
+    CATCHUP = 1
+    REPLAY = 2
+
+
+class HelloStatus(IntEnum):
+    """How a hello was received."""
+
+    ACCEPTED = 0
+    WRONG_CLUSTER = 1
+    WRONG_MEMBER = 2
+    WRONG_VERSION = 3
+
+
+@attrs.frozen
+class Hello:
+    """The first frame of a connection: who dials, and what for.
+
+    Args:
+        cluster: name of the cluster.
+        member_id: the dialling member; -1 for a client or a tool.
+        protocol_version: see `PROTOCOL_VERSION`.
+        incarnation: random number of the dialling process, drawn once at its start.
+        purpose: what the connection is for.
+        log_session_id: for CATCHUP, the log session that the follower wants to join.
+        join_position: for CATCHUP, the position from which it wants the log.
+        called_member_id: the member that the dialler believes to reach; -1 if any will do.
+    """
+
+    cluster: str
+    member_id: I32
+    protocol_version: I32
+    incarnation: U64
+    purpose: StreamPurpose
+    log_session_id: I32 = NULL_VALUE
+    join_position: I64 = NULL_VALUE
+    called_member_id: I32 = NULL_VALUE
+
+
+@attrs.frozen
+class HelloReply:
+    """The answer to a hello: accepted, or refused with what was found and what expected."""
+
+    member_id: I32
+    status: HelloStatus
+    reason: str
+    incarnation: U64
+
+
+@attrs.frozen
+class CanvassPosition:
+    """How far the sender's log goes; sent again and again while it looks for a leader."""
+
+    log_leadership_term_id: I64
+    log_position: I64
+    leadership_term_id: I64
+    follower_member_id: I32
+    protocol_version: I32 = PROTOCOL_VERSION
+
+
+@attrs.frozen
+class RequestVote:
+    """A candidate asks for a vote in `candidate_term_id`."""
+
+    log_leadership_term_id: I64
+    log_position: I64
+    candidate_term_id: I64
+    candidate_member_id: I32
+    protocol_version: I32 = PROTOCOL_VERSION
+
+
+@attrs.frozen
+class Vote:
+    """The answer to a RequestVote.
+
+    Args:
+        candidate_term_id: term that the candidate asked for.
+        log_leadership_term_id: term at the end of the voter's log.
+        log_position: end of the voter's log.
+        candidate_member_id: who asked.
+        follower_member_id: who answers.
+        vote: given or refused.
+        voter_candidate_term_id: highest term that the voter has durably promised.
+        reason: why.
+        leader_hint: the leader that the voter hears, or -1.
+    """
+
+    candidate_term_id: I64
+    log_leadership_term_id: I64
+    log_position: I64
+    candidate_member_id: I32
+    follower_member_id: I32
+    vote: bool
+    voter_candidate_term_id: I64
+    reason: VoteReason
+    leader_hint: I32 = NULL_VALUE
+
+
+@attrs.frozen
+class TermSpan:
+    """One leadership term in the leader's recording log: positions [base, end), end -1 = open."""
+
+    term: I64
+    base: I64
+    end: I64
+
+
+@attrs.frozen
+class NewLeadershipTerm:
+    """The leader's answer to a canvass: its term, and what follows the sender's log term.
+
+    ``commit_position`` is safe to apply up to; ``replication_position`` only tells how far the
+    leader's own replication has come. ``terms`` is the tail of the leader's table of terms,
+    ascending, at most `MAX_TERM_SPANS` of them. ``timestamp`` is in ms since the epoch.
+    """
+
+    log_leadership_term_id: I64
+    next_leadership_term_id: I64
+    next_term_base_log_position: I64
+    next_log_position: I64
+    leadership_term_id: I64
+    term_base_log_position: I64
+    log_position: I64
+    leader_recording_id: I64
+    timestamp: I64
+    leader_member_id: I32
+    log_session_id: I32
+    app_version: I32
+    is_startup: bool
+    commit_position: I64
+    replication_position: I64
+    terms: tuple[TermSpan, ...]
+
+
+@attrs.frozen
+class AppendPosition:
+    """How far the follower has durably recorded the log of this term."""
+
+    leadership_term_id: I64
+    log_position: I64
+    follower_member_id: I32
+    flags: AppendFlags
+    confirm_id: I64
+
+
+@attrs.frozen
+class CommitPosition:
+    """How far the log is committed; also the leader's heartbeat.
+
+    ``quorum_age_ms`` is the time since the leader last heard from a quorum.
+    """
+
+    leadership_term_id: I64
+    log_position: I64
+    leader_member_id: I32
+    confirm_id: I64
+    quorum_age_ms: I64
+
+
+@attrs.frozen
+class CatchupPosition:
+    """A follower asks for the log from `log_position`, to be sent to `catchup_endpoint`."""
+
+    leadership_term_id: I64
+    log_position: I64
+    follower_member_id: I32
+    catchup_endpoint: str
+
+
+@attrs.frozen
+class StopCatchup:
+    """The leader tells a follower that it has the live log and needs no catch-up any more."""
+
+    leadership_term_id: I64
+    follower_member_id: I32
+
+
+@attrs.frozen
+class StaleLeader:
+    """Tells a leader of an older term which term the sender lives in."""
+
+    leadership_term_id: I64
+    member_id: I32
+
+
+@attrs.frozen
+class LeadershipCession:
+    """The leader gives up its leadership."""
+
+    leadership_term_id: I64
+    log_position: I64
+    leader_member_id: I32
+
+
+@attrs.frozen
+class LogSubscribe:
+    """A follower asks the leader for the live log on the leader's link to it."""
+
+    leadership_term_id: I64
+    log_session_id: I32
+    follower_member_id: I32
+
+
+@attrs.frozen
+class LogJoined:
+    """The leader's answer: live batches follow on this link, from `join_position` on."""
+
+    leadership_term_id: I64
+    log_session_id: I32
+    join_position: I64
+    leader_member_id: I32
+
+
+@attrs.frozen
+class LogBatch:
+    """One record batch of the log, opaque here: the same bytes as in the recordings."""
+
+    leadership_term_id: I64
+    confirm_id: I64
+    batch: bytes
+
+
+@attrs.frozen
+class ForwardRequest:
+    """A client's request that a member passes on to the leader."""
+
+    request_id: I64
+    kind: U8
+    flags: U8
+    payload: bytes
+
+
+@attrs.frozen
+class ForwardReply:
+    """The leader's answer to a ForwardRequest."""
+
+    request_id: I64
+    status: U8
+    payload: bytes
+
+
+@attrs.frozen
+class ReplayRequest:
+    """First frame of a replay stream: send the log [position, stop_position), -1 = without end."""
+
+    position: I64
+    stop_position: I64
+    member_id: I32
+    purpose: U8
+
+
+Message: TypeAlias = (
+    Hello
+    | HelloReply
+    | CanvassPosition
+    | RequestVote
+    | Vote
+    | NewLeadershipTerm
+    | AppendPosition
+    | CommitPosition
+    | CatchupPosition
+    | StopCatchup
+    | StaleLeader
+    | LeadershipCession
+    | LogSubscribe
+    | LogJoined
+    | LogBatch
+    | ForwardRequest
+    | ForwardReply
+    | ReplayRequest
+)

@@ -1,0 +1,217 @@
+"""Streams: a connection that carries frames, and how one is opened.
+
+Every connection starts with a `Hello` of the dialling side and a `HelloReply` of the other. A
+catch-up or a replay then goes over a `FrameStream`, in both directions, with flow control: `send`
+returns when the network has taken the frame, so a slow reader holds up its writer, and nothing
+piles up in this process.
+
+A stream ends in order at the border of two frames. An end in the middle of one is an error.
+"""
+
+from collections import deque
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+from ..errors import HandshakeError, WireError
+from .limits import RECEIVE_BYTES, LinkLimits
+from .messages import NULL_VALUE, Hello, HelloReply, HelloStatus, Message
+from .network import Address, Connection, Network
+from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
+
+WEATHER: Final = (
+    OSError,
+    WireError,
+    HandshakeError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio.TooSlowError,
+)
+"""What may happen to a connection at any time, and never ends the member."""
+
+
+def describe(error: Exception) -> str:
+    """Say in a log what happened; some of trio's errors have no text."""
+    return str(error) or type(error).__name__
+
+
+class FrameStream:
+    """A connection after its hello, message by message.
+
+    One task at a time may send, and one may receive. Close it, or use it as an async context
+    manager. Closing is at once: what `send` returned from is still delivered, provided that the
+    other end sends nothing that stays unread here (the kernel then resets the connection). So the
+    side that has had all it wants closes first.
+
+    Args:
+        connection: belongs to the stream from now on.
+        decoder: with whatever it has already of the next frame.
+        received: messages that came with the hello.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        decoder: FrameDecoder | None = None,
+        received: list[Message] | None = None,
+    ) -> None:
+        self.peer = connection.peer
+        self._connection = connection
+        self._decoder = decoder or FrameDecoder()
+        self._received: deque[Message] = deque(received or [])
+        self._closed = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message; wait until the network has taken it whole.
+
+        If the call is cancelled the stream is closed, since half a frame may be out.
+
+        Raises:
+            trio.BrokenResourceError: the connection is broken.
+            trio.ClosedResourceError: this end closed it.
+        """
+        await self.send_frame(encode(message))
+
+    async def send_frame(self, frame: bytes) -> None:
+        """Send a message that is encoded already; else like `send`."""
+        await trio.lowlevel.checkpoint()
+        if self._closed:
+            raise trio.ClosedResourceError
+        try:
+            await send_all(self._connection, frame)
+        except BaseException:
+            self.close()
+            raise
+
+    async def receive(self) -> Message | None:
+        """Wait for the next message; None means that the other end closed the stream in order.
+
+        Raises:
+            WireError: what came is not a valid frame, or the stream ended within one.
+            trio.BrokenResourceError: the connection is broken.
+            trio.ClosedResourceError: this end closed it.
+        """
+        if self._received:
+            await trio.lowlevel.checkpoint()
+        if self._closed:
+            raise trio.ClosedResourceError
+        while not self._received:
+            data = await self._connection.receive(RECEIVE_BYTES)
+            if not data:
+                if self._decoder.pending:
+                    raise WireError(f"{self.peer} ended the stream within a frame")
+                return None
+            self._received.extend(self._decoder.feed(data))
+        message = self._received.popleft()
+        refuse_second_hello(message, self.peer)
+        return message
+
+    def close(self) -> None:
+        """Close at once, any number of times; a call that waits ends with ClosedResourceError."""
+        self._closed = True
+        self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def send_all(connection: Connection, frame: bytes) -> None:
+    """Send all of `frame`, waiting as often as it takes; raises what the connection raises."""
+    rest = memoryview(frame)
+    while True:
+        rest = rest[connection.send_nowait(rest) :]
+        if not rest:
+            return
+        await connection.wait_writable()
+
+
+def refuse_second_hello(message: Message, peer: str) -> None:
+    """Raise WireError for a hello where none may be."""
+    if isinstance(message, Hello | HelloReply):
+        raise WireError(f"{peer} sent a {type(message).__name__} in the middle")
+
+
+async def first_message(
+    connection: Connection,
+) -> tuple[Message | None, FrameDecoder, list[Message]]:
+    """Wait for the first frame of a connection, which has to be small.
+
+    Returns:
+        The message, or None if the other end closed without one; the decoder, with what it has of
+        the next frame; and messages that came in the same breath.
+
+    Raises:
+        WireError: no valid frame, or a large one.
+        trio.BrokenResourceError: the connection is broken.
+    """
+    decoder = FrameDecoder(HELLO_FRAME_BYTES)
+    while True:
+        data = await connection.receive(HELLO_FRAME_BYTES)
+        if not data:
+            return None, decoder, []
+        if messages := decoder.feed(data):
+            return messages[0], decoder, messages[1:]
+
+
+async def dial(
+    network: Network, address: Address, hello: Hello, limits: LinkLimits
+) -> tuple[Connection, FrameDecoder, list[Message]]:
+    """Connect, say hello and wait until it is accepted; arguments and errors of `open_stream`.
+
+    Returns:
+        The connection, its decoder, and messages that came together with the answer.
+    """
+    with trio.fail_after(limits.dial_seconds):
+        connection = await network.connect(address)
+    try:
+        with trio.fail_after(limits.hello_seconds):
+            await send_all(connection, encode(hello))
+            reply, decoder, rest = await first_message(connection)
+        _judge_reply(reply, hello, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, decoder, rest
+
+
+async def open_stream(
+    network: Network, address: Address, hello: Hello, limits: LinkLimits | None = None
+) -> FrameStream:
+    """Open a stream: connect, say hello and wait until it is accepted.
+
+    Args:
+        network: through which to dial.
+        address: whom to dial.
+        hello: its ``called_member_id``, unless -1, is the member that must answer.
+        limits: for the timeouts.
+
+    Raises:
+        HandshakeError: the other end refused us, or is not the member that was called.
+        WireError: it does not speak our protocol.
+        OSError: it could not be reached; ConnectionRefusedError if nobody listens.
+        trio.BrokenResourceError: the connection broke, or ended before the answer.
+        trio.TooSlowError: connecting or the answer took too long.
+    """
+    return FrameStream(*await dial(network, address, hello, limits or LinkLimits()))
+
+
+def _judge_reply(reply: Message | None, hello: Hello, address: Address) -> None:
+    if reply is None:
+        raise trio.BrokenResourceError(f"{address} closed the connection without an answer")
+    if not isinstance(reply, HelloReply):
+        raise WireError(f"{address} answered the hello with a {type(reply).__name__}")
+    if reply.status is not HelloStatus.ACCEPTED:
+        raise HandshakeError(f"{address} (member {reply.member_id}) refused us: {reply.reason}")
+    if hello.called_member_id not in {NULL_VALUE, reply.member_id}:
+        raise HandshakeError(
+            f"{address} is member {reply.member_id}, expected member {hello.called_member_id}"
+        )

@@ -1,0 +1,180 @@
+"""Frames: how messages look as bytes.
+
+::
+
+    frame     length    u32   bytes of the body
+              type      u8    class of the message, see `MESSAGE_TYPES`
+              version   u8    1
+              reserved  u16   0
+              checksum  u32   CRC-32C of the eight bytes above and of the body;
+                              of a LogBatch's body only without the batch, which has its own
+              body            see `codec`
+
+All integers are little endian. The checksum covers the header too: several classes have bodies of
+the same form, and one flipped bit in the type would turn one message into another.
+
+`encode` makes one frame, whose bytes may be sent to any number of members. `FrameDecoder` takes a
+stream in whatever pieces it arrives in. What it holds is bounded by the largest frame of the class
+that the header announces, and nothing is reserved for bytes that have not come yet. It works in
+linear time: a large frame is gathered in a buffer that grows by appending, and leaves it by one
+copy.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ..errors import WireError
+from . import messages as m
+from .codec import HEADER, MAX_BATCH_BYTES, WIRE_VERSION, Codec
+
+HEADER_BYTES: Final = HEADER.size
+MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (4 << 10)
+HELLO_FRAME_BYTES: Final = 1 << 10
+"""Largest frame that is taken from a connection that has not said hello yet."""
+
+MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
+    {
+        1: m.Hello,
+        2: m.HelloReply,
+        50: m.CanvassPosition,  # 50 to 57 are the numbers of Aeron Cluster
+        51: m.RequestVote,
+        52: m.Vote,
+        53: m.NewLeadershipTerm,
+        54: m.AppendPosition,
+        55: m.CommitPosition,
+        56: m.CatchupPosition,
+        57: m.StopCatchup,
+        100: m.StaleLeader,
+        101: m.LeadershipCession,
+        110: m.LogSubscribe,
+        111: m.LogJoined,
+        112: m.LogBatch,
+        120: m.ForwardRequest,
+        121: m.ForwardReply,
+        130: m.ReplayRequest,
+    }
+)
+
+_CODECS: Final = {
+    number: Codec(number, cls, uncovered=cls is m.LogBatch) for number, cls in MESSAGE_TYPES.items()
+}
+_ENCODERS: Final = {cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES.items()}
+
+
+def encode(message: m.Message) -> bytes:
+    """Give the frame of a message.
+
+    Raises:
+        ValueError: a field of variable size is longer than a frame takes.
+        struct.error: an integer does not fit the width of its field.
+    """
+    return _ENCODERS[type(message)](message)
+
+
+def decode_untrusted(frame: bytes | bytearray | memoryview) -> m.Message:
+    """Decode exactly one whole frame.
+
+    Raises:
+        WireError: it is not one valid frame.
+    """
+    messages = FrameDecoder().feed(frame)
+    if len(messages) != 1 or frame_bytes_untrusted(memoryview(frame)) != len(frame):
+        raise WireError(f"{len(frame)} bytes are not exactly one frame")
+    return messages[0]
+
+
+def frame_bytes_untrusted(start: memoryview) -> int:
+    """Give the size of the frame that starts with these bytes, of which there are a header's worth.
+
+    Raises:
+        WireError: no frame starts like this.
+    """
+    length, number, version, reserved, _ = HEADER.unpack_from(start)
+    _codec_untrusted(length, number, version, reserved)
+    return HEADER_BYTES + int(length)
+
+
+def _codec_untrusted(length: int, number: int, version: int, reserved: int) -> Codec:
+    if version != WIRE_VERSION or reserved:
+        raise WireError(
+            f"frame version {version}, reserved {reserved:#x}; expected {WIRE_VERSION} and 0"
+        )
+    codec = _CODECS.get(number)
+    if codec is None:
+        raise WireError(f"no message has the type {number}")
+    if not codec.smallest <= length <= codec.largest:
+        raise WireError(
+            f"{codec.name}: a body of {length} bytes; expected {codec.smallest} to {codec.largest}"
+        )
+    return codec
+
+
+class FrameDecoder:
+    """Turns a stream of bytes into messages, in whatever pieces the bytes arrive.
+
+    Args:
+        first_frame_bytes: a larger first frame is refused when its header is seen. Later ones may
+            have up to `MAX_FRAME_BYTES`.
+    """
+
+    def __init__(self, first_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._largest = first_frame_bytes
+        self._buffer = bytearray()  # the start of a frame that is not whole yet
+        self._needed = HEADER_BYTES  # bytes that must be in the buffer before a look at it pays
+        self._dead = False
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that has begun and is not whole; 0 at the border of two frames."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
+        """Take the next bytes of the stream; give the messages that they complete.
+
+        Raises:
+            WireError: the stream is not valid from here on. Messages that came whole in the same
+                piece are lost with it: such a connection is to be closed, and whatever was on its
+                way over it may be missing anyhow. Every later call raises the same.
+        """
+        if self._dead:
+            raise WireError("the stream was invalid before")
+        try:
+            return self._feed_untrusted(data)
+        except WireError:
+            self._dead = True
+            self._buffer = bytearray()
+            raise
+
+    def _feed_untrusted(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
+        messages: list[m.Message] = []
+        if not self._buffer:  # the common case: no byte is copied but into the messages
+            with memoryview(data) as view:
+                end = self._decode_untrusted(view, messages)
+                if end < len(view):
+                    self._buffer += view[end:]
+            return messages
+        self._buffer += data
+        if len(self._buffer) >= self._needed:
+            with memoryview(self._buffer) as view:
+                end = self._decode_untrusted(view, messages)
+            del self._buffer[:end]  # moves the buffer's start, not its bytes
+        return messages
+
+    def _decode_untrusted(self, view: memoryview, messages: list[m.Message]) -> int:
+        """Decode the whole frames in `view` and give where the first that is not whole begins."""
+        start, end = 0, len(view)
+        while end - start >= HEADER_BYTES:
+            length, number, version, reserved, check = HEADER.unpack_from(view, start)
+            codec = _codec_untrusted(length, number, version, reserved)
+            size = HEADER_BYTES + length
+            if size > self._largest:
+                raise WireError(f"{codec.name}: {size} bytes, at most {self._largest} here")
+            if end - start < size:
+                self._needed = size
+                return start
+            messages.append(codec.decode_untrusted(view[start : start + size], check))
+            self._largest = MAX_FRAME_BYTES
+            start += size
+        self._needed = HEADER_BYTES
+        return start
