@@ -13,13 +13,15 @@ import json
 import socket
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
-import attrs
 import trio
+
 from quorate.transport import (
     Address,
     AppendFlags,
@@ -57,6 +59,8 @@ from quorate.transport import (
 ROUNDS: Final = 5
 CALLS: Final = 20_000
 SPANS: Final = tuple(TermSpan(term, term << 20, (term + 1) << 20) for term in range(8))
+APPEND: Final = AppendPosition(4, 1 << 40, 2, AppendFlags.READY, 77)
+COMMIT: Final = CommitPosition(4, 1 << 40, 1, 77, 3)
 MESSAGES: Final[tuple[Message, ...]] = (
     Hello("cluster", 1, 65536, 2**63, StreamPurpose.CONSENSUS),
     HelloReply(1, HelloStatus.ACCEPTED, "", 2**63),
@@ -64,8 +68,8 @@ MESSAGES: Final[tuple[Message, ...]] = (
     RequestVote(3, 1 << 40, 4, 1),
     Vote(4, 3, 1 << 40, 1, 2, True, 4, VoteReason.GRANTED),
     NewLeadershipTerm(1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, False, 10, 11, SPANS),
-    AppendPosition(4, 1 << 40, 2, AppendFlags.READY, 77),
-    CommitPosition(4, 1 << 40, 1, 77, 3),
+    APPEND,
+    COMMIT,
     CatchupPosition(4, 1 << 40, 2, "127.0.0.1:7000"),
     StopCatchup(4, 2),
     StaleLeader(5, 2),
@@ -81,7 +85,7 @@ MESSAGES: Final[tuple[Message, ...]] = (
 
 def microseconds(call: Callable[[], object]) -> float:
     """Time one call."""
-    return min(timeit.repeat(call, number=CALLS, repeat=ROUNDS)) / CALLS * 1e6
+    return round(min(timeit.repeat(call, number=CALLS, repeat=ROUNDS)) / CALLS * 1e6, 3)
 
 
 def codec_costs() -> dict[str, dict[str, float]]:
@@ -92,8 +96,8 @@ def codec_costs() -> dict[str, dict[str, float]]:
         frame = encode(message)
         costs[type(message).__name__] = {
             "bytes": len(frame),
-            "encode_us": round(microseconds(lambda message=message: encode(message)), 3),
-            "decode_us": round(microseconds(lambda frame=frame: decoder.feed(frame)), 3),
+            "encode_us": microseconds(partial(encode, message)),
+            "decode_us": microseconds(partial(decoder.feed, frame)),
         }
     return costs
 
@@ -102,7 +106,7 @@ class Receiver:
     """Counts what comes over the links."""
 
     def __init__(self) -> None:
-        self.received = 0
+        self.received: int = 0
         self.wanted = 0
         self.arrived = trio.Event()
         self.up = trio.Event()
@@ -139,10 +143,21 @@ def free_address() -> Address:
         return Address(*sock.getsockname())
 
 
-async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, float]:
-    """Send frames over one link for so long; at most `window` of them are under way."""
+class Echo(Receiver):
+    """Sends every message back."""
+
+    links: Links
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Send it back."""
+        self.received += 1
+        assert self.links.send(sender, message)
+
+
+@asynccontextmanager
+async def two_members(receivers: dict[int, Receiver]) -> AsyncGenerator[dict[int, Links]]:
+    """Run members 0 and 1 over loopback TCP, with both links up."""
     addresses = {0: free_address(), 1: free_address()}
-    receivers = {0: Receiver(), 1: Receiver()}
     links = {
         member: Links(
             cluster="bench",
@@ -151,16 +166,25 @@ async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, flo
             bind=addresses[member],
             peers=addresses,
             network=TcpNetwork(),
-            handler=receivers[member],
+            handler=receiver,
             rng=Random(member),
             limits=LinkLimits(queue_bytes=64 << 20),
         )
-        for member in addresses
+        for member, receiver in receivers.items()
     }
     async with trio.open_nursery() as nursery:
         for member in addresses:
             await nursery.start(links[member].run)
-        await receivers[0].up.wait()
+        for receiver in receivers.values():
+            await receiver.up.wait()
+        yield links
+        nursery.cancel_scope.cancel()
+
+
+async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, float]:
+    """Send frames over one link for so long; at most `window` of them are under way."""
+    receivers = {0: Receiver(), 1: Receiver()}
+    async with two_members(receivers) as links:
         sent, processor, start = 0, time.process_time(), time.perf_counter()
         while time.perf_counter() - start < seconds:
             for _ in range(max(1, window // 4)):
@@ -170,7 +194,6 @@ async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, flo
             await receivers[1].until(sent - window)
         await receivers[1].until(sent)
         elapsed, used = time.perf_counter() - start, time.process_time() - processor
-        nursery.cancel_scope.cancel()
     return {
         "frame_bytes": len(frame),
         "messages_per_s": round(sent / elapsed),
@@ -180,53 +203,20 @@ async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, flo
 
 
 async def round_trips(seconds: float) -> dict[str, float]:
-    """Send a small message to a member that answers each; the time of one round trip."""
-
-    @attrs.define(eq=False)
-    class Echo(Receiver):
-        links: dict[int, Links]
-        member: int
-
-        def __attrs_pre_init__(self) -> None:
-            Receiver.__init__(self)
-
-        def on_message(self, _sender: int, message: Message) -> None:
-            self.received += 1
-            assert self.links[self.member].send(1 - self.member, message)
-
-    addresses = {0: free_address(), 1: free_address()}
-    links: dict[int, Links] = {}
-    echoes = {member: Echo(links, member) for member in addresses}
-    for member, echo in echoes.items():
-        links[member] = Links(
-            cluster="bench",
-            member_id=member,
-            incarnation=member,
-            bind=addresses[member],
-            peers=addresses,
-            network=TcpNetwork(),
-            handler=echo,
-            rng=Random(member),
-        )
-    with trio.move_on_after(seconds + 5):
-        async with trio.open_nursery() as nursery:
-            for member in addresses:
-                await nursery.start(links[member].run)
-            for echo in echoes.values():
-                await echo.up.wait()
-            start = time.perf_counter()
-            links[0].send(1, CommitPosition(4, 1 << 40, 1, 77, 3))
-            await trio.sleep(seconds)
-            elapsed, count = time.perf_counter() - start, echoes[0].received
-            nursery.cancel_scope.cancel()
-        return {"round_trip_us": round(elapsed / count * 1e6, 1)}
-    raise AssertionError("the links did not come up")
+    """Send a small message to and fro; the time of one round trip."""
+    echoes: dict[int, Echo] = {0: Echo(), 1: Echo()}
+    async with two_members({**echoes}) as links:
+        for member, echo in echoes.items():
+            echo.links = links[member]
+        links[0].send(1, COMMIT)
+        await trio.sleep(seconds)
+        return {"round_trip_us": round(seconds / echoes[0].received * 1e6, 1)}
 
 
 async def link_speeds(seconds: float) -> dict[str, dict[str, float]]:
     """Measure the links."""
     return {
-        "append_position": await throughput(encode(MESSAGES[6]), seconds, 1000),
+        "append_position": await throughput(encode(APPEND), seconds, 1000),
         "log_batch_16_kib": await throughput(encode(LogBatch(4, 7, bytes(16 << 10))), seconds, 256),
         "log_batch_1_mib": await throughput(encode(LogBatch(4, 7, bytes(1 << 20))), seconds, 8),
         "round_trip": await round_trips(seconds),
@@ -235,7 +225,7 @@ async def link_speeds(seconds: float) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure, print, and write the figures to a file if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Costs of the transport")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement of links")
     arguments = parser.parse_args()

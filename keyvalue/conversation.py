@@ -188,7 +188,8 @@ class Conversation:
         spec = resolve(arguments)
         if problem is not None or spec is None:
             self._refuse(resp.error(problem or b"ERR"))
-            session.closing |= arguments[0].lower() in _ATTACKS
+            if arguments[0].lower() in _ATTACKS:
+                session.closing = True
         elif session.transaction is not None and spec.name not in _AT_ONCE:
             self._queue(session.transaction, Queued(spec, arguments, encoded))
         elif spec.kind is Kind.CONNECTION:

@@ -168,11 +168,9 @@ class CommandScanner:
         return None
 
     def rest(self) -> bytes:
-        """Return and forget what follows the last command that was returned."""
-        rest = bytes(self.buffer)
-        self.buffer.clear()
-        self._at, self._wanted = 0, 1
-        return rest
+        """Return what follows the last command that was returned."""
+        with memoryview(self.buffer) as view:
+            return bytes(view[self._start :])
 
     def _cut(self) -> bytes:
         with memoryview(self.buffer) as view:
@@ -335,7 +333,7 @@ def _encode(arguments: Arguments) -> bytes:
 
 # sdssplitargs of Redis: a quote may begin in the middle of an argument, and ends it
 _ARGUMENT: Final = re.compile(
-    rb"""\s*([^\s"']*)(?:"((?:[^"\\]|\\.)*)"|'((?:\\'|[^'\\]|\\(?!'))*)')?(?=\s|\Z)""",
+    rb"""\s*+([^\s"']*+)(?:"((?:[^"\\]|\\.)*+)"|'((?:\\'|[^'])*+)')?+(?=\s|\Z)""",
     re.DOTALL,
 )
 _ESCAPE: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)

@@ -69,7 +69,9 @@ class Core:
     leadership_term: int = -1
     leader_id: int | None = None
     leader_contact: float = float("-inf")
-    observers: list[Callable[[Transition], None]] = attrs.field(factory=list)
+    observers: list[Callable[[Transition], None]] = attrs.field(
+        factory=list["Callable[[Transition], None]"]
+    )
 
     @property
     def member_id(self) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import trio
@@ -67,7 +67,7 @@ class Inbox(Role):
             self._messages.append((sender, message))
             self.changed.notify()
 
-    def on_link_up(self, member: int) -> None:
+    def on_link_up(self, member: int) -> None:  # noqa: ARG002 - any will do
         """A new link is news for a canvasser."""
         self.changed.notify()
 
@@ -359,9 +359,10 @@ class Election:
         await trio.sleep(self._backoff)
 
 
-def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first_leaf(first) if isinstance(first, BaseExceptionGroup) else first
+def _first_leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
 
 
 # --- the states -----------------------------------------------------------------------------------

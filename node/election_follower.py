@@ -19,7 +19,7 @@ from .following import Following
 from .states import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from ..transport import FrameStream
     from .election import Election
@@ -98,7 +98,9 @@ async def _follower_log_replication(e: Election, role: Following, wanted: rules.
 
 
 @asynccontextmanager
-async def _replay_stream(e: Election, role: Following, stop: int) -> AsyncIterator[FrameStream]:
+async def _replay_stream(
+    e: Election, role: Following, stop: int
+) -> AsyncGenerator[FrameStream, None]:
     stream = await e.core.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
     async with stream:
         request = ReplayRequest(e.core.store.append_position, stop, e.core.member_id, 0)
@@ -126,7 +128,7 @@ async def _follower_catchup_init(e: Election, role: Following) -> None:
     )
     with trio.fail_after(core.timeouts.leader_heartbeat_timeout):
         while not core.send(role.leader_id, request):
-            await trio.sleep(core.timeouts.canvass_interval)
+            await role.changed.wait()
     e.because(f"asked for a replay from {request.log_position}")
 
 

@@ -97,35 +97,47 @@ class Following(Role):
     def on_message(self, sender: int, message: Message) -> None:
         """Hear the leader; anyone of a newer term ends the role."""
         match message:
-            case LogBatch(leadership_term_id=self.term) if sender == self.leader_id:
-                self._on_live_batch(message)
-            case CommitPosition(leadership_term_id=self.term) if sender == self.leader_id:
-                self._on_commit_position(message)
-            case NewLeadershipTerm(leadership_term_id=self.term) if sender == self.leader_id:
-                self._heard()
-                self._notified(message.commit_position)
-            case NewLeadershipTerm(leadership_term_id=self.term):
+            case RequestVote():
+                refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
+            case NewLeadershipTerm(leadership_term_id=term) | CommitPosition(
+                leadership_term_id=term
+            ) if term != self.term:
+                self._on_other_term(sender, message, term)
+            case NewLeadershipTerm() if sender != self.leader_id:
                 raise SafetyViolationError(
                     f"members {sender} and {self.leader_id} both lead term {self.term}"
                 )
+            case _ if sender == self.leader_id:
+                self._on_leader(message)
+            case _:
+                pass  # of a canvasser, or for a leader
+
+    def _on_other_term(self, sender: int, message: Message, term: int) -> None:
+        if term > self.term:
+            self.end(f"member {sender} leads term {term}", message=(sender, message))
+        else:
+            self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+
+    def _on_leader(self, message: Message) -> None:
+        """Hear our leader; what is not of its term is out of date."""
+        match message:
+            case LogBatch(leadership_term_id=self.term):
+                self._on_live_batch(message)
+            case CommitPosition():
+                self._on_commit_position(message)
+            case NewLeadershipTerm():
+                self._heard()
+                self._notified(message.commit_position)
             case LogJoined(leadership_term_id=self.term, log_session_id=self.session_id):
                 self.live_position = self.join_position = message.join_position
                 self.changed.notify()
-            case StopCatchup(leadership_term_id=self.term) if sender == self.leader_id:
+            case StopCatchup(leadership_term_id=self.term):
                 self.catchup_stopped = True
                 self.changed.notify()
-            case LeadershipCession(leadership_term_id=self.term) if sender == self.leader_id:
-                self._finish(Ended(f"leader {sender} closed in order", gone=sender))
-            case (
-                NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
-            ) if term > self.term:
-                self.end(f"member {sender} leads term {term}", message=(sender, message))
-            case NewLeadershipTerm() | CommitPosition():
-                self.core.send(sender, StaleLeader(self.term, self.core.member_id))
-            case RequestVote():
-                refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
+            case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
+                self._finish(Ended(f"leader {leader} closed in order", gone=leader))
             case _:
-                pass  # of an older term, or for a leader
+                pass
 
     @property
     def leader_alive(self) -> bool:
@@ -151,6 +163,11 @@ class Following(Role):
     def _raise_commit(self) -> None:
         """What is committed and durable here may be applied."""
         self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
+
+    def on_link_up(self, member: int) -> None:
+        """Our link to the leader may be what a state waits for."""
+        if member == self.leader_id:
+            self.changed.notify()
 
     def on_link_lost(self, member: int) -> None:
         """The live log is gap-free only as long as the leader's link lasts."""
@@ -205,7 +222,7 @@ class Following(Role):
         self.notified_commit = max(self.notified_commit, header.commit_position)
         self._raise_commit()
 
-    def on_durable(self, position: int) -> None:
+    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Report what is recorded, as soon as it is durable and not before."""
         self._raise_commit()
         self.report()
@@ -292,6 +309,8 @@ class Following(Role):
 
     async def _watch_leader(self) -> None:
         timeout = self.core.timeouts.leader_heartbeat_timeout
-        while (due := self.heard_at + timeout) > trio.current_time():
+        while self.ended is None:
+            due = self.heard_at + timeout
+            if due <= trio.current_time():
+                self.end("leader heartbeat timeout")
             await trio.sleep_until(due)
-        self.end("leader heartbeat timeout")

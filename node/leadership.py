@@ -251,7 +251,7 @@ class Leadership(Role):
 
     # --- positions --------------------------------------------------------------------------------
 
-    def on_durable(self, position: int) -> None:
+    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Our own recording counts like a follower's."""
         self.catchups.durable.notify()
         self._advance()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -49,7 +49,7 @@ from .requests import Requests
 from .states import LEADER_STATES, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
     from random import Random
 
     from ..errors import RequestError
@@ -110,7 +110,7 @@ class Member:
 
     # --- running ----------------------------------------------------------------------------------
 
-    async def run(self, *, task_status: trio.TaskStatus[Self] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
             await outer.start(self.store.run)
@@ -120,7 +120,7 @@ class Member:
                 consensus.start_soon(self.core.applier.run)
                 consensus.start_soon(self._requests.run)
                 consensus.start_soon(self._election.run)
-                task_status.started(self)
+                task_status.started()
 
     async def close(self) -> None:
         """Stop in order: a leader lets its writes land, then tells the others that it goes."""
@@ -307,7 +307,7 @@ async def open_member(
     clock_ms: Callable[[], int],
     network: Network | None = None,
     executor: ExecutorFactory = ThreadExecutor,
-) -> AsyncIterator[Member]:
+) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
     Args:

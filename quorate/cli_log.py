@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .cli_status import make_console
+from .cli_status import AsJson, make_console
 from .errors import StoreMismatchError
 from .storage.batch import Entry
 from .storage.environment import DATA_FILE
@@ -25,8 +25,6 @@ from .words import size
 
 __all__ = ["describe", "dump", "store_of", "verify"]
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
-
 _PREVIEW_BYTES: Final = 60
 
 
@@ -36,7 +34,7 @@ def store_of(directory: Path) -> Path:
     Raises:
         StoreMismatchError: there is none.
     """
-    for place in (directory, directory / "store", directory / "log"):
+    for place in (directory, directory / "log"):
         if (place / DATA_FILE).exists():
             return place
     raise StoreMismatchError(f"{directory}: no recording there")

@@ -12,16 +12,15 @@ from .node.gateway import MemberAddress, NodeStatus
 from .status import Answer, Survey, Verdict, survey
 from .words import age, size
 
-__all__ = ["render", "status"]
+__all__ = ["AsJson", "make_console", "render", "status"]
+
+Addresses = Annotated[Sequence[str], Parameter(negative="", show_default=False)]
+AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 _PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken
 
 
-async def status(
-    *,
-    connect: Annotated[Sequence[str], Parameter(negative="", show_default=False)] = ("127.0.0.1:7000",),
-    as_json: Annotated[bool, Parameter(name="--json", negative="", show_default=False)] = False,
-) -> int:
+async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Ask every member how it stands, and show what each says.
 
     Exit status: 0 - every member answers, one leads and all agree on it; 1 - otherwise; 2 - no

@@ -1,9 +1,9 @@
 """Members as child processes on this machine: for trying out, for the demo and for crash tests.
 
 A directory holds the cluster: ``member-<i>/node.toml`` is the configuration of member *i*,
-beside it lie its stores, its log lines (``member.log``) and, while it runs, its process id (``pid``).
-Nothing here is special: each child is ``quorate run member-<i>/node.toml``, so a member may as
-well be started, stopped and killed by hand.
+beside it lie its stores, its log lines (``member.log``) and, while it runs, its process id
+(``pid``). Nothing here is special: each child is ``quorate run member-<i>/node.toml``, so a member
+may as well be started, stopped and killed by hand.
 
 Caveats: a child's log lines go straight to its file, never through a pipe to this process, since
 a pipe that nobody empties would stop the member. A child watches its standard input, which is a

@@ -17,15 +17,15 @@ from typing import Annotated, Final
 
 import trio
 from cyclopts import Parameter
-from rich.console import Console
 
 from .cli_log import store_of
+from .cli_status import make_console
 from .cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from .demo_load import Loader, compare, library_files
 from .demo_show import LogTeller, show_progress, summary
 from .errors import ConfigurationError
 from .node.gateway import NodeStatus
-from .status import Survey, Verdict, survey
+from .status import SETTLED, Survey, Verdict, survey
 from .storage.verify import verify
 from .words import size, span
 
@@ -74,7 +74,7 @@ class _Story:
     """The demo from beginning to end, and what it found."""
 
     def __init__(self, directory: Path) -> None:
-        self._console = Console(highlight=False)
+        self._console = make_console()
         self._directory = directory
         self._root = Path(sysconfig.get_path("stdlib"))
         self._files = library_files(self._root)
@@ -136,7 +136,7 @@ class _Story:
         seconds = trio.current_time() - began
         stalled = loader.longest_gap(killed_at)
         self._say(f"For {span(stalled)} no write was acknowledged; then the clients went on.")
-        self._rows += [
+        self._rows[:0] = [
             ("files", f"{loader.files:,} ({size(loader.bytes)}), all acknowledged"),
             ("writes", f"{loader.files / seconds:,.0f} a second, over everything that happened"),
             ("retried", f"{loader.retried:,} writes whose outcome was not known"),
@@ -153,7 +153,7 @@ class _Story:
         gone = trio.current_time() - killed_at
         logs.tell()
         self._say(f"Member {new.member_id} leads term {new.term}, {span(gone)} after the kill.\n")
-        self._rows.append(("no leader for", f"{span(gone)}, as the members say"))
+        self._rows.append(("no leader for", f"{span(gone)}, until the next one was ready"))
         return dead
 
     async def _restart(self, cluster: LocalCluster, dead: MemberProcess, logs: LogTeller) -> None:
@@ -201,7 +201,8 @@ async def _next_leader(cluster: LocalCluster, *, after: int) -> NodeStatus:
     """Wait for a member that leads a term above `after`."""
 
     def leads(seen: Survey) -> bool:
-        return seen.leader is not None and seen.leader.term > after
+        leader = seen.leader
+        return leader is not None and leader.term > after and leader.state == SETTLED
 
     leader = (await _seen(cluster, leads)).leader
     assert leader is not None

@@ -72,7 +72,7 @@ class LogTeller:
         """Print what is new, in the order of its time."""
         news = [(told.at, member, told) for member in self._members for told in self._new(member)]
         for at, member, told in sorted(news, key=lambda one: one[0]):
-            text = told.text.removeprefix(f"member {member.member_id}: ")
+            text = told.text.removeprefix(f"member {member.member_id}: ").partition(" (election")[0]
             since = f"{at - self._began:+7.3f} s"
             self._console.print(f"{since}  member {member.member_id}  {escape(text)}", style="dim")
 

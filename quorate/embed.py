@@ -26,7 +26,7 @@ from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from .node import NodeConfig, Service, Transition
 
@@ -89,7 +89,9 @@ def _wall_clock_ms() -> int:
 
 
 @asynccontextmanager
-async def open_node(config: NodeConfig, service: Service | None = None) -> AsyncIterator[Node]:
+async def open_node(
+    config: NodeConfig, service: Service | None = None
+) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; leave the block to stop it in order.
 
     Args:

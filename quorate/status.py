@@ -5,8 +5,8 @@ the others and with a time limit. Its answer is shown as it is: if two members s
 lead, both are shown so, since an operator who looks at this wants to know just that. Members
 that don't answer are rows too.
 
-The verdict is strict: *agreed* means that every member answered, one of them leads, and all name
-that one and the same term.
+The verdict is strict: *agreed* means that every member answered, none is in an election, one of
+them leads, and all name that one and the same term.
 """
 
 import enum
@@ -22,7 +22,10 @@ import trio
 from .node.gateway import MemberAddress, NodeStatus
 from .respclient import RespError, open_resp
 
-__all__ = ["Answer", "Survey", "Verdict", "ask", "survey"]
+__all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "survey"]
+
+SETTLED: Final = "CLOSED"
+"""The state of a member that is in no election."""
 
 ANSWER_SECONDS: Final = 2.0
 """How long a member has to answer."""
@@ -157,6 +160,11 @@ class Survey:
         if len(leaders) > 1:
             names = _listed([f"member {one.member_id} (term {one.term})" for one in leaders])
             found.append(f"{len(leaders)} members say that they lead: {names}.")
+        found += [
+            f"Member {status.member_id} is in an election: {status.state}."
+            for status in self.said
+            if status.state != SETTLED
+        ]
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
             views = self._views(name)
             if len(views) > 1:

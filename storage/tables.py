@@ -125,7 +125,11 @@ class Tables(LayeredTables):
             StorageError: they are damaged.
         """
         disk = TablesDisk.open(directory, cluster=cluster, member_id=member_id, map_bytes=map_bytes)
-        return cls(disk, executor, flush_bytes=flush_bytes, flush_interval_s=flush_interval_s)
+        try:
+            return cls(disk, executor, flush_bytes=flush_bytes, flush_interval_s=flush_interval_s)
+        except BaseException:
+            disk.close()
+            raise
 
     def close(self) -> None:
         """Close them, after `run` has ended; idempotent. What is not flushed is lost."""
@@ -181,6 +185,9 @@ class Tables(LayeredTables):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Flush now and then until cancelled, and at the end once more.
 
+        At the end a flush that is under way is completed, and no other one begins: what it does
+        not hold will be applied again from the log.
+
         Raises:
             StoreFullError: the disk has no room; nothing of the last flush was written.
             StorageError: the disk failed.
@@ -192,10 +199,9 @@ class Tables(LayeredTables):
                 try:
                     await self._flush_for_ever()
                 finally:
-                    if self._settled and not self._ended:
-                        with trio.CancelScope(shield=True):
-                            await self.flush()
-                    writing.cancel()
+                    if self._settled and self._frozen is None:
+                        self._freeze()
+                    writing.cancel()  # what was submitted is written first
         finally:
             self._flushes.unpark_all()
 

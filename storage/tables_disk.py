@@ -171,8 +171,7 @@ class TablesDisk:
         """
         found: dict[bytes, int] = {}
         for stored, data in self._view.cursor(self._dbs.deadlines):
-            hashed = len(stored) == HASHED_BYTES
-            key = _hashed_key_untrusted(data, _DEADLINE.size) if hashed else stored
+            key = data[_DEADLINE.size :] if len(stored) == HASHED_BYTES else stored
             found[key] = unpack_untrusted(_DEADLINE, stored, data[: _DEADLINE.size])[0]
         return found
 

@@ -41,8 +41,15 @@ from .messages import (
     Vote,
     VoteReason,
 )
-from .network import Address, Connection, Network, TcpNetwork, parse_address
-from .streams import FrameStream, open_stream
+from .network import (
+    Address,
+    Connection,
+    Network,
+    TcpNetwork,
+    parse_address,
+    parse_address_untrusted,
+)
+from .streams import WEATHER, FrameStream, open_stream
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
@@ -52,6 +59,7 @@ __all__ = [
     "MAX_TERM_SPANS",
     "NULL_VALUE",
     "PROTOCOL_VERSION",
+    "WEATHER",
     "Address",
     "AppendFlags",
     "AppendPosition",
@@ -91,4 +99,5 @@ __all__ = [
     "encode",
     "open_stream",
     "parse_address",
+    "parse_address_untrusted",
 ]

@@ -37,19 +37,19 @@ class LinkHandler(Protocol):
     they raise is a bug and ends `Links.run`.
     """
 
-    def on_message(self, sender: int, message: Message) -> None:
+    def on_message(self, sender: int, message: Message, /) -> None:
         """Take a message, in the order in which member `sender` sent it."""
         ...
 
-    def on_link_up(self, member: int) -> None:
+    def on_link_up(self, member: int, /) -> None:
         """Our link to the member is ready to send."""
         ...
 
-    def on_link_lost(self, member: int) -> None:
+    def on_link_lost(self, member: int, /) -> None:
         """The member's link to us ended: nothing more comes of that ordered stream."""
         ...
 
-    async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
+    async def on_stream(self, hello: Hello, stream: FrameStream, /) -> None:
         """Serve a catch-up or replay, in a task of its own; the stream is closed on return.
 
         BrokenResourceError, ClosedResourceError, TooSlowError and WireError end the stream only.

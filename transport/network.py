@@ -23,7 +23,7 @@ from typing import Final, Never, Protocol, TypeAlias
 import attrs
 import trio
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, WireError
 
 log = logging.getLogger("quorate.transport")
 
@@ -67,6 +67,18 @@ def parse_address(text: str) -> Address:
     if not (colon and host and port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
         raise ConfigurationError(f"address {text!r}: expected host:port, with a port up to 65535")
     return Address(host, int(port))
+
+
+def parse_address_untrusted(text: str) -> Address:
+    """Read an address that another member sent.
+
+    Raises:
+        WireError: it is not of the form ``host:port``.
+    """
+    try:
+        return parse_address(text)
+    except ConfigurationError as error:
+        raise WireError(str(error)) from None
 
 
 class Connection(Protocol):

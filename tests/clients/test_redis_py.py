@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 import redis.asyncio
-from redis.cluster import ClusterNode, RedisCluster
+from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
 
 from .real import RealCluster
 
@@ -78,13 +78,16 @@ def test_a_watched_key_that_changes_ends_the_transaction(
     assert client.get("key") == b"theirs"
 
 
-def test_a_lock_is_taken_once_and_released(client: redis.Redis) -> None:
-    lock = client.lock("lock", timeout=10)
-    assert lock.acquire(blocking=False)
-    assert not client.lock("lock", timeout=10).acquire(blocking=False)
-    assert lock.extend(5)
-    lock.release()
-    assert client.get("lock") is None
+def test_a_lock_recipe_without_scripts_works(client: redis.Redis) -> None:
+    assert client.set("lock", "mine", nx=True, px=10_000)
+    assert client.set("lock", "theirs", nx=True, px=10_000) is None
+    with client.pipeline() as pipeline:
+        pipeline.watch("lock")
+        assert pipeline.get("lock") == b"mine"
+        pipeline.multi()
+        pipeline.delete("lock")
+        assert pipeline.execute() == [1]
+    assert client.set("lock", "theirs", nx=True, px=10_000)
 
 
 def test_what_one_member_acknowledged_every_member_reads(whole: RealCluster) -> None:
@@ -130,6 +133,7 @@ def test_the_asyncio_cluster_client_works(whole: RealCluster) -> None:
 
 def test_readonly_clients_read_from_replicas(whole: RealCluster) -> None:
     nodes = [ClusterNode("127.0.0.1", whole.leader_port)]
-    with RedisCluster(startup_nodes=nodes, read_from_replicas=True) as client:
+    strategy = LoadBalancingStrategy.RANDOM_REPLICA
+    with RedisCluster(startup_nodes=nodes, load_balancing_strategy=strategy) as client:
         client.set("key", "value")
         assert client.get("key") in {b"value", None}  # it may be older, as asked for

@@ -44,7 +44,7 @@ async def record(directory: Path) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    trio.run(record, tmp_path / "store")
+    trio.run(record, tmp_path / "log")
     return tmp_path
 
 
@@ -62,7 +62,7 @@ def test_describe_tells_whose_it_is_and_its_terms(
 def test_describe_as_json_holds_everything(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["log", "describe", str(directory / "store"), "--json"]) == 0
+    assert run(["log", "describe", str(directory / "log"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["identity"]["cluster"] == "orders"
     assert found["batches"] == BATCHES
@@ -78,7 +78,7 @@ def test_verify_of_a_sound_recording_succeeds(
 def test_verify_names_the_damage_and_fails(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = directory / "store" / "data.mdb"
+    file = directory / "log" / "data.mdb"
     # older pages may hold a copy
     file.write_bytes(file.read_bytes().replace(NEEDLE + b" 1", NEEDLE + b" 7"))
     assert run(["log", "verify", str(directory)]) == 1

@@ -124,6 +124,11 @@ def test_a_leader_that_others_do_not_know_yet_is_not_agreed() -> None:
     ]
 
 
+def test_a_member_that_has_not_joined_yet_is_not_agreed() -> None:
+    joining = seen(status_of(0, state="FOLLOWER_CATCHUP"), status_of(1), status_of(2))
+    assert joining.problems == ["Member 0 is in an election: FOLLOWER_CATCHUP."]
+
+
 def test_nothing_reachable_is_its_own_verdict() -> None:
     assert seen(None, None, None).verdict is Verdict.UNREACHABLE
 

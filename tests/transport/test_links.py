@@ -160,6 +160,33 @@ async def test_a_broken_link_is_reported_and_dialled_anew() -> None:
 
 
 @simulated
+async def test_sending_over_a_link_that_just_broke_says_so() -> None:
+    async with world(3) as w:
+        w.network.break_links("host0", "host1")
+        assert not w.links[0].send(1, commit(1))
+        assert not w.links[0].connected(1)
+        w.links[0].broadcast(commit(2))
+        await w.recorders[2].until("message", 0)
+        await w.recorders[0].until("up", 1, 2)
+
+
+@simulated
+async def test_a_break_loses_what_waits_in_the_queue() -> None:
+    async with world(2) as w:
+        w.network.cut("host0", "host1")
+        assert w.links[0].send_frame(1, encode(LogBatch(1, 2, bytes(1 << 20))))
+        assert w.links[0].send(1, commit(1))
+        w.network.break_links("host0", "host1")
+        w.network.heal("host0", "host1")
+        await w.recorders[0].until("up", 1, 2)
+        assert w.links[0].send(1, commit(2))
+        await w.recorders[1].until("message", 0)
+        assert w.recorders[1].messages(0) == [commit(2)]
+        kinds = [kind for kind in w.recorders[1].kinds(0) if kind != "up"]
+        assert kinds == ["lost", "message"]
+
+
+@simulated
 async def test_a_link_that_was_cut_goes_on_where_it_stopped() -> None:
     async with world(2) as w:
         w.network.cut("host0", "host1", both=False)

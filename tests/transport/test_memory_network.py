@@ -168,6 +168,20 @@ async def test_a_host_refuses_while_it_is_told_to() -> None:
         nursery.cancel_scope.cancel()
 
 
+@simulated
+async def test_listeners_without_a_port_get_one_each() -> None:
+    async with trio.open_nursery() as nursery:
+        host, bound = MemoryNetwork(Random(0)).host("b"), list[Address]()
+
+        async def serve(*, task_status: trio.TaskStatus[Address]) -> None:
+            await host.serve(Address("b", 0), echo, task_status=task_status)
+
+        for _ in range(3):
+            bound.append(await nursery.start(serve))
+        assert len({address.port for address in bound}) == 3
+        nursery.cancel_scope.cancel()
+
+
 def scenario(seed: int) -> list[list[Event]]:
     """Run three members through messages, cuts and resets; give what each was told, and when."""
     told = list[list[Event]]()

@@ -1,8 +1,12 @@
 """The contract of connections, checked on TCP and on the network in memory alike."""
 
+import errno
+import socket
+import struct
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from random import Random
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -10,14 +14,16 @@ import trio
 import trio.testing
 from transport_world import free_addresses
 
-from quorate.errors import ConfigurationError
+from quorate.errors import ConfigurationError, WireError
 from quorate.transport import (
     Address,
     Connection,
     MemoryNetwork,
     Network,
     TcpNetwork,
+    network,
     parse_address,
+    parse_address_untrusted,
 )
 
 
@@ -238,6 +244,73 @@ async def test_a_tcp_dial_that_is_cancelled_leaves_no_socket_open() -> None:
     assert scope.cancelled_caught  # an open socket would be a ResourceWarning, which is an error
 
 
+async def test_a_reset_breaks_a_tcp_connection() -> None:
+    broken = trio.Event()
+
+    async def wait(connection: Connection) -> None:
+        with pytest.raises(trio.BrokenResourceError, match="reset"):
+            await connection.receive(10)
+        broken.set()
+
+    async def serve(*, task_status: trio.TaskStatus[Address]) -> None:
+        await TcpNetwork().serve(Address("127.0.0.1", 0), wait, task_status=task_status)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            bound: Address = await nursery.start(serve)
+            with socket.socket() as sock:
+                sock.connect((bound.host, bound.port))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await broken.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_tcp_dial_that_hangs_can_be_cancelled() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):  # nobody accepts them: the kernel answers no further dial
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        with trio.move_on_after(0.02) as scope:
+            await TcpNetwork().connect(Address(*listener.getsockname()))
+        assert scope.cancelled_caught
+
+
+async def test_a_tcp_socket_that_is_connected_with_itself_counts_as_refused() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        with pytest.raises(ConnectionRefusedError, match="connected with itself"):
+            await network._connect(sock, sock.getsockname())  # pyright: ignore[reportPrivateUsage]
+
+
+class Exhausted(socket.socket):
+    """A listener whose process has no file descriptors left for a moment."""
+
+    errors: ClassVar = [BlockingIOError(errno.EAGAIN, "again"), OSError(errno.EMFILE, "too many")]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return super().accept()
+
+
+async def test_accepting_goes_on_after_file_descriptors_had_run_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with trio.fail_after(10), Exhausted() as listener, socket.socket() as sock:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sock.connect(listener.getsockname())
+        connection = await network._accept(listener)  # pyright: ignore[reportPrivateUsage]
+        assert connection.peer == str(Address(*sock.getsockname()))
+        connection.close()
+    assert "accept: [Errno 24] too many" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "address"),
     [
@@ -258,3 +331,5 @@ def test_an_address_is_read_and_written(text: str, address: Address) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="address"):
         parse_address(text)
+    with pytest.raises(WireError, match="address"):
+        parse_address_untrusted(text)

@@ -1,0 +1,117 @@
+"""Every error that quorate raises on purpose, as one tree.
+
+::
+
+    QuorateError
+    ├── ConfigurationError          a setting is missing, unknown or out of range
+    ├── StorageError                the store on disk
+    │   ├── StoreMismatchError      it belongs to another cluster or member, or to a newer format
+    │   ├── StoreBusyError          another process has it open
+    │   ├── DamagedRecordError      a recorded batch does not match its checksum, key or term
+    │   ├── PrunedError             a position below the oldest one that is kept
+    │   └── StoreFullError          the disk has no room
+    ├── TransportError              links between members
+    │   ├── WireError               bytes from outside that are not a valid frame or message
+    │   └── HandshakeError          the other end is of another cluster, or not the member we called
+    ├── SafetyViolationError        something that the protocol rules out was seen: the member stops
+    └── RequestError                a command or query of a client
+        ├── NoLeaderError           it was not sent: no leader was found in time
+        ├── UnknownOutcomeError     it was sent and its outcome will not be known
+        ├── OversizedRequestError   it is larger than the member takes
+        └── KeyValueError           the key-value store answered with an error
+
+Expected trouble of the outside world (``OSError``, a broken connection) is handled where the
+retry is and does not appear here. Anything else that rises is a bug, and ends the member.
+"""
+
+
+class QuorateError(Exception):
+    """Base of every error that quorate raises on purpose."""
+
+
+class ConfigurationError(QuorateError):
+    """A setting is missing, unknown or out of range; the message names key, value and expectation."""
+
+
+class StorageError(QuorateError):
+    """The store on disk can't do what was asked."""
+
+
+class StoreMismatchError(StorageError):
+    """A store of another cluster, member or format; the message says what was found and expected."""
+
+
+class StoreBusyError(StorageError):
+    """Another process has the store open."""
+
+
+class DamagedRecordError(StorageError):
+    """A recorded batch does not match its checksum, its key or its term.
+
+    Args:
+        member_id: whose store it is.
+        term: leadership term in the key of the record.
+        position: log position in the key of the record.
+        reason: what was found and what was expected.
+    """
+
+    def __init__(self, *, member_id: int, term: int, position: int, reason: str) -> None:
+        super().__init__(
+            f"member {member_id}: damaged record at term {term}, position {position}: {reason}"
+        )
+        self.member_id = member_id
+        self.term = term
+        self.position = position
+        self.reason = reason
+
+
+class PrunedError(StorageError):
+    """A position was asked for that is below the oldest one kept."""
+
+
+class StoreFullError(StorageError):
+    """The disk has no room for what was to be written; nothing of it was written."""
+
+
+class TransportError(QuorateError):
+    """A link between members."""
+
+
+class WireError(TransportError):
+    """Bytes from outside that are not a valid frame or message."""
+
+
+class HandshakeError(TransportError):
+    """The other end is of another cluster, speaks another protocol, or is not whom we called."""
+
+
+class SafetyViolationError(QuorateError):
+    """Something that the protocol rules out was seen; going on could lose data, so the member stops."""
+
+
+class RequestError(QuorateError):
+    """A command or query of a client was not answered."""
+
+
+class NoLeaderError(RequestError):
+    """The request was not sent, since no leader was found in time: it has no effect, ever."""
+
+
+class UnknownOutcomeError(RequestError):
+    """The command was sent and its outcome will not be known: it may or may not take effect."""
+
+
+class OversizedRequestError(RequestError):
+    """The request is larger than the member takes; nothing of it was done."""
+
+
+class KeyValueError(RequestError):
+    """The key-value store answered a command with an error; the command changed nothing.
+
+    The message is the reply's text as Redis words it, its code first: ``ERR syntax error``.
+    """
+
+    @property
+    def code(self) -> str:
+        """The first word of the reply: ``ERR``, ``NOAUTH``, ``WRONGTYPE``."""
+        return str(self).partition(" ")[0]

@@ -1,0 +1,115 @@
+"""Whatever is done to the tables, they are a dictionary, and the disk is one of a moment ago."""
+
+import tempfile
+from pathlib import Path
+
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables_world import Disk, contents, open_tables, record, running
+
+from quorate.storage.tables import Tables
+from quorate.storage.tables_layer import stored_key
+
+KEYS = [b"", b"a", b"b", b"ab", b"c" * 479, b"c" * 480, b"c" * 900, b"\xff"]
+
+keys = st.sampled_from(KEYS)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), keys, st.binary(max_size=4), st.integers(0, 3)),
+        st.tuples(st.just("put"), keys, st.binary(max_size=4), st.integers(0, 3)),
+        st.tuples(st.just("delete"), keys),
+        st.tuples(st.just("clear")),
+        st.tuples(st.just("advance")),
+        st.tuples(st.just("flush")),
+        st.tuples(st.just("wait"), st.sampled_from([0.0, 0.6])),
+        st.tuples(st.just("crash")),
+        st.tuples(st.just("reopen")),
+        st.tuples(st.just("count")),
+    ),
+    max_size=40,
+)
+
+Model = dict[bytes, tuple[bytes, int]]
+
+
+class World:
+    """Tables on a disk that takes half a second for each flush, and what should be in them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.model: Model = {}
+        self.settled: Model = {}  # at the last batch boundary
+        self.at_position: dict[int, Model] = {0: {}}
+        self.position = 0
+
+    async def live(self, rest: list[tuple[object, ...]]) -> None:
+        """Do steps until the tables are closed or no steps are left."""
+        disk = Disk(latency=0.5)
+        async with running(open_tables(self.directory, disk)) as tables:
+            self.position = tables.position
+            self.settled = self.at_position[tables.position]
+            self.model = dict(self.settled)
+            self.check(tables)
+            async with trio.open_nursery() as nursery:
+                while rest:
+                    name, *arguments = rest.pop(0)
+                    if name in ("crash", "reopen"):
+                        if name == "crash":
+                            disk.cut_power()
+                        break
+                    if name == "flush":
+                        nursery.start_soon(tables.flush)
+                    elif name == "wait":
+                        await trio.sleep(arguments[0])
+                    else:
+                        self.do(tables, str(name), arguments)
+                    self.check(tables)
+                nursery.cancel_scope.cancel()
+
+    def do(self, tables: Tables, name: str, arguments: list[object]) -> None:
+        match name, arguments:
+            case "put", [bytes(key), bytes(value), int(deadline)]:
+                tables.put(key, record(value, deadline))
+                self.model[key] = (value, deadline)
+            case "delete", [bytes(key)]:
+                tables.delete(key)
+                self.model.pop(key, None)
+            case "clear", []:
+                tables.clear()
+                self.model.clear()
+            case "advance", []:
+                self.position += 32
+                self.settled = self.at_position[self.position] = dict(self.model)
+                tables.advance(self.position, self.position)
+            case _:
+                assert len(tables) == len(self.model)
+
+    def check(self, tables: Tables) -> None:
+        expected = {key: value for key, (value, _) in self.model.items()}
+        assert contents(tables) == expected
+        assert [key for key, _ in tables.scan(None, 99)] == sorted(expected, key=stored_key)
+        deadlines = {key: deadline for key, (_, deadline) in self.model.items() if deadline}
+        assert tables.deadlines.by_key == deadlines
+        assert tables.deadlines.first() == min(deadlines.values(), default=None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_tables_are_a_dictionary_and_the_disk_is_at_a_batch_boundary(
+    rest: list[tuple[object, ...]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+
+        async def main() -> None:
+            while rest:
+                await world.live(rest)
+            async with running(open_tables(world.directory)) as tables:
+                assert tables.position in world.at_position
+                world.model = dict(world.at_position[tables.position])
+                world.check(tables)
+                assert len(tables) == len(world.model)
+
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
