@@ -122,7 +122,8 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
             "slave_repl_offset": status.append_position,
             "slave_read_only": 1,
         }
-    peers = [peer for peer in status.peers if peer.connected] if topology.is_leader else []
+    known = [peer for peer in status.peers if peer.connected and peer.member_id in addresses]
+    peers = known if topology.is_leader else []
     facts["connected_slaves"] = len(peers)
     for index, peer in enumerate(peers):
         place, lag = addresses[peer.member_id], round(peer.last_heard_s or 0)

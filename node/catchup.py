@@ -14,7 +14,8 @@ import trio
 
 from ..errors import PrunedError
 from ..storage import HEADER_BYTES, decode_header_untrusted
-from ..transport import CatchupPosition, LogBatch, StreamPurpose, parse_address
+from ..transport import CatchupPosition, LogBatch, StreamPurpose
+from ..transport.network import parse_address_untrusted
 from ..transport.streams import WEATHER
 from .roles import Signal
 
@@ -62,7 +63,7 @@ class Catchups:
         try:
             with scope:
                 await self._send_log(message)
-        except* (*WEATHER, PrunedError, ValueError) as group:
+        except* (*WEATHER, PrunedError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:
             if self._running.get(member) is scope:
@@ -74,7 +75,7 @@ class Catchups:
         links, store = leadership.core.links, leadership.core.store
         position = message.log_position
         stream = await links.open_stream(
-            parse_address(message.catchup_endpoint),
+            parse_address_untrusted(message.catchup_endpoint),
             purpose=StreamPurpose.CATCHUP,
             log_session_id=leadership.session_id,
             join_position=position,

@@ -19,7 +19,7 @@ from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus, RequestK
 from quorate.node.service import Command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from quorate.errors import RequestError
@@ -127,7 +127,8 @@ class RawClient:
         """Receive exactly so many bytes, or all until the other end closed."""
         while len(self._received) < count:
             try:
-                more = await self.stream.receive_some(1 << 20)
+                with trio.fail_after(5):
+                    more = await self.stream.receive_some(1 << 20)
             except trio.BrokenResourceError:
                 more = b""
             if not more:
@@ -140,6 +141,13 @@ class RawClient:
         """Send bytes and check that the reply is just that."""
         await self.send(data)
         assert await self.receive(len(reply)) == reply
+
+    async def receive_until(self, end: bytes) -> bytes:
+        """Receive up to and including the first occurrence of some bytes."""
+        received = b""
+        while not received.endswith(end):
+            received += await self.receive(1)
+        return received
 
     async def rest(self) -> bytes:
         """All until the other end closes."""
@@ -157,14 +165,19 @@ class World:
     member: OneMember
     port: ClientPort
     address: tuple[str, int]
+    connected: list[RawClient] = attrs.field(factory=list["RawClient"])
 
     async def connect(self) -> RawClient:
-        """Open a connection."""
-        return RawClient(await trio.open_tcp_stream(*self.address))
+        """Open a connection; it is closed at the end at the latest."""
+        self.connected.append(RawClient(await trio.open_tcp_stream(*self.address)))
+        return self.connected[-1]
 
-    async def until(self, condition: object) -> None:
+    async def has_read(self, count: int) -> None:
+        """Wait until the port has read so many bytes in all."""
+        await self.until(lambda: self.port.state.counters.input_bytes >= count)
+
+    async def until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds; real sockets have no virtual time."""
-        assert callable(condition)
         with trio.fail_after(5):
             while not condition():
                 await trio.sleep(0.001)
@@ -180,8 +193,12 @@ class World:
             member = OneMember(service)
             port = ClientPort(member, "127.0.0.1", 0, limits)
             async with trio.open_nursery() as nursery:
-                address = await nursery.start(port.run)
-                yield cls(member, port, address)
+                world = cls(member, port, await nursery.start(port.run))
+                try:
+                    yield world
+                finally:
+                    for client in world.connected:
+                        client.stream.socket.close()
                 nursery.cancel_scope.cancel()
         finally:
             service.close()

@@ -4,7 +4,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
@@ -61,7 +60,7 @@ async def test_commands_are_answered_wherever_they_are_cut(world: World) -> None
     for place in range(1, len(data)):
         client = await world.connect()
         await client.send(data[:place])
-        await world.until(lambda: world.port.state.counters.input_bytes >= place)  # noqa: B023
+        await world.has_read(place)
         await client.ask(data[place:], replies)
         await client.aclose()
         world.port.state.counters.input_bytes = 0
@@ -110,26 +109,26 @@ async def test_what_a_client_sends_meanwhile_is_one_request_later(
     world: World, client: RawClient
 ) -> None:
     world.member.parked = []
-    await client.send(command("SET", "a", "1"))
-    await world.until(lambda: world.member.parked)
-    for n in range(5):
-        await client.send(command("INCR", "a"))
-        sent = world.port.state.counters.input_bytes
-        await world.until(lambda: world.port.state.counters.input_bytes >= sent + n)  # noqa: B023
-    await client.send(command("GET", "a"))
-    await trio.sleep(0.01)
+    sent = 0
+    for one in (command("SET", "a", "1"), *[command("INCR", "a")] * 5, command("GET", "a")):
+        await client.send(one)
+        sent += len(one)
+        await world.has_read(sent)
     assert len(world.member.parked) == 1
     world.member.release()
-    assert await client.receive(29 + 3) == OK + b":2\r\n:3\r\n:4\r\n:5\r\n:6\r\n$1\r\n6\r\n"
-    assert world.member.commands[0] == command("SET", "a", "1")
+    replies = OK + b":2\r\n:3\r\n:4\r\n:5\r\n:6\r\n$1\r\n6\r\n"
+    assert await client.receive(len(replies)) == replies
+    assert world.member.commands[1:] == [command("INCR", "a") * 5 + command("GET", "a")]
 
 
 async def test_resp3_is_chosen_by_hello_and_told_to_the_service(client: RawClient) -> None:
     await client.ask(command("GET", "nothing"), b"$-1\r\n")
-    await client.send(command("HELLO", "3"))
-    assert (await client.receive(4)) == b"%7\r\n"
-    assert (await client.receive(200 - 4 - 54))
-    await client.ask(command("GET", "nothing"), b"_\r\n")
+    await client.send(command("HELLO", "3") + command("GET", "nothing"))
+    assert await client.receive_until(b"_\r\n") == (
+        b"%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$5\r\n7.4.0\r\n"
+        b"$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$7\r\ncluster\r\n"
+        b"$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n_\r\n"
+    )
 
 
 async def test_a_large_value_arrives_in_pieces(world: World, client: RawClient) -> None:
@@ -252,16 +251,17 @@ async def test_hanging_up_is_noticed_while_nothing_more_is_read(tmp_path: Path) 
 async def test_a_client_read_ahead_is_read_again_when_its_request_is_done(tmp_path: Path) -> None:
     async with World.opened(tmp_path / "tables", ClientPortLimits(input_bytes=10)) as world:
         client = await world.connect()
-        for n in range(3):
+        one, more, sent = command("SET", "a", "1"), command("INCR", "a"), 0
+        for _ in range(3):
             world.member.parked = []
-            await client.send(command("SET", "a", "1"))
-            await world.until(lambda: world.member.parked)
-            await client.send(command("INCR", "a"))
-            sent = (31 + 21) * (n + 1) - 3
-            await world.until(lambda: world.port.state.counters.input_bytes >= sent)  # noqa: B023
-            await client.send(command("INCR", "a"))
+            await client.send(one)
+            await world.has_read(sent + len(one))
+            await client.send(more)
+            await world.has_read(sent + len(one + more))
+            await client.send(more)  # not read now
             world.member.release()
             assert await client.receive(13) == OK + b":2\r\n:3\r\n"
+            sent += len(one + more + more)
 
 
 async def test_a_half_closed_connection_gets_what_was_ready_and_is_closed(
@@ -293,14 +293,17 @@ async def test_one_client_too_many_is_refused(tmp_path: Path) -> None:
 
 
 async def test_cancelling_the_port_closes_all_connections(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(World.opened(tmp_path / "tables"))
-        client = await world.connect()
+    async with World.opened(tmp_path / "tables") as world, trio.open_nursery() as nursery:
+        port = ClientPort(world.member, "127.0.0.1", 0)
+        address = await nursery.start(port.run)
+        client = RawClient(await trio.open_tcp_stream(*address))
         await client.ask(command("PING"), b"+PONG\r\n")
-        await stack.aclose()
-        assert await client.rest() == b""
-        with pytest.raises(OSError, match="failed to connect"):
-            await world.connect()
+        nursery.cancel_scope.cancel()
+    assert port.state.clients == {}
+    assert await client.rest() == b""
+    await client.aclose()
+    with pytest.raises(OSError, match="all attempts to connect"):
+        await trio.open_tcp_stream(*address)
 
 
 async def test_a_taken_address_is_an_error(world: World) -> None:

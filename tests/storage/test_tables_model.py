@@ -22,11 +22,14 @@ steps = st.lists(
         st.tuples(st.just("delete"), keys),
         st.tuples(st.just("clear")),
         st.tuples(st.just("advance")),
+        st.tuples(st.just("cut")),
+        st.tuples(st.just("cut")),
         st.tuples(st.just("flush")),
-        st.tuples(st.just("wait"), st.sampled_from([0.0, 0.6])),
+        st.tuples(st.just("wait"), st.sampled_from([0.1, 0.6])),
         st.tuples(st.just("crash")),
         st.tuples(st.just("reopen")),
         st.tuples(st.just("count")),
+        st.tuples(st.just("put"), st.just(b"a"), st.just(b"a"), st.just(0)),
     ),
     max_size=40,
 )
@@ -37,12 +40,13 @@ Model = dict[bytes, tuple[bytes, int]]
 class World:
     """Tables on a disk that takes half a second for each flush, and what should be in them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, counting: bool) -> None:
         self.directory = directory
         self.model: Model = {}
         self.settled: Model = {}  # at the last batch boundary
         self.at_position: dict[int, Model] = {0: {}}
         self.position = 0
+        self.counting = counting
 
     async def live(self, rest: list[tuple[object, ...]]) -> None:
         """Do steps until the tables are closed or no steps are left."""
@@ -59,8 +63,11 @@ class World:
                         if name == "crash":
                             disk.cut_power()
                         break
-                    if name == "flush":
+                    if name in ("cut", "flush"):
+                        if name == "cut":
+                            self.do(tables, "advance", [])
                         nursery.start_soon(tables.flush)
+                        await trio.testing.wait_all_tasks_blocked()
                     elif name == "wait":
                         await trio.sleep(arguments[0])
                     else:
@@ -88,6 +95,8 @@ class World:
 
     def check(self, tables: Tables) -> None:
         expected = {key: value for key, (value, _) in self.model.items()}
+        if self.counting:
+            assert len(tables) == len(expected)
         assert contents(tables) == expected
         assert [key for key, _ in tables.scan(None, 99)] == sorted(expected, key=stored_key)
         deadlines = {key: deadline for key, (_, deadline) in self.model.items() if deadline}
@@ -95,13 +104,13 @@ class World:
         assert tables.deadlines.first() == min(deadlines.values(), default=None)
 
 
-@settings(max_examples=60, deadline=None)
-@given(steps)
+@settings(max_examples=100, deadline=None)
+@given(steps, st.booleans())
 def test_tables_are_a_dictionary_and_the_disk_is_at_a_batch_boundary(
-    rest: list[tuple[object, ...]],
+    rest: list[tuple[object, ...]], counting: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder))
+        world = World(Path(folder), counting=counting)
 
         async def main() -> None:
             while rest:

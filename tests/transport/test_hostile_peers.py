@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transport_world import World, address, commit, hello, simulated, stranger, world
 
@@ -84,6 +84,7 @@ def test_bytes_after_a_hello_end_only_their_link(name: str) -> None:
     check()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100), st.booleans())
 def test_arbitrary_bytes_end_nothing_but_their_connection(
     data: bytes,

@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args, get_origin
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
@@ -87,6 +87,7 @@ def test_the_wire_form_is_pinned() -> None:
     )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_every_message_comes_back_as_it_went(message: m.Message) -> None:
     back = decode_untrusted(encode(message))
@@ -96,6 +97,7 @@ def test_every_message_comes_back_as_it_went(message: m.Message) -> None:
         assert type(getattr(back, field.name)) is type(getattr(message, field.name))
 
 
+@settings(deadline=None)
 @given(st.lists(MESSAGES, max_size=8), st.lists(st.integers(0), max_size=20))
 def test_the_pieces_in_which_a_stream_arrives_make_no_difference(
     messages: list[m.Message], cuts: list[int]
@@ -107,6 +109,7 @@ def test_the_pieces_in_which_a_stream_arrives_make_no_difference(
     assert decoder.pending == 0
 
 
+@settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_a_frame_that_is_not_whole_gives_nothing(message: m.Message, data: st.DataObject) -> None:
     frame = encode(message)
@@ -117,6 +120,7 @@ def test_a_frame_that_is_not_whole_gives_nothing(message: m.Message, data: st.Da
     assert decoder.feed(frame[size:]) == [message]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0), max_size=5))
 def test_arbitrary_bytes_raise_nothing_but_wire_errors(data: bytes, cuts: list[int]) -> None:
     decoder = FrameDecoder()
@@ -129,6 +133,7 @@ def test_arbitrary_bytes_raise_nothing_but_wire_errors(data: bytes, cuts: list[i
             decoder.feed(b"")
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(MESSAGE_TYPES)), st.binary(max_size=150))
 def test_a_body_with_a_right_checksum_is_canonical_or_refused(number: int, body: bytes) -> None:
     frame = reframed(number, body)
@@ -139,6 +144,7 @@ def test_a_body_with_a_right_checksum_is_canonical_or_refused(number: int, body:
     assert encode(message) == frame
 
 
+@settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_one_flipped_bit_is_noticed_except_in_a_batch(
     message: m.Message, data: st.DataObject
@@ -267,6 +273,7 @@ def test_an_error_is_final() -> None:
         decoder.feed(encode(m.StopCatchup(1, 2)))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=3), st.binary(max_size=100))
 def test_a_batch_passes_through_untouched(start: bytes, rest: bytes) -> None:
     frame = encode(m.LogBatch(5, 6, start + rest))
