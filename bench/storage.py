@@ -56,6 +56,7 @@ class Load:
 
     @property
     def name(self) -> str:
+        """What the table calls it."""
         size = "1 MiB" if self.entry_bytes == BIG_BYTES else f"{self.entry_bytes} B"
         return f"append {self.entries} x {size}"
 
@@ -78,13 +79,17 @@ QUICK: Final = Plan(rounds=2, seconds=0.15, log_bytes=16 << 20)
 
 @attrs.frozen
 class Appends:
-    """Medians of one load and one contestant; MB are 10^6 bytes of payload."""
+    """One load and one contestant; MB are 10^6 bytes of payload.
+
+    `of_raw` is the rate divided by that of the raw file in the same round.
+    """
 
     commits_per_s: float
     entries_per_s: float
     mb_per_s: float
     p50_us: float
     p99_us: float
+    of_raw: float = 1.0
 
 
 @attrs.frozen
@@ -172,15 +177,32 @@ async def run_prune(contestant: Contestant, position: int) -> float | None:
     return (time.perf_counter() - begin) * 1e3 if pruned else None
 
 
-def median_appends(runs: list[Appends]) -> Appends:
-    """Return the median of each figure."""
-    return Appends(*map(statistics.median, zip(*map(attrs.astuple, runs), strict=True)))
+def median_appends(runs: list[Appends], raw: list[Appends]) -> Appends:
+    """Return the median of each figure; `raw` holds the raw file's runs of the same rounds."""
+    ratios = [one.commits_per_s / other.commits_per_s for one, other in zip(runs, raw, strict=True)]
+    return Appends(
+        commits_per_s=statistics.median(one.commits_per_s for one in runs),
+        entries_per_s=statistics.median(one.entries_per_s for one in runs),
+        mb_per_s=statistics.median(one.mb_per_s for one in runs),
+        p50_us=statistics.median(one.p50_us for one in runs),
+        p99_us=statistics.median(one.p99_us for one in runs),
+        of_raw=statistics.median(ratios),
+    )
 
 
 def median_handling(runs: list[Handling]) -> Handling:
     """Return the median of each figure that there is."""
-    columns = zip(*map(attrs.astuple, runs), strict=True)
-    return Handling(*(None if None in column else statistics.median(column) for column in columns))
+
+    def middle(figures: list[float | None]) -> float | None:
+        there = [figure for figure in figures if figure is not None]
+        return statistics.median(there) if there else None
+
+    return Handling(
+        replay_mb_per_s=statistics.median(one.replay_mb_per_s for one in runs),
+        truncate_ms=statistics.median(one.truncate_ms for one in runs),
+        prune_ms=middle([one.prune_ms for one in runs]),
+        reopen_ms=middle([one.reopen_ms for one in runs]),
+    )
 
 
 async def measure(
@@ -197,7 +219,8 @@ async def measure(
                     with tempfile.TemporaryDirectory(dir=directory) as fresh:
                         run = await run_appends(opener, Path(fresh), load, plan.seconds)
                         runs[name].append(run)
-            appends[load] = {name: median_appends(one) for name, one in runs.items()}
+            raw = runs[BASELINE]
+            appends[load] = {name: median_appends(one, raw) for name, one in runs.items()}
         log = list(make_log(plan.log_bytes))
         handled: dict[str, list[Handling]] = {name: [] for name in CONTESTANTS}
         for turn in range(plan.rounds):
@@ -218,7 +241,6 @@ def show_appends(appends: dict[Load, dict[str, Appends]], console: Console) -> N
         table.add_section()
         table.add_row(f"[bold]{load.name}[/bold]")
         for name, one in medians.items():
-            ratio = one.commits_per_s / medians[BASELINE].commits_per_s
             table.add_row(
                 f"  {name}",
                 f"{one.commits_per_s:,.0f}",
@@ -226,7 +248,7 @@ def show_appends(appends: dict[Load, dict[str, Appends]], console: Console) -> N
                 f"{one.mb_per_s:,.1f}",
                 f"{one.p50_us:,.0f}",
                 f"{one.p99_us:,.0f}",
-                f"{ratio:.2f}",
+                f"{one.of_raw:.2f}",
             )
     console.print(table)
 

@@ -63,7 +63,7 @@ class Opener(Protocol):
         ...
 
 
-class StoreContestant:
+class _StoreLog:
     """Our store, with its writer thread."""
 
     def __init__(self, store: Store) -> None:
@@ -79,10 +79,7 @@ class StoreContestant:
     async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
         for _, batch in batches[:-1]:
             self.store.append(batch, term_row=self.term_row())
-        await self.append_last(batches[-1][1])
-
-    async def append_last(self, batch: bytes) -> None:
-        await self.store.append_durably(batch)
+        await self.store.append_durably(batches[-1][1])
 
     async def replay(self) -> int:
         position = self.store.start_position
@@ -107,12 +104,12 @@ async def open_store(directory: Path) -> AsyncGenerator[Contestant]:
     store = Store.open(directory, cluster="bench", member_id=0, rng=Random(1))
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        yield StoreContestant(store)
+        yield _StoreLog(store)
         nursery.cancel_scope.cancel()
     store.close()
 
 
-class FileContestant:
+class _FileLog:
     """A file that batches are written to, and fdatasync: what the disk and the kernel can do."""
 
     def __init__(self, path: Path) -> None:
@@ -156,12 +153,12 @@ class FileContestant:
 @asynccontextmanager
 async def open_file(directory: Path) -> AsyncGenerator[Contestant]:
     """Open a raw file."""
-    contestant = FileContestant(directory / "log")
+    contestant = _FileLog(directory / "log")
     yield contestant
     os.close(contestant.fd)
 
 
-class SqliteContestant:
+class _SqliteLog:
     """SQLite in WAL mode, synchronous=FULL: an fsync of the WAL for each commit."""
 
     def __init__(self, path: Path) -> None:
@@ -200,12 +197,12 @@ class SqliteContestant:
 @asynccontextmanager
 async def open_sqlite(directory: Path) -> AsyncGenerator[Contestant]:
     """Open SQLite."""
-    contestant = SqliteContestant(directory / "log.sqlite")
+    contestant = _SqliteLog(directory / "log.sqlite")
     yield contestant
     contestant.db.close()
 
 
-class RocksContestant:
+class _RocksLog:
     """RocksDB, each write synced to its WAL."""
 
     def __init__(self, path: Path) -> None:
@@ -247,7 +244,7 @@ class RocksContestant:
 @asynccontextmanager
 async def open_rocks(directory: Path) -> AsyncGenerator[Contestant]:
     """Open RocksDB."""
-    contestant = RocksContestant(directory / "rocks")
+    contestant = _RocksLog(directory / "rocks")
     yield contestant
     contestant.db.close()
 

@@ -188,6 +188,10 @@ class Conversation:
         spec = resolve(arguments)
         if problem is not None or spec is None:
             self._refuse(resp.error(problem or b"ERR"))
+            # its end is what a client meant by EXEC, with whatever behind it (as in Redis)
+            if spec is not None and spec.name == "exec" and session.transaction is not None:
+                self.replies.pop()
+                self._exec()
             if arguments[0].lower() in _ATTACKS:
                 session.closing = True
         elif session.transaction is not None and spec.name not in _AT_ONCE:

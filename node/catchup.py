@@ -20,7 +20,8 @@ from ..transport.streams import WEATHER
 from .roles import Signal
 
 if TYPE_CHECKING:
-    from .leadership import Follower, Leadership
+    from .followers import Follower
+    from .leadership import Leadership
 
 log = logging.getLogger("quorate.node")
 

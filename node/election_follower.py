@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from ..transport import FrameStream
-    from .election import Election
+    from .contest import Election
 
 # The live log is joined when the catch-up is this close to the end of the leader's log.
 JOIN_WINDOW_BYTES = 4 << 20

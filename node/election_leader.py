@@ -16,7 +16,7 @@ from .leadership import Leadership
 from .states import State
 
 if TYPE_CHECKING:
-    from .election import Election
+    from .contest import Election
 
 
 async def leading(e: Election) -> State:

@@ -99,8 +99,8 @@ class Following(Role):
         match message:
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
-            case NewLeadershipTerm(leadership_term_id=term) | CommitPosition(
-                leadership_term_id=term
+            case (
+                NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:
                 self._on_other_term(sender, message, term)
             case NewLeadershipTerm() if sender != self.leader_id:
@@ -208,6 +208,8 @@ class Following(Role):
 
     def _append(self, header: BatchHeader, batch: bytes) -> None:
         """Record a checked batch that begins where our log ends."""
+        if self.ended is not None:
+            return  # a stream's task may be one message behind the end of the role
         row = None
         if header.term != self._log_term:
             if not self._log_term < header.term <= self.term:
@@ -278,6 +280,8 @@ class Following(Role):
             if header.position != store.appended_position:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._append(header, message.batch)
+            if self.ended is not None:
+                return
             self._merge()
             while store.appended_position - store.append_position > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()

@@ -22,7 +22,6 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Never
 
-import attrs
 import trio
 
 from ..errors import OversizedRequestError, SafetyViolationError, UnknownOutcomeError
@@ -47,47 +46,15 @@ from . import rules
 from .applier import Waiting
 from .ballots import refuse_vote
 from .catchup import Catchups
+from .followers import Follower
 from .gateway import Request, RequestKind
+from .reads import Reads
 from .roles import Role, Signal
 
 if TYPE_CHECKING:
     from .core import Core
 
 APP_VERSION = 1
-
-# Confirmation rounds on their way at once: a second one may start while the first is answered.
-MAX_ROUNDS = 2
-
-
-@attrs.define(eq=False)
-class Follower:
-    """What the leader knows of another member in this term.
-
-    Attributes:
-        match: its durable position, as reported for our term: a proven common prefix.
-        ready: our term is durably in its recording log.
-        heard_at: when it last reported a position for our term (trio's clock).
-        confirm_id: the highest confirmation number that it echoed.
-        live: it gets every batch on our link to it.
-        join_position: where its live log begins, None before it asked.
-    """
-
-    member_id: int
-    match: int = 0
-    ready: bool = False
-    heard_at: float = -math.inf
-    confirm_id: int = 0
-    live: bool = False
-    join_position: int | None = None
-
-
-@attrs.frozen
-class Round:
-    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied."""
-
-    confirm_id: int
-    position: int
-    reads: list[Request]
 
 
 class Leadership(Role):
@@ -116,13 +83,11 @@ class Leadership(Role):
         self.replication_position = 0
         self.followers = {peer: Follower(peer) for peer in core.peers}
         self.catchups = Catchups(self)
+        self.reads = Reads(core)
         self._since = trio.current_time()
         self._timestamp_ms = core.store.last_timestamp_ms
         self._commands: list[Request] = []
-        self._reads: list[Request] = []
-        self._rounds: deque[Round] = deque()
         self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
-        self._confirm_id = 0
         self._work = Signal()
         self._timer = Signal()
         self._timer_due_ms: float = math.inf
@@ -142,14 +107,13 @@ class Leadership(Role):
             self._commands.append(request)
             self._work.notify()
         else:
-            self._reads.append(request)
+            self.reads.submit(request)
             self._work.notify()
 
     def surrender(self) -> list[Request]:
         """End all requests: in flight means unknown outcome; return those that were never sent."""
-        unsent = [*self._reads, *self._commands, *(r for one in self._rounds for r in one.reads)]
-        self._commands, self._reads = [], []
-        self._rounds.clear()
+        unsent = [*self.reads.surrender(), *self._commands]
+        self._commands = []
         for request in self.core.applier.forget():
             request.done(
                 UnknownOutcomeError(
@@ -166,13 +130,9 @@ class Leadership(Role):
         limits = self.core.config.limits
         while self._commands and len(self._in_flight) < limits.batches_in_flight:
             self._propose(self._take(limits.max_batch_bytes))
-        if self._reads and self.serving and len(self._rounds) < MAX_ROUNDS:
-            self._start_round()
-
-    @property
-    def serving(self) -> bool:
-        """Whether an entry of our own term is committed: before that a read may miss writes."""
-        return self.core.applier.commit_position > self.base
+        # Before an entry of our own term is committed a read may miss acknowledged writes.
+        if self.core.applier.commit_position > self.base and self.reads.start_round():
+            self.announce_commit()
 
     def _take(self, limit_bytes: int) -> list[Request]:
         """Take commands for one batch: at least one, then as many as fit."""
@@ -202,7 +162,7 @@ class Leadership(Role):
             timestamp_ms=self._timestamp_ms,
             commit_position=core.applier.commit_position,
         )
-        frame = encode(LogBatch(self.term, self._confirm_id, batch))
+        frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
         for follower in self.followers.values():
             if follower.live:
                 follower.live = core.links.send_frame(follower.member_id, frame)
@@ -222,32 +182,6 @@ class Leadership(Role):
             "reason": reason,
         }
         self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode())])
-
-    # --- reads ------------------------------------------------------------------------------------
-
-    def _start_round(self) -> None:
-        reads = [request for request in self._reads if not request.cancelled]
-        self._reads = []
-        self._confirm_id += 1
-        self._rounds.append(Round(self._confirm_id, self.core.applier.commit_position, reads))
-        if self.followers:
-            self.announce_commit()
-        self._answer_reads()
-
-    def _answer_reads(self) -> None:
-        """Answer the rounds that a quorum has echoed (ReadIndex, Raft dissertation §6.4)."""
-        if not self._rounds:
-            return
-        echoed = [self._confirm_id, *(each.confirm_id for each in self.followers.values())]
-        confirmed = rules.quorum_position(echoed, self.core.size)
-        applier = self.core.applier
-        while self._rounds and self._rounds[0].confirm_id <= confirmed:
-            if applier.applied_position < self._rounds[0].position:
-                return
-            for request in self._rounds.popleft().reads:
-                request.done(applier.service.query(request.payload, request.flags))
-        if self._reads:
-            self._work.notify()
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -281,11 +215,11 @@ class Leadership(Role):
                 self._in_flight.popleft()
             applier.commit(reached)
             self._reschedule_timer()
-            if self._commands or self._reads:
-                self._work.notify()
+            self._work.notify()
             if not self._in_flight and not self._commands:
                 self.announce_commit()  # else the next batch carries it
-        self._answer_reads()
+        if self.reads.answer(each.confirm_id for each in self.followers.values()):
+            self._work.notify()
 
     def announce_commit(self) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
@@ -294,7 +228,7 @@ class Leadership(Role):
                 leadership_term_id=self.term,
                 log_position=self.core.applier.commit_position,
                 leader_member_id=self.core.member_id,
-                confirm_id=self._confirm_id,
+                confirm_id=self.reads.confirm_id,
                 quorum_age_ms=int(max(0.0, trio.current_time() - self.quorum_heard_at()) * 1000),
             )
         )

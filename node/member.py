@@ -39,9 +39,10 @@ from ..transport import (
     StreamPurpose,
     TcpNetwork,
 )
+from . import election
 from .applier import Applier
+from .contest import Election
 from .core import Core
-from .election import Election
 from .following import Following
 from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Topology
 from .leadership import Leadership
@@ -119,7 +120,7 @@ class Member:
                 await consensus.start(self.core.links.run)
                 consensus.start_soon(self.core.applier.run)
                 consensus.start_soon(self._requests.run)
-                consensus.start_soon(self._election.run)
+                consensus.start_soon(election.run, self._election)
                 task_status.started()
 
     async def close(self) -> None:
@@ -255,14 +256,14 @@ class Member:
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
-        core, election = self.core, self._election
+        core, contest = self.core, self._election
         now = trio.current_time()
         return NodeStatus(
             member_id=core.member_id,
             cluster=core.config.cluster,
             role=self._role_name(),
-            state=election.state.name,
-            state_age_s=now - election.state_since,
+            state=contest.state.name,
+            state_age_s=now - contest.state_since,
             term=core.leadership_term,
             leader_id=core.leader_id,
             log_term=core.store.log_term,
@@ -270,7 +271,7 @@ class Member:
             append_position=core.store.append_position,
             commit_position=core.applier.commit_position,
             applied_position=core.applier.applied_position,
-            elections=election.count,
+            elections=contest.count,
             uptime_s=now - self._started,
             timestamp_ms=core.applier.timestamp_ms,
             parked=self._requests.parked,

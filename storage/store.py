@@ -217,7 +217,7 @@ class Store(StateView):
             PrunedError: `position` is below the first one kept.
             StorageError: `position` is not a boundary.
         """
-        await self._settled()
+        await self.settled()
         old = self._submitted
         self._reader.check_range(old, position)
         if position > old.append_position:
@@ -238,7 +238,7 @@ class Store(StateView):
 
         The recording log keeps their terms. Cancelled, it leaves what was not dropped yet.
         """
-        await self._settled()
+        await self.settled()
         while True:
             prefix = await self.executor.read(
                 lambda: self._reader.prefix(self._recorded, position, PRUNE_STEP)
@@ -276,7 +276,7 @@ class Store(StateView):
                 return batches
             if self._submitted is self._recorded is recorded:
                 raise self._reader.missing(recorded, position)
-            await self._settled()  # it may just have been truncated or pruned
+            await self.settled()  # it may just have been truncated or pruned
 
     def scan(self, position: int) -> Iterator[bytes]:
         """Yield the checked batches from `position` to what is now the end; for tools.
@@ -286,7 +286,7 @@ class Store(StateView):
         """
         return self._reader.scan(self._recorded, position)
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
         """Wait until everything submitted so far is durable."""
         if self._submitted is not self._recorded:
             await self._durably(lambda _dbs, old: changes.nothing(old))

@@ -19,7 +19,7 @@ from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus, RequestK
 from quorate.node.service import Command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from quorate.errors import RequestError
@@ -66,9 +66,7 @@ class OneMember:
             request.done(self.service.query(request.payload, request.flags))
             return
         self.commands.append(request.payload)
-        command = Command(
-            request.payload, request.flags, 0, 0, 4, self.position, 0, self.now_ms
-        )
+        command = Command(request.payload, request.flags, 0, 0, 4, self.position, 0, self.now_ms)
         reply = self.service.apply(command)
         self.position += 64 + len(request.payload)
         self.service.advance(self.position, self.now_ms)
@@ -146,7 +144,9 @@ class RawClient:
         """Receive up to and including the first occurrence of some bytes."""
         received = b""
         while not received.endswith(end):
-            received += await self.receive(1)
+            more = await self.receive(1)
+            assert more, f"closed after {received!r}"
+            received += more
         return received
 
     async def rest(self) -> bytes:
@@ -179,14 +179,14 @@ class World:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds; real sockets have no virtual time."""
         with trio.fail_after(5):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - it depends on the kernel, not on a task
                 await trio.sleep(0.001)
 
     @classmethod
     @asynccontextmanager
     async def opened(
         cls, directory: Path, limits: ClientPortLimits | None = None
-    ) -> AsyncIterator[Self]:
+    ) -> AsyncGenerator[Self]:
         """A port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:

@@ -16,6 +16,10 @@ from quorate.keyvalue.client_port import ClientPort, ClientPortLimits
 from quorate.keyvalue.connection import RECEIVE_BYTES
 
 OK = b"+OK\r\n"
+UNKNOWN = (
+    b"-UNKNOWN the outcome of this request is not known: "
+    b"it was sent, and may or may not take effect\r\n"
+)
 
 
 @pytest.fixture
@@ -131,7 +135,7 @@ async def test_resp3_is_chosen_by_hello_and_told_to_the_service(client: RawClien
     )
 
 
-async def test_a_large_value_arrives_in_pieces(world: World, client: RawClient) -> None:
+async def test_a_large_value_arrives_in_pieces(client: RawClient) -> None:
     value = b"v" * (3 * RECEIVE_BYTES + 1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.send, command("SET", "a", value) + command("GET", "a"))
@@ -148,8 +152,7 @@ async def test_a_large_value_arrives_in_pieces(world: World, client: RawClient) 
         (NoLeaderError(), b"-CLUSTERDOWN no leader was found in time; nothing was done\r\n"),
         (
             UnknownOutcomeError(),
-            b"-UNKNOWN the outcome of this request is not known: "
-            b"it was sent, and may or may not take effect\r\n",
+            UNKNOWN,
         ),
         (OversizedRequestError(), b"-ERR the request is too large\r\n"),
         (OversizedRequestError("60 MiB\r\nat most"), b"-ERR 60 MiB  at most\r\n"),
@@ -320,7 +323,9 @@ async def test_replies_wait_for_a_slow_reader(world: World, client: RawClient) -
     await other.ask(command("SET", "a", value), OK)
     reply = b"$%d\r\n%b\r\n" % (len(value), value)
     await client.send(command("GET", "a") * 200 + command("PING"))
-    await world.until(lambda: any(one.waiting_bytes[1] for one in world.port.state.clients.values()))
+    await world.until(
+        lambda: any(one.waiting_bytes[1] for one in world.port.state.clients.values())
+    )
     await other.ask(command("PING"), b"+PONG\r\n")
     assert await client.receive(200 * len(reply) + 7) == reply * 200 + b"+PONG\r\n"
     await client.ask(command("PING"), b"+PONG\r\n")
@@ -346,17 +351,14 @@ async def test_a_client_that_never_reads_is_closed(tmp_path: Path) -> None:
         client, other = await world.connect(), await world.connect()
         value = b"v" * 100_000
         await other.ask(command("SET", "a", value), OK)
-        with pytest.raises(trio.BrokenResourceError), trio.fail_after(10):
-            while True:
-                await client.send(command("GET", "a") * 10)
+        with pytest.raises(trio.BrokenResourceError):
+            await client.send(command("GET", "a") * 1_000_000)
         await other.ask(command("PING"), b"+PONG\r\n")
         assert world.port.state.counters.slow_clients == 1
         assert len(world.port.state.clients) == 1
 
 
-async def test_quit_waits_until_a_slow_reader_has_everything(
-    world: World, client: RawClient
-) -> None:
+async def test_quit_waits_until_a_slow_reader_has_everything(client: RawClient) -> None:
     value = b"v" * 1_000_000
     await client.ask(command("SET", "a", value), OK)
     await client.send(command("GET", "a") * 20 + command("QUIT") + command("PING"))

@@ -97,6 +97,29 @@ async def test_reads_and_writes_go_on_during_a_flush(
         assert (len(tables), tables.position) == (2, 640)
 
 
+async def test_keys_are_counted_once_however_many_layers_hold_them(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
+        for position in (320, 640, 960):
+            for key in (b"a", b"b", b"c"):
+                tables.put(key, record(b"1"))
+            tables.delete(b"b")
+            tables.put(b"%d" % position, record(b"1"))
+            tables.advance(position, 5000)
+            assert len(tables) == 2 + position // 320
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(tables.flush)
+                await trio.sleep(0.5)
+                assert len(tables) == 2 + position // 320
+                tables.put(b"a", record(b"2"))
+                tables.delete(b"c")
+                assert len(tables) == 1 + position // 320
+                tables.put(b"c", record(b"2"))
+                tables.advance(position + 160, 5000)
+            assert len(tables) == 2 + position // 320
+
+
 async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
