@@ -210,24 +210,22 @@ async def measure(
 ) -> tuple[dict[Load, dict[str, Appends]], dict[str, Handling]]:
     """Run everything, the contestants in turns."""
     appends: dict[Load, dict[str, Appends]] = {}
-    with console.status("") as status:
-        for load in LOADS:
-            runs: dict[str, list[Appends]] = {name: [] for name in CONTESTANTS}
-            for turn in range(plan.rounds):
-                for name, opener in CONTESTANTS.items():
-                    status.update(f"{load.name}, round {turn + 1} of {plan.rounds}: {name}")
-                    with tempfile.TemporaryDirectory(dir=directory) as fresh:
-                        run = await run_appends(opener, Path(fresh), load, plan.seconds)
-                        runs[name].append(run)
-            raw = runs[BASELINE]
-            appends[load] = {name: median_appends(one, raw) for name, one in runs.items()}
-        log = list(make_log(plan.log_bytes))
-        handled: dict[str, list[Handling]] = {name: [] for name in CONTESTANTS}
-        for turn in range(plan.rounds):
+    for load in LOADS:
+        console.print(f"[dim]{load.name} ...[/dim]")  # no live display: its thread would disturb
+        runs: dict[str, list[Appends]] = {name: [] for name in CONTESTANTS}
+        for _ in range(plan.rounds):
             for name, opener in CONTESTANTS.items():
-                status.update(f"a whole log, round {turn + 1} of {plan.rounds}: {name}")
                 with tempfile.TemporaryDirectory(dir=directory) as fresh:
-                    handled[name].append(await run_handling(opener, Path(fresh), log))
+                    runs[name].append(await run_appends(opener, Path(fresh), load, plan.seconds))
+        raw = runs[BASELINE]
+        appends[load] = {name: median_appends(one, raw) for name, one in runs.items()}
+    console.print("[dim]whole logs ...[/dim]")
+    log = list(make_log(plan.log_bytes))
+    handled: dict[str, list[Handling]] = {name: [] for name in CONTESTANTS}
+    for _ in range(plan.rounds):
+        for name, opener in CONTESTANTS.items():
+            with tempfile.TemporaryDirectory(dir=directory) as fresh:
+                handled[name].append(await run_handling(opener, Path(fresh), log))
     return appends, {name: median_handling(runs) for name, runs in handled.items()}
 
 

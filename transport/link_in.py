@@ -6,7 +6,7 @@ on the older belongs to a stream that its sender has given up.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import trio
@@ -66,6 +66,7 @@ class Reception:
         incarnation: of this process.
         peers: the other members.
         handler: gets what comes.
+        on_dialled: told of each member whose link was accepted.
         limits: see `LinkLimits`.
     """
 
@@ -77,6 +78,7 @@ class Reception:
         incarnation: int,
         peers: Mapping[int, Address],
         handler: LinkHandler,
+        on_dialled: Callable[[int], None],
         limits: LinkLimits,
     ) -> None:
         self._cluster = cluster
@@ -84,6 +86,7 @@ class Reception:
         self._incarnation = incarnation
         self._peers = peers
         self._handler = handler
+        self._on_dialled = on_dialled
         self._limits = limits
         self._links: dict[int, Connection] = {}
         self._pending = 0  # connections that have not said hello yet
@@ -131,6 +134,7 @@ class Reception:
         elif hello.purpose is StreamPurpose.CONSENSUS:
             self._end_link(hello.member_id)
             self._links[hello.member_id] = connection
+            self._on_dialled(hello.member_id)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
         try:
             with trio.fail_after(self._limits.hello_seconds):

@@ -60,6 +60,7 @@ class OutgoingLink:
         self._queue: deque[bytes | memoryview] = deque()
         self._queued = 0  # bytes in the queue
         self._filled = trio.Event()  # the queue has something
+        self._nudged = trio.Event()  # the peer has shown that it is there
         self._said = ""  # the last reason that was logged
 
     @property
@@ -99,6 +100,10 @@ class OutgoingLink:
             self._queue.clear()
             self._queued = 0
 
+    def nudge(self) -> None:
+        """The peer has just dialled us: if there is no link to it, dial it now, not later."""
+        self._nudged.set()
+
     async def run(self) -> Never:
         """Keep the link up."""
         failures = 0
@@ -118,7 +123,10 @@ class OutgoingLink:
                 if trio.current_time() - up_since > self._limits.backoff_longest:
                     failures = 0
             failures += 1
-            await trio.sleep(self._limits.pause(failures, self._rng))
+            self._nudged = trio.Event()
+            with trio.move_on_after(self._limits.pause(failures, self._rng)):
+                await self._nudged.wait()
+                failures = 0
 
     async def _keep(self, connection: Connection, *, unasked: bool) -> None:
         """Use one connection until it ends."""

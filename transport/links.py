@@ -76,6 +76,7 @@ class Links:
             incarnation=incarnation,
             peers=self._peers,
             handler=handler,
+            on_dialled=self._nudge,
             limits=self._limits,
         )
         self._links = {
@@ -173,6 +174,9 @@ class Links:
             called, purpose, log_session_id=log_session_id, join_position=join_position
         )
         return await open_stream(self._network, address, hello, self._limits)
+
+    def _nudge(self, member: int) -> None:
+        self._links[member].nudge()
 
     def _hello(
         self,

@@ -243,6 +243,18 @@ async def test_a_member_whose_link_to_us_is_open_is_not_gone() -> None:
 
 
 @simulated
+async def test_a_member_that_comes_back_and_dials_us_is_dialled_at_once() -> None:
+    async with world(2) as w:
+        w.stop(1)
+        await w.recorders[0].until("lost", 1)
+        await trio.sleep(60)  # the pause between two dials has grown to a second
+        await w.start(1, 2)
+        started = trio.current_time()
+        await w.recorders[0].until("up", 1, 2)
+        assert trio.current_time() - started < 0.05
+
+
+@simulated
 async def test_dials_back_off_up_to_a_second() -> None:
     times = list[float]()
 
