@@ -116,9 +116,9 @@ def _switch(arguments: Sequence[bytes], session: Session) -> bytes:
 def _line(client: Client, port: PortState) -> bytes:
     session = client.session
     received, unsent = client.waiting_bytes
-    flags = ("x" if session.transaction else "") + ("r" if session.read_only else "")
+    flags = ("x" if session.transaction is not None else "") + ("r" if session.read_only else "")
     flags += "e" * session.no_evict + "T" * session.no_touch
-    queued = len(session.transaction.queue) if session.transaction else -1
+    queued = len(session.transaction) if session.transaction is not None else -1
     facts: dict[str, str | int] = {
         "id": session.client_id,
         "addr": session.peer,
@@ -137,7 +137,7 @@ def _line(client: Client, port: PortState) -> bytes:
         "qbuf": received,
         "qbuf-free": 0,
         "argv-mem": 0,
-        "multi-mem": session.transaction.size_bytes if session.transaction else 0,
+        "multi-mem": session.transaction.size_bytes if session.transaction is not None else 0,
         "obl": 0,
         "oll": 0,
         "omem": unsent,

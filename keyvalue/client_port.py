@@ -7,16 +7,20 @@ what the gateway makes a batch of. Nothing here is awaited but that, which makes
 simple: it comes between turns, and closes all connections.
 
 The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
-:data:`~.connection.RECEIVE_BYTES` from each; then trio's other tasks have theirs.
+:data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` trio's other tasks have
+theirs. A conversation that takes long pauses by itself; an eventfd among the sockets brings the
+turn in which it goes on.
 
-Caveats: Linux only, for the epoll. A turn is not preempted, so a pipeline of 10,000 commands that
-are answered here (PING) takes the milliseconds that it takes.
+Caveats: Linux only, for the epoll. Descriptors are opened when the object is made and closed at
+the end of :meth:`ClientPort.run`, which can be called once.
 """
 
 import contextlib
 import errno
+import functools
 import itertools
 import logging
+import os
 import select
 import socket
 from typing import Final, Never
@@ -29,10 +33,13 @@ from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
 from .session import ClientPortLimits, PortState, Session
 
-__all__ = ["TURN_EVENTS", "ClientPort", "ClientPortLimits"]
+__all__ = ["TURN_EVENTS", "TURN_SECONDS", "ClientPort", "ClientPortLimits"]
 
 TURN_EVENTS: Final = 512
 """Clients that are looked after in one turn."""
+
+TURN_SECONDS: Final = 0.005
+"""After that, the other tasks of the member have a turn too: it must be heard to be alive."""
 
 _BACKLOG: Final = 511  # as Redis
 _ACCEPTS_IN_A_ROW: Final = 64
@@ -63,6 +70,9 @@ class ClientPort:
         self._whole = WholeCommands()
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
         self._ids = itertools.count(1)
 
@@ -93,21 +103,44 @@ class ClientPort:
             for listener in listeners:
                 listener.close()
             self._epoll.close()
+            os.close(self._wake)
 
     async def _serve(self) -> Never:
         """Look after ready clients, turn by turn."""
-        epoll, connections, state = self._epoll, self._connections, self._state
+        epoll, connections = self._epoll, self._connections
         while True:
             await trio.lowlevel.wait_readable(epoll.fileno())
-            state.now = trio.current_time()
+            turn_ends = self._begin_turn()
+            late = False
             for fileno, events in epoll.poll(0, TURN_EVENTS):
                 connection = connections.get(fileno)
                 if connection is None:
-                    continue  # closed by another client's command in this turn
-                if events == select.EPOLLIN:
+                    if fileno == self._wake:
+                        self._resume(turn_ends)
+                elif events == select.EPOLLIN:
                     connection.on_readable()
                 else:
-                    connection.on_event(events)
+                    # after a pause the descriptor may be another client's, and only to find
+                    # nothing there is harmless; what else there is will be told again
+                    connection.on_event(select.EPOLLIN if late else events)
+                if trio.current_time() > turn_ends:
+                    await trio.lowlevel.checkpoint()
+                    turn_ends = self._begin_turn()
+                    late = True
+
+    def _begin_turn(self) -> float:
+        self._state.now = now = trio.current_time()
+        return now + TURN_SECONDS
+
+    def _resume(self, turn_ends: float) -> None:
+        """Let conversations go on that have paused."""
+        unfinished = self._state.unfinished
+        for _ in range(len(unfinished)):
+            unfinished.popleft()()
+            if trio.current_time() > turn_ends:
+                break
+        if not unfinished:
+            os.eventfd_read(self._wake)
 
     # Coming and going ------------------------------------------------------------------------
 

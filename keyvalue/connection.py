@@ -26,13 +26,13 @@ from .session import PortState, Session
 
 __all__ = ["RECEIVE_BYTES", "WAIT_READABLE", "Connection", "Poller"]
 
-RECEIVE_BYTES: Final = 256 * 1024
+RECEIVE_BYTES: Final = 64 * 1024
 """At most so much is read from one client in one turn of the event loop."""
 
 WAIT_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
 """What a new connection waits for. The end of the stream is waited for always."""
 
-_LINGER_READS: Final = 16
+_LINGER_READS: Final = 64
 
 
 class Poller(Protocol):

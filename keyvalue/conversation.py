@@ -6,6 +6,9 @@ nothing else of this client is done. What the client sends meanwhile is held, an
 chunk: a client that sends much at once gets large requests. Connection commands are answered at
 their turn. Replies gather until there is nothing to do but wait, and are delivered together.
 
+What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
+So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
+
 A request that fails stands for as many commands as were in it, and each of them gets the error,
 so that a pipeline stays in step.
 
@@ -17,6 +20,8 @@ leader would only come back.
 
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import trio
 
 from ..errors import NoLeaderError, OversizedRequestError, RequestError
 from ..node.gateway import Request, RequestKind
@@ -30,7 +35,12 @@ from .service import TRANSACTION
 from .session import PortState, Session
 from .transaction import Queued, Transaction, revisions, weave
 
-__all__ = ["Conversation"]
+__all__ = ["PATIENCE_S", "Conversation"]
+
+PATIENCE_S: Final = 0.002
+"""How long one client's connection commands are answered at a stretch."""
+
+_KEPT_BYTES: Final = 4096
 
 _AT_ONCE: Final = frozenset(("exec", "discard", "multi", "watch", "quit", "reset"))
 """Never queued in a transaction."""
@@ -61,6 +71,7 @@ class Conversation:
         "_held",
         "_next",
         "_parser",
+        "_paused",
         "_port",
         "_request",
         "_run_bytes",
@@ -92,7 +103,7 @@ class Conversation:
         self._request: Request | None = None
         self._expected = 0
         self._convert: Callable[[bytes], bytes] | None = None
-        self._running = False
+        self._running = self._paused = False
         self._held: list[bytes] = []
         self.held_bytes = 0
         self.replies: list[bytes] = []
@@ -109,7 +120,7 @@ class Conversation:
 
     def feed(self, data: bytes) -> None:
         """Take what the client sent; not empty."""
-        if self._request is None:
+        if self._request is None and not self._paused:
             self._load(data)
             self._run()
         else:
@@ -147,39 +158,59 @@ class Conversation:
         return True
 
     def _run(self) -> None:
-        """Do commands until a request is under way or there are no more."""
+        """Do commands until a request is under way, or there are no more, or it takes too long."""
         self._running = True
+        pause_at: float | None = None
         while self._request is None and not self.session.closing:
-            if self._next < len(self._commands):
-                self._step()
-            elif not self._refill():
-                break
+            if self._next == len(self._commands):
+                if not self._refill():
+                    break
+            elif not self._step():
+                now = trio.current_time()
+                if pause_at is None:
+                    pause_at = now + PATIENCE_S
+                elif now > pause_at:
+                    self._paused = True
+                    self._port.resume_later(self._resume)
+                    break
         self._running = False
+        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
+            self._commands, self._encoded, self._whole, self._next = [], [], b"", 0
         if self.replies or self.session.closing:
             self._deliver()
 
-    def _step(self) -> None:
-        """Do the next command, or the run that begins with it."""
+    def _resume(self) -> None:
+        self._paused = False
+        if not self.session.closing:
+            self._run()
+
+    def _step(self) -> bool:
+        """Do the next command, or the run that begins with it; True if it goes through the gateway.
+
+        A chunk is usually one run.
+        """
         at, session = self._next, self.session
-        plain = session.transaction is None and (
-            not session.cluster_aware or self._port.gateway.topology.is_leader
-        )
-        if plain and at == 0 and len(self._whole) <= self._run_bytes:
-            kind = uniform_kind(self._commands)
-            if kind is not None:
-                session.last_command = self._commands[-1][0]
-                self._next = len(self._commands)
-                self._submit(kind, self._whole, session.flags, self._next)
-                return
-        session.last_command = self._commands[at][0]
-        if plain:
-            end, kind = run_end(self._commands, self._encoded, at, self._run_bytes)
-            if end > at:
+        stale = session.cluster_aware and not self._port.gateway.topology.is_leader
+        if session.transaction is None and (not stale or session.read_only):
+            if at == 0 and len(self._whole) <= self._run_bytes:
+                end, kind = len(self._commands), uniform_kind(self._commands)
+                payload = self._whole
+            else:
+                end, kind = run_end(self._commands, self._encoded, at, self._run_bytes)
+                payload = b"".join(self._encoded[at:end])
+            if kind is not None and not (stale and kind is RequestKind.COMMAND):
+                session.last_command = self._commands[end - 1][0]
                 self._next = end
-                self._submit(kind, b"".join(self._encoded[at:end]), session.flags, end - at)
-                return
+                if stale:
+                    self.replies.append(self._port.gateway.stale_query(payload, session.flags))
+                    return False
+                self._submit(kind, payload, session.flags, end - at)
+                return True
+        arguments = self._commands[at]
+        session.last_command = arguments[0]
         self._next = at + 1
-        self._single(self._commands[at], self._encoded[at])
+        self._single(arguments, self._encoded[at])
+        return False
 
     def _single(self, arguments: list[bytes], encoded: bytes) -> None:
         """Do one command that is no part of a run."""
@@ -195,7 +226,7 @@ class Conversation:
             if arguments[0].lower() in _ATTACKS:
                 session.closing = True
         elif session.transaction is not None and spec.name not in _AT_ONCE:
-            self._queue(session.transaction, Queued(spec, arguments, encoded))
+            self._queue(session.transaction, spec, arguments, encoded)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
         else:
@@ -248,17 +279,21 @@ class Conversation:
 
     # Transactions ----------------------------------------------------------------------------
 
-    def _queue(self, transaction: Transaction, queued: Queued) -> None:
-        if transaction.size_bytes + len(queued.encoded) > self._port.limits.request_bytes:
+    def _queue(
+        self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes], encoded: bytes
+    ) -> None:
+        if transaction.size_bytes + len(encoded) > self._port.limits.request_bytes:
             self._refuse(resp.error("ERR the transaction is larger than this member takes"))
             return
-        if self.session.cluster_aware and queued.spec.kind is not Kind.CONNECTION:
-            moved = redirection(self._port, queued.spec, queued.arguments)
+        if self.session.cluster_aware and spec.kind is not Kind.CONNECTION:
+            moved = redirection(self._port, spec, arguments)
             if moved is not None:
                 self._refuse(moved)
                 return
-        transaction.add(queued)
-        self.replies.append(resp.QUEUED)
+        if transaction.add(spec, arguments, encoded):
+            self.replies.append(resp.QUEUED)
+        else:
+            self._refuse(resp.error("ERR too many connection commands in one transaction"))
 
     def _exec(self) -> None:
         session, transaction = self.session, self.session.transaction
@@ -285,8 +320,7 @@ class Conversation:
         def answer_queued(queued: Queued) -> bytes:
             return answer(queued.spec, queued.arguments, self.session, self._port)
 
-        local = transaction.local()
-        return weave(reply, local, answer_queued) if local else reply
+        return weave(reply, transaction.local, answer_queued) if transaction.local else reply
 
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         session = self.session

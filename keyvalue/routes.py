@@ -6,7 +6,7 @@ reads in it too, so their order holds. A run of reads is one query.
 
 The table of routes has an entry for each name *as spelt* and number of arguments, made when it is
 first met: it knows about spelling, arity and kind at once. A client may make up spellings and
-numbers, so its size is bounded; beyond that, routes are worked out each time.
+numbers, so the table is emptied when it is full.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,9 @@ class _Routes(dict[tuple[bytes, int], int]):
             route = _NEITHER
         else:
             route = {Kind.WRITE: _COMMAND, Kind.READ: _QUERY}.get(spec.kind, _NEITHER)
-        if len(self) < _KNOWN_ROUTES:
-            self[call] = route
+        if len(self) >= _KNOWN_ROUTES:
+            self.clear()
+        self[call] = route
         return route
 
 
@@ -56,7 +57,7 @@ def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
 
 def run_end(
     commands: Sequence[list[bytes]], encoded: Sequence[bytes], start: int, limit_bytes: int
-) -> tuple[int, RequestKind]:
+) -> tuple[int, RequestKind | None]:
     """Find how far a run goes, and as what it goes.
 
     Args:
@@ -66,15 +67,15 @@ def run_end(
         limit_bytes: of the whole run, unless its first command alone is longer.
 
     Returns:
-        The index after its last command, `start` if that one is no plain read or write.
+        The index after its last command, and the kind; None if the first is no part of a run.
     """
-    end, size, kind = start, 0, RequestKind.QUERY
+    end, size, kind = start, 0, None
     while end < len(commands):
         route = _ROUTES[commands[end][0], len(commands[end])]
         size += len(encoded[end])
         if route == _NEITHER or (size > limit_bytes and end > start):
             break
-        if route == _COMMAND:
-            kind = RequestKind.COMMAND
+        if kind is not RequestKind.COMMAND:
+            kind = _KIND_OF[route]
         end += 1
     return end, kind

@@ -6,6 +6,8 @@ protocol, whether it is in a transaction. The sockets are in :mod:`.connection`.
 the member, the other clients, figures.
 """
 
+from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
@@ -32,14 +34,14 @@ class ClientPortLimits:
     Args:
         max_clients: open connections; one more is refused.
         request_bytes: the largest command, and the largest body of a transaction.
-        input_bytes: read ahead from a client while a request of its is under way; then the
-            client has to wait (for a chunk, this may be exceeded by one read).
+        input_bytes: read ahead from a client while a request of its is under way, give or take
+            one read; then the client has to wait.
         output_bytes: replies that a client has not read; with more it is closed.
     """
 
     max_clients: int = 4096
     request_bytes: int = 32 * _MIB
-    input_bytes: int = _MIB
+    input_bytes: int = _MIB // 2
     output_bytes: int = 256 * _MIB
 
 
@@ -125,5 +127,15 @@ class PortState:
     now: float = 0.0
     """When the present turn of the event loop began (trio's clock)."""
     counters: Counters = attrs.field(factory=Counters)
+    unfinished: deque[Callable[[], None]] = attrs.field(factory=deque[Callable[[], None]])
+    """Conversations that paused; each is called once in a later turn."""
+    wake: Callable[[], None] = attrs.field(default=lambda: None)
+    """Makes a turn begin."""
     clients: dict[int, Client] = attrs.field(factory=dict[int, Client])
     """By client id, in the order in which they came."""
+
+    def resume_later(self, resume: Callable[[], None]) -> None:
+        """Let a conversation go on in a later turn."""
+        if not self.unfinished:
+            self.wake()
+        self.unfinished.append(resume)

@@ -22,49 +22,54 @@ from .commands import CommandSpec, Kind
 
 __all__ = ["Queued", "Transaction", "revisions", "split_array", "weave"]
 
+_MAX_LOCAL: Final = 100  # they are answered all at once
 _WIDTHS: Final = {b"*": 1, b"~": 1, b">": 1, b"%": 2}
 
 
 @attrs.frozen
 class Queued:
-    """One command of a transaction: what it is, its arguments, and these as sent."""
+    """A connection command inside of a transaction."""
 
     spec: CommandSpec
     arguments: list[bytes]
-    encoded: bytes
 
 
 @attrs.define(eq=False)
 class Transaction:
     """The commands since MULTI."""
 
-    queue: list[Queued] = attrs.field(factory=list[Queued])
+    encoded: list[bytes] = attrs.field(factory=list[bytes])
+    """Those for the state machine, as sent."""
+    local: dict[int, Queued] = attrs.field(factory=dict[int, Queued])
+    """Those for the connection, by their place among all."""
     size_bytes: int = 0
+    writes: bool = False
+    """One of the commands must go through the log."""
     failed: bool = False
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 
-    def add(self, queued: Queued) -> None:
-        """Queue a command."""
-        self.queue.append(queued)
-        self.size_bytes += len(queued.encoded)
+    def __len__(self) -> int:
+        """Number of commands."""
+        return len(self.encoded) + len(self.local)
 
-    @property
-    def writes(self) -> bool:
-        """Whether any of the commands must go through the log."""
-        return any(queued.spec.kind is Kind.WRITE for queued in self.queue)
+    def add(self, spec: CommandSpec, arguments: list[bytes], encoded: bytes) -> bool:
+        """Queue a command; False if there are too many that the connection has to answer."""
+        if spec.kind is Kind.CONNECTION:
+            if len(self.local) == _MAX_LOCAL:
+                return False
+            self.local[len(self)] = Queued(spec, arguments)
+        else:
+            self.encoded.append(encoded)
+            self.writes |= spec.kind is Kind.WRITE
+        self.size_bytes += len(encoded)
+        return True
 
     def body(self, watched: dict[bytes, int]) -> bytes:
-        """What is sent: the watched keys with their revisions, then the keyed commands."""
-        parts = [queued.encoded for queued in self.queue if queued.spec.kind is not Kind.CONNECTION]
-        if watched:
-            pairs = [item for key, revision in watched.items() for item in (key, b"%d" % revision)]
-            parts.insert(0, resp.bulk_array([b"WATCH", *pairs]))
-        return b"".join(parts)
-
-    def local(self) -> dict[int, Queued]:
-        """The connection commands, by their place in the transaction."""
-        kinds = enumerate(self.queue)
-        return {place: queued for place, queued in kinds if queued.spec.kind is Kind.CONNECTION}
+        """What is sent: the watched keys with their revisions, then the commands."""
+        if not watched:
+            return b"".join(self.encoded)
+        pairs = [item for key, revision in watched.items() for item in (key, b"%d" % revision)]
+        return b"".join([resp.bulk_array([b"WATCH", *pairs]), *self.encoded])
 
 
 def weave(reply: bytes, local: dict[int, Queued], answer: Callable[[Queued], bytes]) -> bytes:

@@ -151,6 +151,7 @@ class Member:
 
     def on_link_up(self, member: int) -> None:
         """Our link to a member is ready."""
+        self._requests.relinked(member)
         self.core.role.on_link_up(member)
 
     def on_link_lost(self, member: int) -> None:

@@ -116,8 +116,17 @@ class Requests:
                 self.submit(request)
 
     def lost_leader(self) -> None:
-        """The leader is lost: commands on their way to it have an unknown outcome."""
+        """The leader is lost, and with it what was on its way."""
         self._leader = None
+        self._abandon()
+
+    def relinked(self, member: int) -> None:
+        """Our link to a member is new: what was under way on the old one may never arrive."""
+        if member == self._leader:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give up what was forwarded: reads are asked anew, commands have an unknown outcome."""
         lost, self._forwarded = self._forwarded, {}
         for request in lost.values():
             if request.kind is RequestKind.QUERY:
@@ -125,8 +134,8 @@ class Requests:
             else:
                 request.done(
                     UnknownOutcomeError(
-                        "the leader was lost with this write on its way to it; it may or may not "
-                        "take effect"
+                        "the link to the leader was lost with this write on its way; it may or "
+                        "may not take effect"
                     )
                 )
 

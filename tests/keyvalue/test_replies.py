@@ -59,7 +59,9 @@ def test_resp3_has_another_null_and_nothing_else(fed: Fed, script: Script) -> No
 
 
 def test_every_command_of_the_state_machine_is_in_the_scripts() -> None:
-    used = {encode(line).split(b"\r\n")[2].lower() for script in SCRIPTS.values() for line, _ in script}
+    used = {
+        encode(line).split(b"\r\n")[2].lower() for script in SCRIPTS.values() for line, _ in script
+    }
     known = {spec.name.encode() for spec in all_commands() if spec.kind is not Kind.CONNECTION}
     assert known - used == set()
 

@@ -61,7 +61,9 @@ async def test_a_killed_process_leaves_the_tables_of_a_batch_boundary(tmp_path: 
             model = expected_at(tables.position)
             assert contents(tables) == {key: value for key, (value, *_) in model.items()}
             assert all(tables.get(key) == held for key, held in model.items())
-            assert tables.deadlines.by_key == {key: held[1] for key, held in model.items() if held[1]}
+            assert tables.deadlines.by_key == {
+                key: held[1] for key, held in model.items() if held[1]
+            }
             assert len(tables) == len(model)
 
 
