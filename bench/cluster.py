@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quorate import _version
+from quorate.cli_status import make_console
 from quorate.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from quorate.node.gateway import NodeStatus
 from quorate.status import Verdict, survey
@@ -216,7 +217,7 @@ async def main(
     json_file
         Where to write everything, for programs.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console()
     if not shutil.which("redis-benchmark"):
         console.print("redis-benchmark is not there; on Debian: apt install redis-tools")
         return 1
@@ -230,7 +231,8 @@ async def main(
             "keys": KEYS,
             "synced_writes_per_second": round(synced_writes(Path(place))),
         }
-        console.print(", ".join(f"{name} {value}" for name, value in circumstances.items()) + "\n")
+        facts = (f"{name.replace('_', ' ')} {value}" for name, value in circumstances.items())
+        console.print(", ".join(facts), end="\n\n")
         found = await run_all(Path(place), runs, seconds, console)
     show(found, console)
     if json_file:

@@ -189,20 +189,20 @@ class Conversation:
 
         A chunk is usually one run.
         """
-        at, session = self._next, self.session
-        stale = session.cluster_aware and not self._port.gateway.topology.is_leader
+        at, session, gateway = self._next, self.session, self._port.gateway
+        stale = session.cluster_aware and not gateway.topology.is_leader
         if session.transaction is None and (not stale or session.read_only):
-            if at == 0 and len(self._whole) <= self._run_bytes:
-                end, kind = len(self._commands), uniform_kind(self._commands)
-                payload = self._whole
-            else:
+            end, payload, kind = len(self._commands), self._whole, None
+            if at == 0 and len(payload) <= self._run_bytes:
+                kind = uniform_kind(self._commands)
+            if kind is None and not stale:
                 end, kind = run_end(self._commands, self._encoded, at, self._run_bytes)
                 payload = b"".join(self._encoded[at:end])
-            if kind is not None and not (stale and kind is RequestKind.COMMAND):
+            if kind is not None and (not stale or kind is RequestKind.QUERY):
                 session.last_command = self._commands[end - 1][0]
                 self._next = end
                 if stale:
-                    self.replies.append(self._port.gateway.stale_query(payload, session.flags))
+                    self.replies.append(gateway.stale_query(payload, session.flags))
                     return False
                 self._submit(kind, payload, session.flags, end - at)
                 return True

@@ -367,7 +367,7 @@ SCRIPTS: dict[str, Script] = {
         ("SET only 1", b"+OK\r\n"),
         ("SCAN 0", b"*2\r\n$1\r\n0\r\n*1\r\n$4\r\nonly\r\n"),
         ("SCAN 0 MATCH o* COUNT 100", b"*2\r\n$1\r\n0\r\n*1\r\n$4\r\nonly\r\n"),
-        ("SCAN 0 TYPE string COUNT 1", b"*2\r\n$1\r\n1\r\n*1\r\n$4\r\nonly\r\n"),
+        ("SCAN 0 TYPE string COUNT 100", b"*2\r\n$1\r\n0\r\n*1\r\n$4\r\nonly\r\n"),
         ("SCAN 0 TYPE STRING", b"*2\r\n$1\r\n0\r\n*1\r\n$4\r\nonly\r\n"),
         ("SCAN 0 TYPE list", b"*2\r\n$1\r\n0\r\n*0\r\n"),
         ("SCAN 0 MATCH x*", b"*2\r\n$1\r\n0\r\n*0\r\n"),

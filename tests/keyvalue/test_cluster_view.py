@@ -227,9 +227,13 @@ async def test_a_readonly_client_reads_what_the_follower_has(
     world.member.follow(1)
     world.member.parked = []
     await client.ask(command("GET", "a") + command("DBSIZE"), b"$1\r\n1\r\n:1\r\n")
-    assert world.member.stale == [command("GET", "a"), command("DBSIZE")]
-    await client.ask(command("READWRITE"), OK)
+    assert world.member.stale == [command("GET", "a") + command("DBSIZE")]
     moved = b"-MOVED %d 10.0.0.2:7001\r\n" % key_slot(b"a")
+    await client.ask(
+        command("GET", "a") + command("SET", "a", "2") + command("GET", "a"),
+        b"$1\r\n1\r\n" + moved + b"$1\r\n1\r\n",
+    )
+    await client.ask(command("READWRITE"), OK)
     await client.ask(command("GET", "a"), moved)
 
 

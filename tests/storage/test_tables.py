@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from tables_world import Disk, contents, open_tables, record, running
 
 from quorate.errors import StoreBusyError, StoreMismatchError
@@ -73,8 +72,9 @@ async def test_an_orderly_end_amidst_a_batch_keeps_none_of_it(tmp_path: Path) ->
         assert contents(again) == {b"a": b"1"}
 
 
+@pytest.mark.usefixtures("autojump_clock")
 async def test_reads_and_writes_go_on_during_a_flush(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    tmp_path: Path
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         tables.put(b"a", record(b"1"))
@@ -97,8 +97,9 @@ async def test_reads_and_writes_go_on_during_a_flush(
         assert (len(tables), tables.position) == (2, 640)
 
 
+@pytest.mark.usefixtures("autojump_clock")
 async def test_keys_are_counted_once_however_many_layers_hold_them(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    tmp_path: Path
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         for position in (320, 640, 960):
@@ -120,8 +121,9 @@ async def test_keys_are_counted_once_however_many_layers_hold_them(
             assert len(tables) == 2 + position // 320
 
 
+@pytest.mark.usefixtures("autojump_clock")
 async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    tmp_path: Path
 ) -> None:
     async with running(open_tables(tmp_path)) as tables:
         tables.put(b"a", record(b"1"))
@@ -135,8 +137,9 @@ async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
         assert tables.position == 320
 
 
+@pytest.mark.usefixtures("autojump_clock")
 async def test_a_flush_asked_for_during_a_flush_covers_what_came_between(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    tmp_path: Path
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         async with trio.open_nursery() as nursery:
@@ -148,8 +151,9 @@ async def test_a_flush_asked_for_during_a_flush_covers_what_came_between(
         assert tables.position == 960
 
 
+@pytest.mark.usefixtures("autojump_clock")
 async def test_changes_are_flushed_after_the_interval(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    tmp_path: Path
 ) -> None:
     async with running(open_tables(tmp_path)) as tables:
         tables.put(b"a", record(b"1"))
@@ -200,7 +204,7 @@ async def test_a_map_that_is_too_small_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-async def test_any_key_can_be_kept(tmp_path: Path, flushed: bool) -> None:
+async def test_any_key_can_be_kept(tmp_path: Path, *, flushed: bool) -> None:
     async with running(open_tables(tmp_path)) as tables:
         for key in ODD_KEYS:
             tables.put(key, record(key[-10:]))
@@ -223,9 +227,10 @@ def test_stored_keys_are_distinct_and_fit() -> None:
     assert all(0 < len(key) <= 511 for key in stored)
 
 
+@pytest.mark.usefixtures("autojump_clock")
 @pytest.mark.parametrize("first", [True, False])
 async def test_clearing_hides_all_layers(
-    tmp_path: Path, first: bool, autojump_clock: trio.testing.MockClock
+    tmp_path: Path, *, first: bool
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         tables.put(b"disk", record(b"1", 99))

@@ -69,7 +69,7 @@ class World:
                         nursery.start_soon(tables.flush)
                         await trio.testing.wait_all_tasks_blocked()
                     elif name == "wait":
-                        await trio.sleep(arguments[0])
+                        await trio.sleep(float(str(arguments[0])))
                     else:
                         self.do(tables, str(name), arguments)
                     self.check(tables)
@@ -105,9 +105,9 @@ class World:
 
 
 @settings(max_examples=100, deadline=None)
-@given(steps, st.booleans())
+@given(rest=steps, counting=st.booleans())
 def test_tables_are_a_dictionary_and_the_disk_is_at_a_batch_boundary(
-    rest: list[tuple[object, ...]], counting: bool
+    rest: list[tuple[object, ...]], *, counting: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), counting=counting)
