@@ -107,6 +107,12 @@ class _View:
         known = {peer.member_id: peer for peer in self.status.peers}
         self._connected = {member_id: peer.connected for member_id, peer in known.items()}
         self._connected[self.topology.own_id] = True
+        leader = self.topology.leader_id
+        if leader is None or not self._connected.get(leader, False):
+            # Clients ask the first one first. This member parks or forwards what it is asked, a
+            # leader that is gone refuses: with that one first redis-py gives up in an election.
+            own = self.topology.own_id
+            self.members = sorted(self.members, key=lambda member: member.member_id != own)
         self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
         self._offsets[self.topology.own_id] = self.status.append_position
 

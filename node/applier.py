@@ -111,8 +111,9 @@ class Applier:
     async def _replay(self) -> bool:
         """Apply some of what memory does not hold; False if there is nothing to do."""
         end = min(self.commit_position, self._store.append_position)
-        at_hand = self._waiting and self._waiting[0].header.position <= self.applied_position
-        if self.applied_position >= end or at_hand:
+        if self._waiting:  # from there on memory has it, with the requests that wait for replies
+            end = min(end, self._waiting[0].header.position)
+        if self.applied_position >= end:
             return False
         for batch in await self._store.read(self.applied_position, end=end):
             header = check_batch_untrusted(batch)

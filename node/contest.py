@@ -61,6 +61,10 @@ class Inbox(Role):
         """What a member sent on a link that is over may be out of date by now."""
         self._messages = deque(each for each in self._messages if each[0] != member)
 
+    def clear(self) -> None:
+        """Forget what waits: it is from before a term, and out of date when that is over."""
+        self._messages.clear()
+
     async def receive(self, until: float) -> tuple[int, Message] | None:
         """Return the next message and its sender; None once `until` has come."""
         await trio.lowlevel.checkpoint()
@@ -110,7 +114,7 @@ class Election:
         self.inbox = Inbox()
         self._reason = "node started"
         self._extended_canvass = True
-        self._backoff = 0.0
+        self._backoff = self._pause = 0.0
         self._failure = ""
 
     # --- transitions ------------------------------------------------------------------------------
@@ -167,10 +171,11 @@ class Election:
         """Our role has ended: go back to the beginning, in a new election if this one was over."""
         if self.state is State.CLOSED:
             self._begin(ended)
-        else:
+            return State.INIT
+        if ended.message is None:  # who hears of a newer term has not failed
             self.fail(ended.reason)
-            self.because(ended.reason)
-            self._hand_over(ended)
+        self.because(ended.reason)
+        self._hand_over(ended)
         return State.INIT
 
     def begin(self) -> None:
@@ -197,7 +202,7 @@ class Election:
         text = failure if isinstance(failure, str) else repr(failure)
         again = text == self._failure
         self._backoff = min(self._backoff * 2 or BACKOFF_FIRST, BACKOFF_LONGEST) if again else 0.0
-        self._failure = text
+        self._pause, self._failure = self._backoff, text
         self.because(text)
 
     # --- what the states share --------------------------------------------------------------------
@@ -279,8 +284,9 @@ class Election:
         if message.leader_member_id != sender:
             return None
         self.gone = None if self.gone == sender else self.gone
-        if rules.is_stale(message, core.promised):
-            core.send(sender, StaleLeader(self.promised_term, core.member_id))
+        newest = max(self.promised_term, core.leader_term)
+        if rules.is_stale(message, newest):
+            core.send(sender, StaleLeader(newest, core.member_id))
             return None
         core.heard_leader(message.leadership_term_id)
         decision = rules.follow(message, terms=core.store.terms, append=core.store.append_position)
@@ -302,6 +308,7 @@ class Election:
 
     def _adopt(self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Replay) -> State:
         self.adopted, self.decision = message, decision
+        self.inbox.clear()  # what else was said before this is out of date when it ends
         self.core.leader_id = message.leader_member_id
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):
@@ -320,4 +327,5 @@ class Election:
 
     async def back_off(self) -> None:
         """Wait before INIT is left, if the last attempts failed for the same reason."""
-        await trio.sleep(self._backoff)
+        pause, self._pause = self._pause, 0.0
+        await trio.sleep(pause)

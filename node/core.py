@@ -53,8 +53,9 @@ class Core:
         rng: the only source of randomness.
         clock_ms: cluster time if this member leads, milliseconds since the epoch.
         role: hears the messages now.
-        leadership_term: the term that the member lives in, -1 before the first.
+        leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
+        leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         observers: told of every transition.
     """
@@ -68,6 +69,7 @@ class Core:
     role: Role = attrs.field(factory=Role)
     leadership_term: int = -1
     leader_id: int | None = None
+    leader_term: int = -1
     leader_contact: float = float("-inf")
     observers: list[Callable[[Transition], None]] = attrs.field(
         factory=list["Callable[[Transition], None]"]
@@ -118,6 +120,7 @@ class Core:
 
     def heard_leader(self, term: int) -> None:
         """Note that a leader of `term` is alive, unless it is an older one."""
+        self.leader_term = max(self.leader_term, term)
         if term >= self.leadership_term:
             self.leader_contact = trio.current_time()
 

@@ -109,7 +109,7 @@ async def nominate(e: Election) -> State:
             e.canvass_once()
             again = trio.current_time() + core.timeouts.canvass_interval
         event = await e.inbox.receive(min(again, deadline))
-        if event is not None and (state := await e.react(*event)):
+        if event is not None and (state := await e.react(*event)) is not None:
             return state
     term = max(e.promised_term, e.highest_term_heard, core.leadership_term) + 1
     await core.promise(NodeState(term, core.member_id))
@@ -148,8 +148,13 @@ async def candidate_ballot(e: Election) -> State:
                 e.highest_term_heard = max(e.highest_term_heard, vote.voter_candidate_term_id)
                 e.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
             case (sender, message):
-                if state := await e.react(sender, message):
+                if (state := await e.react(sender, message)) is not None:
                     return state
+                if e.promised_term > term:
+                    # We refused a worse log in a newer term, which its owner may yet win: the
+                    # votes that we have are for a term that we may not lead any more.
+                    e.because(f"term {e.promised_term} was promised during the ballot")
+                    return State.CANVASS
 
 
 def _request_votes(e: Election, term: int, votes: dict[int, bool]) -> None:

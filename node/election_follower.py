@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..errors import TransportError
-from ..transport import AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
+from ..transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from . import rules
 from .following import Following
 from .states import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ..transport import FrameStream
     from .contest import Election
@@ -33,11 +33,12 @@ async def following(e: Election) -> State:
     core = e.core
     assert e.adopted is not None
     role = core.role = Following(core, e.adopted)
+    e.inbox.clear()
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
-            nursery.start_soon(_states, e, role, again)
+            nursery.start_soon(_join, e, role, again)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
@@ -49,52 +50,39 @@ async def following(e: Election) -> State:
     return e.reopen(ended)
 
 
-async def _states(e: Election, role: Following, again: list[State]) -> None:
-    if isinstance(e.decision, rules.Replicate):
-        await _follower_log_replication(e, role, e.decision)
-        again.append(State.CANVASS)
-        role.end("term replicated")
-        return
-    assert isinstance(e.decision, rules.Replay)
-    e.requests.follow(role.leader_id)
-    await _follower_replay(e, role)
-    if e.decision.catchup_join is None:
-        e.enter(State.FOLLOWER_LOG_INIT)
-    else:
-        e.enter(State.FOLLOWER_CATCHUP_INIT)
-        await _follower_catchup_init(e, role)
-        e.enter(State.FOLLOWER_CATCHUP_AWAIT)
-        await _follower_catchup_await(e, role)
-        e.enter(State.FOLLOWER_CATCHUP)
-        await _follower_catchup(e, role, e.decision.catchup_join)
-        e.enter(State.FOLLOWER_LOG_INIT)
-    await _follower_log_init(e, role)
-    if role.live_position is None:
-        e.enter(State.FOLLOWER_LOG_AWAIT)
-        await _follower_log_await(e, role)
-    e.enter(State.FOLLOWER_READY)
-    await _follower_ready(e, role)
-    e.enter(State.CLOSED)
+async def _join(e: Election, role: Following, again: list[State]) -> None:
+    """Go through the follower's states to CLOSED, or to another canvass."""
+    while e.state is not State.CLOSED:
+        after = await FOLLOWER_FUNCTIONS[e.state](e, role)
+        if after is State.CANVASS:
+            again.append(after)
+            role.end("term replicated")
+            return
+        e.enter(after)
     e.close()
 
 
-async def _follower_log_replication(e: Election, role: Following, wanted: rules.Replicate) -> None:
+async def follower_log_replication(e: Election, role: Following) -> State:
     """Fetch what we lack of one earlier term from the leader's recording.
 
     The piece is recorded once it is durable; nothing of it is applied before the leader has
     committed an entry of its own term.
     """
-    store = e.core.store
+    store, wanted = e.core.store, e.decision
+    assert isinstance(wanted, rules.Replicate)
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:
             await role.record_replay(stream, wanted.stop)
         if store.append_position < wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
-    base = store.append_position if wanted.base is None else wanted.base
-    await store.ensure_coherent(
-        term=wanted.term, base=base, end=wanted.stop, timestamp_ms=role.timestamp_ms
-    )
+    if wanted.base is not None:
+        # Its end is not recorded before the next term begins: until then another leader may win
+        # that holds more of it.
+        await store.ensure_coherent(
+            term=wanted.term, base=wanted.base, end=None, timestamp_ms=role.timestamp_ms
+        )
     e.because(f"term {wanted.term} replicated to {wanted.stop}")
+    return State.CANVASS
 
 
 @asynccontextmanager
@@ -108,15 +96,20 @@ async def _replay_stream(
         yield stream
 
 
-async def _follower_replay(e: Election, role: Following) -> None:
+async def follower_replay(e: Election, role: Following) -> State:
     """Apply what we have and know to be committed; the rest follows when it is."""
+    assert isinstance(e.decision, rules.Replay)
+    e.requests.follow(role.leader_id)
     role.report()
     applier = e.core.applier
     await applier.applied(applier.commit_position)
     e.because(f"applied to {applier.applied_position}")
+    if e.decision.catchup_join is None:
+        return State.FOLLOWER_LOG_INIT
+    return State.FOLLOWER_CATCHUP_INIT
 
 
-async def _follower_catchup_init(e: Election, role: Following) -> None:
+async def follower_catchup_init(e: Election, role: Following) -> State:
     """Ask the leader for a replay from the end of our log, to our catch-up endpoint."""
     core = e.core
     own = core.config.own
@@ -124,15 +117,16 @@ async def _follower_catchup_init(e: Election, role: Following) -> None:
         leadership_term_id=role.term,
         log_position=core.store.append_position,
         follower_member_id=core.member_id,
-        catchup_endpoint=f"{own.host}:{own.member_port}",
+        catchup_endpoint=str(Address(own.host, own.member_port)),
     )
     with trio.fail_after(core.timeouts.leader_heartbeat_timeout):
         while not core.send(role.leader_id, request):
             await role.changed.wait()
     e.because(f"asked for a replay from {request.log_position}")
+    return State.FOLLOWER_CATCHUP_AWAIT
 
 
-async def _follower_catchup_await(e: Election, role: Following) -> None:
+async def follower_catchup_await(e: Election, role: Following) -> State:
     """Wait for the replay to arrive; it must begin just where our log ends."""
     with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
         while role.catchup_position is None:
@@ -140,11 +134,14 @@ async def _follower_catchup_await(e: Election, role: Following) -> None:
     if role.catchup_position != e.core.store.append_position:
         raise TransportError(f"a replay from {role.catchup_position} was not asked for")
     e.because(f"replay from {role.catchup_position} joined")
+    return State.FOLLOWER_CATCHUP
 
 
-async def _follower_catchup(e: Election, role: Following, target: int) -> None:
+async def follower_catchup(e: Election, role: Following) -> State:
     """Record the replay, join the live log when it is near, and leave when both have met."""
     store, timeout = e.core.store, e.core.timeouts.leader_heartbeat_timeout
+    assert isinstance(e.decision, rules.Replay)
+    target = e.decision.catchup_join or 0
     role.flags = AppendFlags.CATCHUP
     role.report()
     subscribed = False
@@ -163,19 +160,21 @@ async def _follower_catchup(e: Election, role: Following, target: int) -> None:
         if not await role.changed.wait(deadline) and store.append_position == position:
             raise trio.TooSlowError(f"no progress of the catch-up at {position}")
     e.because(f"caught up to {store.append_position}, live from {role.join_position}")
+    return State.FOLLOWER_LOG_INIT
 
 
-async def _follower_log_init(e: Election, role: Following) -> None:
+async def follower_log_init(e: Election, role: Following) -> State:
     """Ask for the live log, unless the catch-up has joined it already."""
+    await trio.lowlevel.checkpoint()
     if role.live_position is None:
         role.subscribe()
         e.because("nothing to catch up")
-    else:
-        e.because("live log joined")
-    await trio.lowlevel.checkpoint()
+        return State.FOLLOWER_LOG_AWAIT
+    e.because("live log joined")
+    return State.FOLLOWER_READY
 
 
-async def _follower_log_await(e: Election, role: Following) -> None:
+async def follower_log_await(e: Election, role: Following) -> State:
     """Wait for the live log; it must begin just where our log ends."""
     append = e.core.store.append_position
     with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
@@ -185,9 +184,10 @@ async def _follower_log_await(e: Election, role: Following) -> None:
         raise TransportError("the live log has moved on; catch-up is needed")
     await role.anchor()
     e.because(f"live from {role.join_position}")
+    return State.FOLLOWER_READY
 
 
-async def _follower_ready(e: Election, role: Following) -> None:
+async def follower_ready(e: Election, role: Following) -> State:
     """Tell the leader that its term is durable here."""
     core = e.core
     await role.anchor()
@@ -196,3 +196,16 @@ async def _follower_ready(e: Election, role: Following) -> None:
     await trio.lowlevel.checkpoint()
     e.because(f"following member {role.leader_id} in term {role.term}")
     core.leader_id = role.leader_id
+    return State.CLOSED
+
+
+FOLLOWER_FUNCTIONS: dict[State, Callable[[Election, Following], Awaitable[State]]] = {
+    State.FOLLOWER_LOG_REPLICATION: follower_log_replication,
+    State.FOLLOWER_REPLAY: follower_replay,
+    State.FOLLOWER_CATCHUP_INIT: follower_catchup_init,
+    State.FOLLOWER_CATCHUP_AWAIT: follower_catchup_await,
+    State.FOLLOWER_CATCHUP: follower_catchup,
+    State.FOLLOWER_LOG_INIT: follower_log_init,
+    State.FOLLOWER_LOG_AWAIT: follower_log_await,
+    State.FOLLOWER_READY: follower_ready,
+}

@@ -16,22 +16,26 @@ from .leadership import Leadership
 from .states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from .contest import Election
 
 
 async def leading(e: Election) -> State:
     """Run the role of the leader until it ends, one announcement task around its election."""
     core = e.core
+    assert core.promised.voted_for == core.member_id, f"{core.promised}: won by another"
     core.leadership_term = e.promised_term
     core.leader_id = core.member_id
     role = Leadership(core, e.promised_term, core.rng.getrandbits(31))
     role.is_startup = e.count == 1
     core.role = role
+    e.inbox.clear()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
             nursery.start_soon(_announce, e, role)
-            nursery.start_soon(_states, e, role)
+            nursery.start_soon(_elect, e, role)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
@@ -48,45 +52,52 @@ async def _announce(e: Election, role: Leadership) -> None:
         await trio.sleep(e.core.timeouts.leader_heartbeat_interval)
 
 
-async def _states(e: Election, role: Leadership) -> None:
-    await _leader_log_replication(e, role)
-    e.enter(State.LEADER_REPLAY)
-    await _leader_replay(e, role)
-    e.enter(State.LEADER_INIT)
-    await _leader_init(e, role)
-    e.enter(State.LEADER_READY)
-    await _leader_ready(e, role)
-    e.enter(State.CLOSED)
+async def _elect(e: Election, role: Leadership) -> None:
+    """Go through the leader's states to CLOSED, and take requests from then on."""
+    while e.state is not State.CLOSED:
+        e.enter(await LEADER_FUNCTIONS[e.state](e, role))
     e.close()
     role.open()
     e.requests.lead(role)
 
 
-async def _leader_log_replication(e: Election, role: Leadership) -> None:
+async def leader_log_replication(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our whole log; that commits nothing."""
     while role.replication_position < role.base and e.core.size > 1:
         await role.changed.wait()
     e.because(f"a quorum has the log to {role.base}")
+    return State.LEADER_REPLAY
 
 
-async def _leader_replay(e: Election, _role: Leadership) -> None:
+async def leader_replay(e: Election, _role: Leadership) -> State:
     """Apply what is known to be committed, and no more."""
     await e.core.applier.applied(e.core.applier.commit_position)
     e.because(f"applied to {e.core.applier.applied_position}")
+    return State.LEADER_INIT
 
 
-async def _leader_init(e: Election, role: Leadership) -> None:
+async def leader_init(e: Election, role: Leadership) -> State:
     """Make our term durable in our own recording log."""
     await e.core.store.ensure_coherent(
         term=role.term, base=role.base, end=None, timestamp_ms=e.core.clock_ms()
     )
     e.because(f"term {role.term} begins at {role.base}")
+    return State.LEADER_READY
 
 
-async def _leader_ready(e: Election, role: Leadership) -> None:
+async def leader_ready(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our term in its recording log; then open the term in the log."""
     while role.ready_members() < e.core.quorum:
         await role.changed.wait()
     reason = f"{role.ready_members()} of {e.core.size} members are ready"
     role.append_term_event(reason)
     e.because(reason)
+    return State.CLOSED
+
+
+LEADER_FUNCTIONS: dict[State, Callable[[Election, Leadership], Awaitable[State]]] = {
+    State.LEADER_LOG_REPLICATION: leader_log_replication,
+    State.LEADER_REPLAY: leader_replay,
+    State.LEADER_INIT: leader_init,
+    State.LEADER_READY: leader_ready,
+}

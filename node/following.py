@@ -114,6 +114,7 @@ class Following(Role):
 
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         if term > self.term:
+            self.core.heard_leader(term)
             self.end(f"member {sender} leads term {term}", message=(sender, message))
         else:
             self.core.send(sender, StaleLeader(self.term, self.core.member_id))
@@ -157,6 +158,10 @@ class Following(Role):
             self.report()
 
     def _notified(self, commit_position: int) -> None:
+        # A commit position travels behind the batches that it covers.
+        if self.live_position is not None and commit_position > self.live_position:
+            self.end(f"commit {commit_position}, but the live log came to {self.live_position}")
+            return
         self.notified_commit = max(self.notified_commit, commit_position)
         self._raise_commit()
 
@@ -245,7 +250,7 @@ class Following(Role):
 
     async def anchor(self) -> None:
         """Make the term's row durable: from then on our reports may say READY."""
-        if self._log_term < self.term:
+        if self.core.store.log_term < self.term:  # not yet durably, even if a batch is on its way
             self._log_term = self.term
             await self.core.store.ensure_coherent(
                 term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
@@ -261,9 +266,10 @@ class Following(Role):
             await self._record(stream, stop=None)
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
-        """Record a replay of earlier terms up to `stop`, and wait until it is durable."""
+        """Record a replay of earlier terms up to `stop` or its end, durably."""
         await self._record(stream, stop=stop)
-        while self.core.store.append_position < stop:
+        store = self.core.store
+        while store.append_position < store.appended_position:
             await self.changed.wait()
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
@@ -274,6 +280,9 @@ class Following(Role):
                 return
             if not isinstance(message, LogBatch):
                 raise WireError(f"a {type(message).__name__} in a replay of the log")
+            if message.leadership_term_id != self.term:
+                # Its sender lives in another term, and may have truncated what we asked for.
+                raise WireError(f"a replay in term {message.leadership_term_id}, not {self.term}")
             header = check_batch_untrusted(message.batch)
             if header.end <= store.appended_position:
                 continue  # the live log was faster

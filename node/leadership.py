@@ -357,6 +357,7 @@ class Leadership(Role):
     async def _heartbeats(self) -> Never:
         while True:
             self.announce_commit()
+            self._advance()  # a read may wait for what is being read back
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..errors import PrunedError, StorageError, WireError
+from ..errors import StorageError, WireError
 from ..storage import HEADER_BYTES, Store, ThreadExecutor, decode_header_untrusted
 from ..transport import (
     Address,
@@ -101,7 +101,10 @@ class Member:
             handler=self,
             rng=rng,
         )
-        self.core = Core(config, store, links, Applier(store, service), rng, clock_ms)
+        applier = Applier(store, service)
+        self.core = Core(
+            config, store, links, applier, rng, clock_ms, leadership_term=store.log_term
+        )
         self._requests = Requests(self.core)
         self._election = Election(self.core, self._requests)
         self._members = tuple(
@@ -176,17 +179,18 @@ class Member:
         if not isinstance(request, ReplayRequest):
             raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
         position = request.position
-        term = self.core.leadership_term
         try:
             while position < request.stop_position:
                 batches = await self.store.read(position, end=request.stop_position)
                 if not batches:
                     return
                 for batch in batches:
-                    await stream.send(LogBatch(term, 0, batch))
+                    # The term is looked at after the read: it is raised before a truncation, so a
+                    # batch that names the asker's term is of the log that the asker knows.
+                    await stream.send(LogBatch(self.core.leadership_term, 0, batch))
                     position = decode_header_untrusted(batch[:HEADER_BYTES]).end
             await stream.receive()  # the asking side closes first
-        except PrunedError as error:
+        except StorageError as error:
             log.warning("member %d: a replay was refused: %s", self.config.member_id, error)
 
     def _on_durable(self, position: int) -> None:

@@ -37,7 +37,7 @@ class ForwardStatus(IntEnum):
     OVERSIZED = 4
 
 
-_ERRORS: dict[ForwardStatus, type[RequestError]] = {
+_ERRORS: dict[int, type[RequestError]] = {
     ForwardStatus.NO_LEADER: NoLeaderError,
     ForwardStatus.UNKNOWN: UnknownOutcomeError,
     ForwardStatus.OVERSIZED: OversizedRequestError,
@@ -54,7 +54,8 @@ class Requests:
         self._parked: deque[Request] = deque()
         self._parked_bytes = 0
         self._forwarded: dict[int, Request] = {}
-        self._next_id = 0
+        # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
+        self._next_id = core.rng.getrandbits(62)
         self._changed = Signal()
 
     @property
@@ -193,7 +194,7 @@ class Requests:
         elif message.status == ForwardStatus.RETRY:
             self._park(request)
         else:
-            kind = _ERRORS.get(ForwardStatus(message.status), UnknownOutcomeError)
+            kind = _ERRORS.get(message.status, UnknownOutcomeError)
             request.done(kind(message.payload.decode(errors="replace")))
 
 

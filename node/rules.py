@@ -297,9 +297,16 @@ class Replay:
 Following = Disregard | CanvassAgain | Truncate | Replicate | Replay
 
 
-def is_stale(message: NewLeadershipTerm, promised: NodeState) -> bool:
-    """Say whether the message is of a leader older than what we promised durably."""
-    return message.leadership_term_id < promised.candidate_term
+def is_stale(message: NewLeadershipTerm, newest: int) -> bool:
+    """Say whether the message is of a leader of the past.
+
+    Args:
+        message: what it says.
+        newest: the highest term that we promised durably, or heard anybody lead. The first makes
+            it safe; without the second a member that was paused would follow one leader of its
+            backlog after the other.
+    """
+    return message.leadership_term_id < newest
 
 
 def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int) -> Following:

@@ -17,7 +17,8 @@ everything below, so it costs nothing until it is flushed.
 second one.
 
 **Counting.** A put does not look whether LMDB has the key already. ``len`` does, once for each key
-of the memtable, and remembers: exact, and paid only by those who count.
+of the memtable, and from then on each batch does for its own keys, until the next cut: the count
+is exact, and paid for only where somebody counts.
 
 A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
 restarts too, and whoever owns the tables acts on it.
@@ -156,6 +157,8 @@ class Tables(LayeredTables):
         self._settled = True
         layer = self._layer
         layer.settle()
+        if self._counted:
+            self._check()
         if layer.bytes > self._flush_bytes:
             self._full.set()
             if self._frozen is not None:
@@ -228,6 +231,7 @@ class Tables(LayeredTables):
         assert self._frozen is None, "one flush at a time"
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
+        self._counted = False
         self._cuts += 1
         self._changed = trio.Event()
         self._full = trio.Event()

@@ -33,6 +33,7 @@ class LayeredTables:
         self._frozen: Layer | None = None
         self._unused: list[Layer] = []  # their memory is still to be freed
         self._settled = True  # no change since the last batch boundary
+        self._counted = False  # somebody has asked for the count since the last cut
 
     @property
     def memtable_bytes(self) -> int:
@@ -101,17 +102,19 @@ class LayeredTables:
 
     def __len__(self) -> int:
         """Count the keys."""
-        count, layer, frozen = 0, self._layer, self._frozen
+        self._counted = True
+        layers = self._layers()
+        self._check()
+        on_disk = 0 if layers[-1].cleared else self._disk.count
+        return on_disk + sum(layer.present - layer.hits for layer in layers)
+
+    def _check(self) -> None:
+        """Look which keys of the layers are also below them, as far as that is not known."""
+        layer, frozen = self._layer, self._frozen
+        if frozen is not None and not frozen.cleared:
+            _check(frozen, self._disk.has)
         if not layer.cleared:
-            count = self._disk.count
-            if frozen is not None:
-                if frozen.cleared:
-                    count = 0
-                else:
-                    _check(frozen, self._disk.has)
-                count += frozen.present - frozen.hits
             _check(layer, lambda key: self._get_below(key) is not None)
-        return count + layer.present - layer.hits
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Return some of the keys above a place, and the place up to which that is all of them.
@@ -176,6 +179,6 @@ class LayeredTables:
 
 def _check(layer: Layer, below: Callable[[bytes], bool]) -> None:
     """Look which of the layer's keys are below it, too."""
-    for key in islice(layer.records, layer.checked, None):
+    for key in islice(reversed(layer.records), len(layer.records) - layer.checked):
         layer.hits += below(key)
     layer.checked = len(layer.records)

@@ -1,0 +1,396 @@
+"""What a leader tells of its terms, and what a follower makes of it: tables, and random histories.
+
+The history of a cluster is drawn as leaders that come one after the other, each of which continues
+some log that exists, as far as it likes; some of their terms stay empty. Whatever two logs of such
+a history are compared, the judgement must be right for the bytes that they hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.node.rules import (
+    CanvassAgain,
+    Disregard,
+    Following,
+    NextTerm,
+    Replay,
+    Replicate,
+    Truncate,
+    agreement,
+    follow,
+    is_stale,
+    next_term,
+    spans_around,
+)
+from quorate.storage import NodeState, TermRow
+from quorate.transport import MAX_TERM_SPANS, NULL_VALUE, NewLeadershipTerm, TermSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def rows(*given: tuple[int, int, int | None]) -> tuple[TermRow, ...]:
+    """A recording log."""
+    return tuple(TermRow(term, base, end, 0) for term, base, end in given)
+
+
+def spans(*given: tuple[int, int, int]) -> tuple[TermSpan, ...]:
+    return tuple(TermSpan(*one) for one in given)
+
+
+def message(
+    log_term: int, leader_term: int, leaders: tuple[TermSpan, ...], **changed: int
+) -> NewLeadershipTerm:
+    """What a leader with these terms says to a member that asks with `log_term`."""
+    after = [span for span in leaders if span.term == log_term + 1]
+    base = leaders[-1].base
+    fields = {
+        "next_leadership_term_id": after[0].term if after else NULL_VALUE,
+        "next_term_base_log_position": after[0].base if after else NULL_VALUE,
+        "next_log_position": after[0].end if after else NULL_VALUE,
+        "log_position": base,
+    } | changed
+    return NewLeadershipTerm(
+        log_leadership_term_id=log_term,
+        leadership_term_id=leader_term,
+        term_base_log_position=base,
+        leader_recording_id=0,
+        timestamp=0,
+        leader_member_id=1,
+        log_session_id=7,
+        app_version=1,
+        is_startup=False,
+        commit_position=0,
+        replication_position=0,
+        terms=leaders,
+        **fields,
+    )
+
+
+# --- what the leader tells ------------------------------------------------------------------------
+
+# terms 0 and 2 have entries, 1 is empty; the last one is the leader's own, once it is written
+TERMS = rows((0, 0, 2848), (1, 2848, 2848), (2, 2848, 4064))
+OWN = (*TERMS, *rows((3, 4064, None)))
+
+
+@pytest.mark.parametrize(
+    ("terms", "log_term", "expected"),
+    [
+        (TERMS, -1, NextTerm(0, 0, 2848)),  # an empty log
+        (TERMS, 0, NextTerm(1, 2848, 2848)),  # an empty term follows
+        (TERMS, 1, NextTerm(2, 2848, 4064)),
+        (TERMS, 2, NextTerm(3, 4064, NULL_VALUE)),  # the leader's own, which it has not written yet
+        (OWN, 2, NextTerm(3, 4064, NULL_VALUE)),  # nor closed
+        (OWN, 3, NextTerm()),  # nothing follows its own
+        (OWN, 4, NextTerm()),
+        ((), -1, NextTerm(3, 4064, NULL_VALUE)),
+    ],
+)
+def test_the_leader_tells_which_term_follows_the_askers(
+    terms: tuple[TermRow, ...], log_term: int, expected: NextTerm
+) -> None:
+    assert next_term(terms, log_term, leader_term=3, base=4064) == expected
+
+
+@pytest.mark.parametrize("terms", [TERMS, OWN])
+def test_the_leader_lists_its_terms_with_its_own_at_the_end(terms: tuple[TermRow, ...]) -> None:
+    expected = spans((0, 0, 2848), (1, 2848, 2848), (2, 2848, 4064), (3, 4064, -1))
+    assert spans_around(terms, 0, leader_term=3, base=4064) == expected
+
+
+def test_a_term_that_is_open_in_its_recording_log_ends_where_the_leaders_own_begins() -> None:
+    found = spans_around(rows((0, 0, None)), -1, leader_term=1, base=96)
+    assert found == spans((0, 0, 96), (1, 96, -1))
+
+
+def test_terms_that_were_never_written_are_told_as_empty() -> None:
+    found = spans_around(rows((0, 0, None)), -1, leader_term=4, base=96)
+    assert found == spans((0, 0, 96), (1, 96, 96), (2, 96, 96), (3, 96, 96), (4, 96, -1))
+    assert spans_around((), -1, leader_term=2, base=0) == spans((0, 0, 0), (1, 0, 0), (2, 0, -1))
+
+
+MANY = rows(*((term, term * 32, term * 32 + 32) for term in range(2000)))
+
+
+@pytest.mark.parametrize("log_term", [-1, 0, 63, 64, 65, 500, 1998, 1999])
+def test_of_many_terms_those_around_the_askers_are_told(log_term: int) -> None:
+    found = spans_around(MANY, log_term, leader_term=2000, base=64_000)
+    terms = [span.term for span in found]
+    assert len(terms) <= MAX_TERM_SPANS
+    assert terms == list(range(terms[0], terms[-1] + 1))
+    assert terms[0] == max(0, log_term - 64)
+    assert terms[-1] == min(2000, terms[0] + MAX_TERM_SPANS - 1)
+
+
+def test_an_asker_is_told_its_own_log_term_even_after_thousands_of_empty_ones() -> None:
+    found = spans_around(rows((0, 0, None)), 0, leader_term=5000, base=96)
+    assert len(found) <= MAX_TERM_SPANS
+    assert found[0] == TermSpan(0, 0, 96)
+
+
+# --- how far two logs agree -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mine", "append", "theirs", "expected"),
+    [
+        # nothing in common but the beginning
+        ((), 0, [(0, 0, 96), (1, 96, -1)], (0, -1)),
+        # mine is a beginning of theirs
+        ([(0, 0, None)], 64, [(0, 0, 96), (1, 96, -1)], (64, 0)),
+        ([(0, 0, None)], 96, [(0, 0, 96), (1, 96, -1)], (96, 0)),
+        ([(0, 0, 96), (1, 96, None)], 128, [(0, 0, 96), (1, 96, -1)], (128, 1)),
+        # mine goes on where their term ended
+        ([(0, 0, None)], 160, [(0, 0, 96), (1, 96, -1)], (96, 0)),
+        ([(0, 0, 160), (1, 160, None)], 160, [(0, 0, 96), (2, 96, -1)], (96, 0)),
+        # their term is longer, but mine has another one behind it
+        ([(0, 0, 96), (1, 96, None)], 160, [(0, 0, 128), (2, 128, -1)], (96, 0)),
+        # the same term from another base: one of the two was told of it as empty
+        ([(0, 0, 96), (1, 96, None)], 160, [(0, 0, 64), (1, 64, 64), (2, 64, -1)], (64, 0)),
+        ([(0, 0, 96), (1, 96, 96), (2, 96, None)], 96, [(0, 0, 96), (1, 96, 128)], (96, 1)),
+        # a term that is empty there and has entries here
+        ([(0, 0, 96), (1, 96, None)], 160, [(0, 0, 96), (1, 96, 96), (2, 96, -1)], (96, 1)),
+        # mine has an empty term that they do not list
+        ([(0, 0, 96), (1, 96, None)], 96, [(0, 0, 96), (2, 96, -1)], (96, 0)),
+        # the terms before the first one told are taken as agreed
+        ([(7, 0, 96), (8, 96, None)], 160, [(8, 96, 128), (9, 128, -1)], (128, 8)),
+        ([(7, 0, 96), (8, 96, None)], 160, [(9, 160, -1)], (160, 8)),
+    ],
+)
+def test_two_logs_agree_up_to_where_their_tables_part(
+    mine: Sequence[tuple[int, int, int | None]],
+    append: int,
+    theirs: Sequence[tuple[int, int, int]],
+    expected: tuple[int, int],
+) -> None:
+    assert agreement(rows(*mine), append, spans(*theirs)) == expected
+
+
+# --- what a follower does -------------------------------------------------------------------------
+
+# The example of the protocol page: A = 1312, B = 2848, C = 4064, and D where the log ends.
+ABCD = spans((0, 0, 2848), (1, 2848, 4064), (2, 4064, -1))
+
+
+@pytest.mark.parametrize(
+    ("log_term", "mine", "append", "expected"),
+    [
+        (0, [(0, 0, None)], 1312, Replicate(0, None, 2848)),
+        (0, [(0, 0, 2848)], 2848, Replicate(1, 2848, 4064)),
+        (1, [(0, 0, 2848), (1, 2848, None)], 3000, Replicate(1, None, 4064)),
+        (1, [(0, 0, 2848), (1, 2848, 4064)], 4064, Replay(6656)),
+        (2, [(0, 0, 2848), (1, 2848, 4064), (2, 4064, None)], 5280, Replay(6656)),
+        (2, [(0, 0, 2848), (1, 2848, 4064), (2, 4064, None)], 6656, Replay(None)),
+        (-1, (), 0, Replicate(0, 0, 2848)),
+        # the log parts from the leader's
+        (0, [(0, 0, None)], 3000, Truncate(2848, 0)),
+        (1, [(0, 0, 2000), (1, 2000, None)], 2100, Truncate(2000, 0)),
+        (1, [(0, 0, 2848), (1, 2848, None)], 5000, Truncate(4064, 1)),
+        # a message for another log term says nothing about this one
+        (1, [(0, 0, None)], 1312, CanvassAgain()),
+        (0, [(0, 0, 2848), (1, 2848, None)], 2848, CanvassAgain()),
+        (-1, [(0, 0, None)], 0, CanvassAgain()),
+        (0, (), 0, CanvassAgain()),
+    ],
+)
+def test_a_follower_does_what_its_log_lacks(
+    log_term: int,
+    mine: Sequence[tuple[int, int, int | None]],
+    append: int,
+    expected: Following,
+) -> None:
+    told = message(log_term, 2, ABCD, log_position=6656)
+    assert follow(told, terms=rows(*mine), append=append) == expected
+
+
+def test_the_first_term_of_an_empty_cluster_is_followed_at_once() -> None:
+    told = message(-1, 0, spans((0, 0, -1)))
+    assert follow(told, terms=(), append=0) == Replay(None)
+
+
+def test_an_older_message_about_our_own_term_never_truncates() -> None:
+    # it was written before the leader's term had entries, and we have recorded some since
+    mine = rows((0, 0, 96), (1, 96, None))
+    told = attrs.evolve(message(1, 1, spans((0, 0, 64), (1, 64, -1))), log_position=64)
+    assert isinstance(follow(told, terms=mine, append=960), Disregard)
+
+
+def test_a_message_of_our_own_term_with_a_shorter_log_is_followed_as_it_is() -> None:
+    mine = rows((0, 0, 96), (1, 96, None))
+    told = message(1, 1, spans((0, 0, 96), (1, 96, -1)), log_position=96)
+    assert follow(told, terms=mine, append=960) == Replay(None)
+
+
+def test_only_terms_that_are_not_the_leaders_are_dropped_although_they_are_empty() -> None:
+    mine = rows((0, 0, 96), (1, 96, 96), (2, 96, None))
+    told = message(2, 3, spans((0, 0, 96), (1, 96, 128), (2, 128, 128), (3, 128, -1)))
+    assert follow(told, terms=mine, append=96) == Truncate(96, 1)
+
+
+def test_a_message_below_whose_term_our_log_ends_and_that_names_no_next_term_is_malformed() -> None:
+    told = message(0, 2, ABCD, next_leadership_term_id=NULL_VALUE)
+    decision = follow(told, terms=rows((0, 0, None)), append=1312)
+    assert isinstance(decision, Disregard)
+    assert "malformed" in decision.reason
+
+
+def test_a_term_that_is_still_open_at_the_leader_is_not_replicated() -> None:
+    told = message(0, 2, ABCD, next_log_position=NULL_VALUE)
+    decision = follow(told, terms=rows((0, 0, 2848)), append=2848)
+    assert isinstance(decision, Disregard)
+
+
+def test_interim_empty_terms_are_walked_one_by_one() -> None:
+    # Aeron: ElectionTest.followerShouldProgressThroughInterimElectionsTerms, for positions that
+    # meet: terms 1 to 8 are empty at 0, term 9 covers [0, 128), the leader's term 10 begins there
+    leaders = spans(*((term, 0, 0) for term in range(9)), (9, 0, 128), (10, 128, -1))
+    mine = rows((0, 0, None))
+    for log_term in range(8):
+        told = message(log_term, 10, leaders)
+        assert follow(told, terms=mine, append=0) == Replicate(log_term + 1, 0, 0)
+        mine = rows(*((term, 0, 0) for term in range(log_term + 2)))
+    assert follow(message(8, 10, leaders), terms=mine, append=0) == Replicate(9, 0, 128)
+    mine = rows(*((term, 0, 0) for term in range(9)), (9, 0, 128))
+    assert follow(message(9, 10, leaders), terms=mine, append=128) == Replay(None)
+
+
+@pytest.mark.parametrize(("promised", "stale"), [(1, False), (2, False), (3, True), (900, True)])
+def test_a_leader_below_the_promised_term_is_stale(promised: int, stale: bool) -> None:  # noqa: FBT001
+    assert is_stale(message(1, 2, ABCD), promised) is stale
+
+
+# --- random histories -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Log:
+    """A log as it was at some moment: the term of each entry, and its table of terms.
+
+    An entry is its term and its number within it, so equal entries are equal bytes.
+    """
+
+    entries: tuple[tuple[int, int], ...] = ()
+    terms: tuple[TermRow, ...] = ()
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    def led(self, term: int, count: int) -> Log:
+        """The log of a leader of `term` that begins with this one and appends so many entries."""
+        base, last = self.end, list(self.terms)
+        if last and last[-1].end is None:
+            last[-1] = attrs.evolve(last[-1], end=base)
+        following = last[-1].term + 1 if last else 0
+        last += rows(*((empty, base, base) for empty in range(following, term)))
+        last += rows((term, base, None))
+        return Log((*self.entries, *((term, i) for i in range(count))), tuple(last))
+
+    def until(self, end: int) -> Log:
+        """A member's copy: the first entries, and the rows of the terms that it has seen."""
+        kept = [row for row in self.terms if row.base < end]
+        if kept:
+            kept[-1] = attrs.evolve(kept[-1], end=None)
+        return Log(self.entries[:end], tuple(kept))
+
+    def shared(self, other: Log) -> int:
+        """How many entries are equal from the beginning."""
+        count = 0
+        for mine, theirs in zip(self.entries, other.entries, strict=False):
+            if mine != theirs:
+                break
+            count += 1
+        return count
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Log]:
+    """Logs of one cluster, oldest leader first; each continues some part of an older one."""
+    logs, term = [Log()], -1
+    for _ in range(draw(st.integers(1, 6))):
+        term += draw(st.integers(1, 3))
+        older = draw(st.sampled_from(logs))
+        start = older.until(draw(st.integers(0, older.end)))
+        logs.append(start.led(term, draw(st.integers(0, 4))))
+    return logs
+
+
+def told_by(leader: Log, asker: Log) -> NewLeadershipTerm:
+    """What the leader of the last term of its log says to the asker, with its whole log durable."""
+    own, log_term = leader.terms[-1], asker.terms[-1].term if asker.terms else NULL_VALUE
+    following = next_term(leader.terms, log_term, leader_term=own.term, base=own.base)
+    return message(
+        log_term,
+        own.term,
+        spans_around(leader.terms, log_term, leader_term=own.term, base=own.base),
+        next_leadership_term_id=following.term,
+        next_term_base_log_position=following.base,
+        next_log_position=following.end,
+        log_position=leader.end,
+    )
+
+
+@given(histories(), st.data())
+def test_agreement_never_exceeds_what_two_logs_share(
+    history: list[Log], data: st.DataObject
+) -> None:
+    one, other = (data.draw(st.sampled_from(history)) for _ in range(2))
+    mine = one.until(data.draw(st.integers(0, one.end)))
+    theirs = tuple(
+        TermSpan(row.term, row.base, NULL_VALUE if row.end is None else row.end)
+        for row in other.terms
+    )
+    position, term = agreement(mine.terms, mine.end, theirs)
+    assert position <= mine.end
+    # an open term of theirs may grow; up to its present end it holds exactly these entries
+    assert mine.shared(other) >= min(position, other.end)
+    assert term == NULL_VALUE or term in {row.term for row in mine.terms}
+
+
+@given(histories(), st.data())
+def test_follow_truncates_exactly_what_the_leader_does_not_share(
+    history: list[Log], data: st.DataObject
+) -> None:
+    leader = history[-1]
+    one = data.draw(st.sampled_from(history))
+    mine = one.until(data.draw(st.integers(0, one.end)))
+    match follow(told_by(leader, mine), terms=mine.terms, append=mine.end):
+        case Truncate(to=position, last_term=term):
+            assert position == min(mine.shared(leader), mine.end)
+            assert position < mine.end or term != mine.terms[-1].term
+        case Replicate() | Replay():
+            assert mine.shared(leader) == mine.end
+        case decision:
+            raise AssertionError(f"{decision}: the leader spoke of our log term")
+
+
+@given(histories(), st.data())
+def test_round_by_round_every_log_becomes_the_leaders(
+    history: list[Log], data: st.DataObject
+) -> None:
+    leader = history[-1]
+    one = data.draw(st.sampled_from(history))
+    mine = one.until(data.draw(st.integers(0, one.end)))
+    own = leader.terms[-1]
+    for _ in range(2 * own.term + 4):
+        match follow(told_by(leader, mine), terms=mine.terms, append=mine.end):
+            case Truncate(to=position, last_term=term):
+                kept = [row for row in mine.terms if row.base <= position and row.term <= term]
+                if kept:
+                    kept[-1] = attrs.evolve(kept[-1], end=None)
+                mine = Log(mine.entries[:position], tuple(kept))
+            case Replicate(term=term, stop=stop):
+                mine = Log(leader.entries[:stop], leader.terms[: term + 1])
+            case Replay():
+                assert own.base <= mine.end <= leader.end
+                return
+            case decision:
+                raise AssertionError(f"{decision}: the leader spoke of our log term")
+    raise AssertionError("it never reached the leader's term")
