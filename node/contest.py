@@ -308,7 +308,6 @@ class Election:
 
     def _adopt(self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Replay) -> State:
         self.adopted, self.decision = message, decision
-        self.inbox.clear()  # what else was said before this is out of date when it ends
         self.core.leader_id = message.leader_member_id
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):

@@ -57,6 +57,7 @@ class Core:
         leader_id: the last leader known.
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
+        closing: the member stops in order, and stands in no election any more.
         observers: told of every transition.
     """
 
@@ -71,6 +72,7 @@ class Core:
     leader_id: int | None = None
     leader_term: int = -1
     leader_contact: float = float("-inf")
+    closing: bool = False
     observers: list[Callable[[Transition], None]] = attrs.field(
         factory=list["Callable[[Transition], None]"]
     )

@@ -61,6 +61,8 @@ async def init(e: Election) -> State:
     """
     core = e.core
     core.role = e.inbox
+    if core.closing:
+        await trio.sleep_forever()
     await e.back_off()
     # What the last role has submitted is written: from here on the log ends where it is durable.
     await core.store.settled()

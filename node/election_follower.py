@@ -33,7 +33,6 @@ async def following(e: Election) -> State:
     core = e.core
     assert e.adopted is not None
     role = core.role = Following(core, e.adopted)
-    e.inbox.clear()
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
@@ -75,12 +74,10 @@ async def follower_log_replication(e: Election, role: Following) -> State:
             await role.record_replay(stream, wanted.stop)
         if store.append_position < wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
-    if wanted.base is not None:
-        # Its end is not recorded before the next term begins: until then another leader may win
-        # that holds more of it.
-        await store.ensure_coherent(
-            term=wanted.term, base=wanted.base, end=None, timestamp_ms=role.timestamp_ms
-        )
+    base = store.append_position if wanted.base is None else wanted.base
+    await store.ensure_coherent(
+        term=wanted.term, base=base, end=wanted.stop, timestamp_ms=role.timestamp_ms
+    )
     e.because(f"term {wanted.term} replicated to {wanted.stop}")
     return State.CANVASS
 

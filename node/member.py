@@ -127,8 +127,12 @@ class Member:
                 task_status.started()
 
     async def close(self) -> None:
-        """Stop in order: a leader lets its writes land, then tells the others that it goes."""
+        """Stop in order: a leader lets its writes land, then tells the others that it goes.
+
+        It stands in no election from then on; cancel :meth:`run` to end it.
+        """
         role = self.core.role
+        self.core.closing = True
         if isinstance(role, Leadership) and role.accepting:
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.drain()
