@@ -28,7 +28,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
-from quorate import _version
+import quorate
 from quorate.cli_status import make_console
 from quorate.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from quorate.node.gateway import NodeStatus
@@ -223,7 +223,7 @@ async def main(
         return 1
     with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=directory) as place:
         circumstances: dict[str, object] = {
-            "quorate": _version.__version__,
+            "quorate": quorate.__version__,
             "python": platform.python_version(),
             "processors": os.cpu_count(),
             "members": MEMBERS,

@@ -170,7 +170,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for folder in (*ROOMS, "quorate"):
         shutil.copytree(ROOT / folder, tree / folder, symlinks=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("errors.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(

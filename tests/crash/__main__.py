@@ -1,5 +1,6 @@
 """`make crash`: the long crash test."""
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -25,22 +26,19 @@ async def main(*, kills: int = 30, seconds: float = 90.0, seed: int = 1, members
         How many members.
     """
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    with tempfile.TemporaryDirectory(prefix="quorate-crash-") as directory:
-        report = await crash_test(
-            Path(directory),
-            kills=kills,
-            seconds=seconds,
-            seed=seed,
-            members=members,
-            tell=console.print,
-        )
+    directory = Path(tempfile.mkdtemp(prefix="quorate-crash-"))
+    report = await crash_test(
+        directory, kills=kills, seconds=seconds, seed=seed, members=members, tell=console.print
+    )
     console.print(str(report))
+    if not report.violations:
+        shutil.rmtree(directory)
+        return 0
     for violation in report.violations:
         console.print("VIOLATION:", violation)
-    if report.violations:
-        arguments = f"--kills {kills} --seconds {seconds:g} --seed {seed} --members {members}"
-        console.print(f'again: make crash ARGS="{arguments}"')
-    return 1 if report.violations else 0
+    arguments = f"--kills {kills} --seconds {seconds:g} --seed {seed} --members {members}"
+    console.print(f'stores and logs: {directory}; again: make crash ARGS="{arguments}"')
+    return 1
 
 
 app = cyclopts.App(help_format="markdown", backend="trio", result_action="return_value")

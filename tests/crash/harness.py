@@ -86,15 +86,15 @@ async def crash_test(
     ledger = Ledger()
     async with open_cluster(configs) as cluster:
         nemesis = Nemesis(cluster, ledger, random.Random(f"{seed}/nemesis"), tell)
+        terms = -1
         try:
             await _trouble(cluster, ledger, nemesis, kills=kills, seconds=seconds, seed=seed)
             terms = await _recovered(cluster)
             tell("all members agree; checking every key on every member")
             for address in cluster.addresses:
                 ledger.violations += await check_state(ledger, address)
-        except NoProgressError as error:
-            ledger.violations.append(str(error))
-            terms = -1
+        except* NoProgressError as group:
+            ledger.violations += map(str, group.exceptions)
     commit, found = check_recordings([member.config.directory for member in cluster.members])
     return Report(
         kills=nemesis.kills,
@@ -169,12 +169,13 @@ async def check_state(ledger: Ledger, address: MemberAddress) -> list[str]:
 
 def check_recordings(directories: list[Path]) -> tuple[int, list[str]]:
     """Verify the recordings and compare them up to the commit position, which is returned too."""
-    found: list[str] = []
+    stores = [store_of(directory) for directory in directories]
+    found = [str(finding) for store in stores for finding in verify(store).findings]
+    if found:
+        return -1, found
     commit = 0
     logs: list[dict[int, tuple[int, int, int]]] = []
-    for directory in directories:
-        store = store_of(directory)
-        found += [str(finding) for finding in verify(store).findings]
+    for store in stores:
         with open_readonly(store) as reader:
             commit = max(commit, reader.last_commit_position)
             logs.append(dict(map(_identity, reader.scan(reader.start_position))))

@@ -89,7 +89,11 @@ class Nemesis:
                         await member.start()
                 await trio.sleep(0.02)
         if waiting.cancelled_caught:
-            raise NoProgressError(f"no {PROGRESS_WRITES} writes in {PROGRESS_SECONDS:g} s")
+            seen = await survey(self._cluster.addresses)
+            told = [f"member {one.member_id} {one.state} term {one.term}" for one in seen.said]
+            raise NoProgressError(
+                f"no {PROGRESS_WRITES} writes in {PROGRESS_SECONDS:g} s: {', '.join(told)}"
+            )
 
     async def _strike(self, fault: str) -> None:
         victims = await self._victims(fault)
