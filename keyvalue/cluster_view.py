@@ -1,11 +1,11 @@
 """The cluster in the words of Redis Cluster: CLUSTER, and -MOVED.
 
 All members hold all keys, and one of them leads. To a cluster client that is one shard, a master
-with replicas, which has every slot. All members are listed, the leader first, and during an
-election the last known order stands: so redis-py, which keeps *one list* for the whole range of
-slots and swaps a replica that it is redirected to into the first place, follows a change of leader
-with one redirection. A client that finds no answer during an election gives up within a quarter of
-a second; one that finds the old order waits with its commands.
+with replicas, which has every slot. All members are always listed, the leader first: so redis-py,
+which keeps *one list* for the whole range of slots and swaps a replica that it is redirected to
+into the first place, follows a change of leader with one redirection. While no leader is in reach
+the member that is asked comes first, and parks what it is then sent: a client that gets no list
+gives up within a quarter of a second.
 
 Slots are computed as Redis does (CRC16 of the key, or of the part in braces), for clients check.
 A member's node id is 40 hexadecimal digits, as they expect, made from the cluster's name and the

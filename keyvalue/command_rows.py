@@ -1,9 +1,9 @@
 """The rows of the command table, as text: one line per command.
 
 Columns, apart by semicolons: name; arity; who answers (W write, R read, C connection) and further
-flags; first key, last key, step; since (of Redis); summary; tips. A name with a bar is a subcommand and follows
-its container. The numbers and flags are facts of Redis 7, for clients read them from COMMAND;
-ACL categories follow from the group and the flags by Redis's own rule.
+flags; first key, last key, step; since (of Redis); summary; tips. A name with a bar is a subcommand
+and follows its container. The numbers and flags are facts of Redis 7, for clients read them from
+COMMAND; ACL categories follow from the group and the flags by Redis's own rule.
 """
 
 # ruff: noqa: E501 - a table is read along its rows

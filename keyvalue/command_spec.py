@@ -16,7 +16,7 @@ class Kind(enum.Enum):
     """The client's connection itself."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CommandSpec:
     """One command, or one subcommand (its name is then ``container|subcommand``).
 

@@ -151,7 +151,8 @@ class Connection:
         if self.fileno < 0:
             return
         if not self.session.closing:
-            self._wait_for(self._events | select.EPOLLIN)
+            if self._conversation.held_bytes <= self._port.limits.input_bytes:
+                self._wait_for(self._events | select.EPOLLIN)
         elif self._outgoing:
             self._wait_for(select.EPOLLRDHUP | select.EPOLLOUT)
         else:

@@ -58,8 +58,8 @@ class Conversation:
         session: what is remembered of the client.
         parser: for what it sends.
         port: what it shares with the others.
-        deliver: called, with nothing to do but wait, to take `replies`; and also when
-            `session.closing` was set. It does not raise.
+        deliver: called, with nothing to do but wait, to take `replies`; also when
+            `held_bytes` has fallen and when `session.closing` was set. It does not raise.
     """
 
     __slots__ = (
@@ -161,10 +161,12 @@ class Conversation:
         """Do commands until a request is under way, or there are no more, or it takes too long."""
         self._running = True
         pause_at: float | None = None
+        refilled = False
         while self._request is None and not self.session.closing:
             if self._next == len(self._commands):
                 if not self._refill():
                     break
+                refilled = True
             elif not self._step():
                 now = trio.current_time()
                 if pause_at is None:
@@ -176,7 +178,7 @@ class Conversation:
         self._running = False
         if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
             self._commands, self._encoded, self._whole, self._next = [], [], b"", 0
-        if self.replies or self.session.closing:
+        if self.replies or refilled or self.session.closing:
             self._deliver()
 
     def _resume(self) -> None:

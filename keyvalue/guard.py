@@ -49,14 +49,15 @@ NOTHING: Final[Taken] = ([], [], b"")
 
 _ARRAY: Final = ord("*")
 _BULK: Final = ord("$")
-_SET: Final = ord("~")
-_PUSH: Final = ord(">")
-_ATTRIBUTE: Final = ord("|")
-# hiredis allocates these before it has seen one element of them, nested at most 9 deep
-_HUGE_ARRAY: Final = re.compile(rb"\*[0-9]{6}")
-_HUGE_OTHER: Final = re.compile(rb"[~>|][0-9]{6}")
+# hiredis allocates a list before it has seen one element of it, nested at most 9 deep. The search
+# for one literal byte, then digits, is what Python's regular expressions are fastest at.
+_HUGE_ARRAY: Final = re.compile(rb"\*[0-9]{6}").search
+_HUGE_OTHERS: Final = tuple(
+    (ord(kind), re.compile(rb"[%b][0-9]{6}" % kind).search) for kind in (b"~", b">", b"|")
+)
 _HARMLESS_HEADER_BYTES: Final = len(b"*99999\r")
 _LENGTH: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,18})\r\n").match
 _MAX_HEADER_BYTES: Final = 32
 _MAX_INLINE_BYTES: Final = 64 * 1024  # Redis: PROTO_INLINE_MAX_SIZE
 
@@ -127,11 +128,13 @@ def _claims_much(data: bytes) -> bool:
     if data.rfind(b"*") == 0:  # one command, usually: then its head is all there is to look at
         huge = data.find(b"\r", 0, _HARMLESS_HEADER_BYTES) < 0
     else:
-        huge = _HUGE_ARRAY.search(data) is not None
+        huge = _HUGE_ARRAY(data) is not None
     if huge:
         return True
-    rare = _SET in data or _PUSH in data or _ATTRIBUTE in data
-    return rare and _HUGE_OTHER.search(data) is not None
+    for kind, search in _HUGE_OTHERS:  # noqa: SIM110 - a generator would cost more than the search
+        if kind in data and search(data) is not None:
+            return True
+    return False
 
 
 class CommandScanner:
@@ -158,7 +161,7 @@ class CommandScanner:
         """
         while len(self.buffer) >= self._wanted:
             if self._left:
-                complete = self._bulk_untrusted()
+                complete = self._bulks_untrusted()
             elif self.buffer[self._start] == _ARRAY:
                 complete = self._array_untrusted()
             else:
@@ -198,29 +201,43 @@ class CommandScanner:
             self._start = self._at
         return False
 
-    def _bulk_untrusted(self) -> bool:
-        """Pass over the next argument; True after the last."""
-        head = self._at
+    def _bulks_untrusted(self) -> bool:
+        """Pass over whole arguments; True after the last."""
+        buffer, at, left = self.buffer, self._at, self._left
+        limit = min(len(buffer), self._start + self._limits.request_bytes)
+        while left:
+            head = _BULK_HEAD(buffer, at)
+            if head is None:
+                break
+            end = head.end() + int(head[1]) + 2
+            if end > limit or not buffer.startswith(b"\r\n", end - 2):
+                break
+            at = end
+            left -= 1
+        self._at, self._left = at, left
+        if left:
+            self._wanted = self._bulk_wants_untrusted(at)
+        return not left
+
+    def _bulk_wants_untrusted(self, head: int) -> int:
+        """Find how long the buffer must be before the argument at `head` can be looked at again."""
+        if len(self.buffer) == head:
+            return head + 1
         if self.buffer[head] != _BULK:
             found = self.buffer[head : head + 1].decode("ascii", "replace")
             raise WireError(f"Protocol error: expected '$', got '{found}'")
         length = self._length_untrusted("bulk", "bulk")
         if length is None:
-            return False
+            return len(self.buffer) + 1
+        end = self._at + length + 2
+        self._at = head
         if not 0 <= length <= self._limits.request_bytes:
             raise WireError("Protocol error: invalid bulk length")
-        end = self._at + length + 2
         if end - self._start > self._limits.request_bytes:
             raise WireError("Protocol error: too big request")
-        if len(self.buffer) < end:
-            self._at, self._wanted = head, end
-            return False
-        if not self.buffer.startswith(b"\r\n", end - 2):
+        if len(self.buffer) >= end:
             raise WireError("Protocol error: expected CRLF after a bulk string")
-        self._at = end
-        self._wanted = end + 1
-        self._left -= 1
-        return not self._left
+        return end
 
     def _length_untrusted(self, short: str, long: str) -> int | None:
         """Read the number of the header at `_at` and step behind it; None if it is incomplete."""

@@ -22,7 +22,8 @@ _MANTISSA_BITS: Final = 64
 _LEAST_EXPONENT: Final = -16445  # of the last bit of the smallest numbers
 _LIMIT: Final = 1 << 16384
 _MAX_FLOAT_TEXT: Final = 5119
-_MAX_EXPONENT: Final = 22_000  # beyond it everything is infinite or zero, whatever the digits
+_MAX_SIZE: Final = 16_600  # bits; beyond it everything is infinite or zero
+_BITS_OF_A_DIGIT: Final = 3.321928094887362
 _MAX_DIGITS: Final = 12  # of an exponent
 _HALF: Final = 2560
 _SHIFT: Final[int] = 10**_HALF
@@ -101,11 +102,10 @@ def _parse_float(text: bytes) -> Fraction | None:
     digits = int(before + after, 16) if hexadecimal else _integer(before + after)
     if not digits:
         return Fraction(0)
-    exponent = int((hex_power if hexadecimal else power)[:_MAX_DIGITS] or b"0")
-    if abs(exponent) > _MAX_EXPONENT:
-        raise CommandError(_NOT_A_FLOAT)
+    exponent = _exponent(hex_power if hexadecimal else power)
     base, shift = (2, exponent - 4 * len(after)) if hexadecimal else (10, exponent - len(after))
-    number = _round(Fraction(digits) * Fraction(base) ** shift)
+    size = digits.bit_length() + shift * (1 if hexadecimal else _BITS_OF_A_DIGIT)
+    number = _round(Fraction(digits) * Fraction(base) ** shift) if abs(size) < _MAX_SIZE else None
     if not number:  # too large for the format, or so small that nothing is left
         raise CommandError(_NOT_A_FLOAT)
     return -number if sign == b"-" else number
@@ -129,6 +129,12 @@ def _print_float(number: Fraction) -> bytes:
     whole, decimals = divmod(scaled, 10**_DECIMALS)
     text = f"{_decimal(whole)}.{decimals:0{_DECIMALS}}".rstrip("0").rstrip(".")
     return (f"-{text}" if number < 0 and text != "0" else text).encode()
+
+
+def _exponent(text: bytes) -> int:
+    """Read an exponent, or one that is as much too large."""
+    size = int(text.lstrip(b"+-").lstrip(b"0")[:_MAX_DIGITS] or b"0")
+    return -size if text[:1] == b"-" else size
 
 
 def _integer(digits: bytes) -> int:

@@ -109,7 +109,7 @@ def boolean(value: bool, *, resp3: bool) -> bytes:  # noqa: FBT001 - it is the v
 
 def double(value: float, *, resp3: bool) -> bytes:
     """A floating-point number, shortest form; in RESP2 a bulk string."""
-    text = b"%g" % value if value == int(value) else repr(value).encode()
+    text = repr(value).removesuffix(".0").encode()
     return b",%b\r\n" % text if resp3 else bulk(text)
 
 
@@ -118,7 +118,18 @@ def verbatim(text: bytes, *, resp3: bool) -> bytes:
     return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if resp3 else bulk(text)
 
 
-_ALL_BYTES: Final = frozenset((bytes,))
+_LISTS: Final = frozenset((list,))
+_STRINGS: Final = frozenset((bytes,))
+
+
+def _at_end(reader: hiredis.Reader) -> bool:
+    """Whether a reader that has no more to give is between values.
+
+    It does not say so itself when all bytes are used up, amidst an array perhaps. But a value that
+    is fed behind them comes out, by itself and as the last one, only if it is.
+    """
+    reader.feed(b"+end\r\n")
+    return bool(reader.gets(False) == b"end") and not reader.has_data()
 
 
 class CommandParser:
@@ -139,11 +150,15 @@ class CommandParser:
         try:
             reader.feed(payload)
             commands = cast("list[list[bytes]]", [*iter(reader.gets, False)])
-            plain = _ALL_BYTES.issuperset(map(type, chain.from_iterable(commands)))
+            whole = _at_end(reader)
         except (hiredis.ProtocolError, TypeError) as broken:
             self._reader = hiredis.Reader()
             raise WireError(f"a payload is not RESP: {broken}") from broken
-        if not plain or reader.has_data():
+        if not (
+            whole
+            and _LISTS.issuperset(map(type, commands))
+            and _STRINGS.issuperset(map(type, chain.from_iterable(commands)))
+        ):
             self._reader = hiredis.Reader()
             raise WireError("a payload holds something else than whole arrays of strings")
         return commands if all(commands) else [args for args in commands if args]
@@ -162,9 +177,10 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
         reader.feed(data)
         while (reply := cast("Reply", reader.gets(False))) is not missing:
             replies.append(reply)
-    except hiredis.ProtocolError as broken:
+        whole = _at_end(reader)
+    except (hiredis.ProtocolError, TypeError) as broken:
         raise WireError(f"a reply is not RESP: {broken}") from broken
-    if reader.has_data():
+    if not whole:
         raise WireError(f"a reply of {len(data)} bytes ends in the middle")
     return replies
 

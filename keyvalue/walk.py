@@ -11,7 +11,8 @@ may go on for ever; clients don't do that.
 
 **RANDOMKEY** picks a place between the first and the last key by a hash of the log position and of
 how often it was asked, so a cluster that is asked again answers with another key, and there is no
-randomness of the machine in it. Keys behind large gaps are more likely than others.
+randomness of the machine in it. It chooses among the keys that follow; those behind large gaps are
+more likely than others.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from .strings import Handler
 
 _DEFAULT_COUNT: Final = 10
 _PAGE_KEYS: Final = 2048
-_CHOICE_KEYS: Final = 16
+_CHOICE_KEYS: Final = 256
 _CURSOR_BYTES: Final = 8
 _NOTHING: Final = resp.array([resp.bulk(b"0"), resp.EMPTY_ARRAY])
 _CURSOR: Final = re.compile(rb"[+-]?[0-9]{1,20}")

@@ -7,6 +7,8 @@ leader.
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -121,33 +123,49 @@ class RawClient:
         """Send bytes as they are."""
         await self.stream.send_all(data)
 
+    def send_at_once(self, data: bytes) -> int:
+        """Send what the socket takes, without letting any other task run; return how much."""
+        with socket.socket(fileno=os.dup(self.stream.socket.fileno())) as plain:
+            return plain.send(data)
+
     async def receive(self, count: int) -> bytes:
         """Receive exactly so many bytes, or all until the other end closed."""
-        while len(self._received) < count:
-            try:
-                with trio.fail_after(5):
-                    more = await self.stream.receive_some(1 << 20)
-            except trio.BrokenResourceError:
-                more = b""
+        chunks: list[bytes] = []
+        length = 0
+        while length < count:
+            more = await self.receive_some(1 << 20)
             if not more:
                 break
-            self._received += more
-        taken, self._received = self._received[:count], self._received[count:]
-        return taken
+            chunks.append(more)
+            length += len(more)
+        received = b"".join(chunks)
+        self._received = received[count:]
+        return received[:count]
 
     async def ask(self, data: bytes, reply: bytes) -> None:
         """Send bytes and check that the reply is just that."""
         await self.send(data)
         assert await self.receive(len(reply)) == reply
 
-    async def receive_until(self, end: bytes) -> bytes:
-        """Receive up to and including the first occurrence of some bytes."""
+    async def receive_until(self, end: bytes, *, chunk_bytes: int = 4096) -> bytes:
+        """Receive up to and including some bytes, the last that come."""
         received = b""
         while not received.endswith(end):
-            more = await self.receive(1)
-            assert more, f"closed after {received!r}"
+            more = await self.receive_some(chunk_bytes)
+            assert more, f"closed after {received!r:.200}"
             received += more
         return received
+
+    async def receive_some(self, count: int) -> bytes:
+        """Receive what there is, at least one byte unless the other end closed."""
+        if not self._received:
+            try:
+                with trio.fail_after(5):
+                    return await self.stream.receive_some(count)
+            except trio.BrokenResourceError:
+                return b""
+        taken, self._received = self._received, b""
+        return taken
 
     async def rest(self) -> bytes:
         """All until the other end closes."""

@@ -1,6 +1,6 @@
 """A key-value service fed by hand, as a member's log would feed it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from quorate.storage.executor import InlineExecutor
 START_MS = 1_900_000_000_000
 BATCH_BYTES = 320
 
-Line = str | list[str] | list[bytes]
+Line = str | Sequence[str | bytes]
 
 
 def encode(*lines: Line) -> bytes:

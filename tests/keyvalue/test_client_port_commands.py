@@ -1,8 +1,5 @@
 """Commands that the connection answers: what they say, and what they change."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from client_port_world import RawClient, World, command
 
@@ -10,17 +7,6 @@ from quorate.keyvalue import connection_commands, resp
 from quorate.keyvalue.commands import Kind, all_commands
 
 OK = b"+OK\r\n"
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(tmp_path / "tables") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(world: World) -> RawClient:
-    return await world.connect()
 
 
 async def reply_to(client: RawClient, *arguments: str) -> bytes:

@@ -1,6 +1,5 @@
 """MULTI, EXEC and WATCH, from the socket to a real state machine."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,6 @@ from quorate.keyvalue.transaction import split_array
 OK, QUEUED, NULL_ARRAY = b"+OK\r\n", b"+QUEUED\r\n", b"*-1\r\n"
 MULTI, EXEC, DISCARD = command("MULTI"), command("EXEC"), command("DISCARD")
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(tmp_path / "tables") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(world: World) -> RawClient:
-    return await world.connect()
 
 
 @pytest.fixture

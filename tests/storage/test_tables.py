@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 from tables_world import Disk, contents, open_tables, record, running
+from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError
 from quorate.storage.tables import Tables
@@ -72,10 +73,7 @@ async def test_an_orderly_end_amidst_a_batch_keeps_none_of_it(tmp_path: Path) ->
         assert contents(again) == {b"a": b"1"}
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_reads_and_writes_go_on_during_a_flush(
-    tmp_path: Path
-) -> None:
+async def test_reads_and_writes_go_on_during_a_flush(tmp_path: Path, autojump_clock: Clock) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         tables.put(b"a", record(b"1"))
         tables.put(b"b", record(b"1"))
@@ -97,9 +95,8 @@ async def test_reads_and_writes_go_on_during_a_flush(
         assert (len(tables), tables.position) == (2, 640)
 
 
-@pytest.mark.usefixtures("autojump_clock")
 async def test_keys_are_counted_once_however_many_layers_hold_them(
-    tmp_path: Path
+    tmp_path: Path, autojump_clock: Clock
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         for position in (320, 640, 960):
@@ -121,9 +118,8 @@ async def test_keys_are_counted_once_however_many_layers_hold_them(
             assert len(tables) == 2 + position // 320
 
 
-@pytest.mark.usefixtures("autojump_clock")
 async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
-    tmp_path: Path
+    tmp_path: Path, autojump_clock: Clock
 ) -> None:
     async with running(open_tables(tmp_path)) as tables:
         tables.put(b"a", record(b"1"))
@@ -137,9 +133,8 @@ async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
         assert tables.position == 320
 
 
-@pytest.mark.usefixtures("autojump_clock")
 async def test_a_flush_asked_for_during_a_flush_covers_what_came_between(
-    tmp_path: Path
+    tmp_path: Path, autojump_clock: Clock
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         async with trio.open_nursery() as nursery:
@@ -151,9 +146,8 @@ async def test_a_flush_asked_for_during_a_flush_covers_what_came_between(
         assert tables.position == 960
 
 
-@pytest.mark.usefixtures("autojump_clock")
 async def test_changes_are_flushed_after_the_interval(
-    tmp_path: Path
+    tmp_path: Path, autojump_clock: Clock
 ) -> None:
     async with running(open_tables(tmp_path)) as tables:
         tables.put(b"a", record(b"1"))
@@ -227,10 +221,9 @@ def test_stored_keys_are_distinct_and_fit() -> None:
     assert all(0 < len(key) <= 511 for key in stored)
 
 
-@pytest.mark.usefixtures("autojump_clock")
 @pytest.mark.parametrize("first", [True, False])
 async def test_clearing_hides_all_layers(
-    tmp_path: Path, *, first: bool
+    tmp_path: Path, autojump_clock: Clock, *, first: bool
 ) -> None:
     async with running(open_tables(tmp_path, Disk(latency=1.0))) as tables:
         tables.put(b"disk", record(b"1", 99))

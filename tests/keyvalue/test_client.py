@@ -1,0 +1,103 @@
+"""The store from Python: methods over anything that takes commands and queries."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from service_world import Fed, open_service
+
+from quorate.errors import KeyValueError, RequestError
+from quorate.keyvalue.client import KeyValue
+from quorate.node.service import Command
+
+
+class LoneMember:
+    """An endpoint whose log is applied at once."""
+
+    def __init__(self, fed: Fed) -> None:
+        self.fed = fed
+        self.commands = 0
+
+    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+        self.commands += 1
+        fed = self.fed
+        return fed.replay(Command(payload, flags, 0, 0, 1, fed.position, 0, fed.now))
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        return self.fed.service.query(payload, flags)
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Generator[LoneMember]:
+    service = open_service(tmp_path)
+    yield LoneMember(Fed(service))
+    service.close()
+
+
+async def test_values_are_set_and_found(member: LoneMember) -> None:
+    store = KeyValue(member)
+    assert await store.get("a") is None
+    assert await store.set("a", "grün")
+    assert await store.get(b"a") == "grün".encode()
+    values: dict[str, bytes | str] = {"b": b"\xff", "c": ""}
+    await store.mset(values)
+    assert await store.mget("b", b"c", "d") == [b"\xff", b"", None]
+    assert await store.delete("a", "b", "nosuch") == 2
+
+
+async def test_conditions_decide(member: LoneMember) -> None:
+    store = KeyValue(member)
+    assert not await store.set("a", "1", xx=True)
+    assert await store.set("a", "1", nx=True)
+    assert not await store.set("a", "2", nx=True)
+    assert await store.set("a", "3", xx=True)
+    assert await store.get("a") == b"3"
+
+
+async def test_keys_expire_with_the_time_of_the_log(member: LoneMember) -> None:
+    store = KeyValue(member)
+    await store.set("a", "1", ex=10)
+    await store.set("b", "1", px=500)
+    await store.set("c", "1")
+    assert [await store.ttl_ms(key) for key in "abcd"] == [10_000, 500, -1, -2]
+    assert await store.expire("c", 0.25)
+    assert not await store.expire("d", 1)
+    member.fed.pass_time(400)
+    assert await store.mget("a", "b", "c") == [b"1", b"1", None]
+
+
+async def test_counting(member: LoneMember) -> None:
+    store = KeyValue(member)
+    assert [await store.increment("n"), await store.increment("n", -3)] == [1, -2]
+
+
+async def test_errors_are_raised_in_the_words_of_redis(member: LoneMember) -> None:
+    store = KeyValue(member)
+    await store.set("a", "text")
+    with pytest.raises(
+        KeyValueError, match=r"^ERR value is not an integer or out of range$"
+    ) as caught:
+        await store.increment("a")
+    assert caught.value.code == "ERR"
+    assert isinstance(caught.value, RequestError)
+    for line in ("NOSUCH", "GET", "PING", "CLIENT ID"):
+        with pytest.raises(KeyValueError):
+            await store.execute(*line.split())
+
+
+async def test_any_command_can_be_executed_and_reads_leave_no_trace(member: LoneMember) -> None:
+    store = KeyValue(member)
+    assert await store.execute("SET", "a", 5) == b"OK"
+    assert await store.execute("INCRBYFLOAT", "a", 0.5) == b"5.5"
+    assert member.commands == 2
+    assert await store.execute("TTL", "a") == -1
+    assert await store.execute("KEYS", "*") == [b"a"]
+    assert await store.execute("OBJECT", "ENCODING", "a") == b"embstr"
+    assert member.commands == 2
+
+
+async def test_scanning_iterates_over_all_that_match(member: LoneMember) -> None:
+    store = KeyValue(member)
+    await store.mset({f"user:{i}": "x" for i in range(2500)} | {"other": "x"})
+    assert {key async for key in store.scan("user:*")} == {b"user:%d" % i for i in range(2500)}
+    assert b"other" in [key async for key in store.scan()]

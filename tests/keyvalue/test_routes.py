@@ -1,0 +1,58 @@
+"""How the commands of a chunk are cut into runs."""
+
+import pytest
+
+from quorate.keyvalue import routes
+from quorate.keyvalue.routes import run_end, uniform_kind
+from quorate.node.gateway import RequestKind
+
+READ, WRITE, OWN, WRONG = [b"GET", b"a"], [b"set", b"a", b"1"], [b"PING"], [b"GET"]
+COMMAND, QUERY = RequestKind.COMMAND, RequestKind.QUERY
+
+
+@pytest.mark.parametrize(
+    ("commands", "kind"),
+    [
+        ([READ], QUERY),
+        ([WRITE], COMMAND),
+        ([OWN], None),
+        ([READ, [b"get", b"b"]], QUERY),
+        ([READ, WRITE, READ], COMMAND),
+        ([WRITE, WRITE], COMMAND),
+        ([READ, OWN], None),
+        ([WRITE, READ, WRONG], None),
+        ([[b"NOSUCH"], READ], None),
+        ([[b"OBJECT", b"ENCODING", b"a"]], None),
+    ],
+)
+def test_what_can_go_as_one_request(commands: list[list[bytes]], kind: RequestKind | None) -> None:
+    assert uniform_kind(commands) is kind
+
+
+@pytest.mark.parametrize(
+    ("commands", "end", "kind"),
+    [
+        ([READ, READ, OWN, READ], 2, QUERY),
+        ([READ, WRITE, READ, WRONG], 3, COMMAND),
+        ([OWN, READ], 0, None),
+        ([WRITE], 1, COMMAND),
+    ],
+)
+def test_a_run_ends_before_what_is_not_for_the_state_machine(
+    commands: list[list[bytes]], end: int, kind: RequestKind | None
+) -> None:
+    assert run_end(commands, [b"x" * 10] * len(commands), 0, 1000) == (end, kind)
+
+
+def test_a_run_is_no_longer_than_asked_for_but_one_command_always_fits() -> None:
+    commands, encoded = [READ] * 5 + [WRITE], [b"x" * 10] * 6
+    assert run_end(commands, encoded, 0, 39) == (3, QUERY)
+    assert run_end(commands, encoded, 3, 39) == (6, COMMAND)
+    assert run_end(commands, encoded, 0, 5) == (1, QUERY)
+
+
+def test_made_up_names_and_numbers_do_not_fill_the_memory() -> None:
+    for n in range(10_000):
+        assert uniform_kind([[b"DEL", *[b"k"] * (n % 100 + 1)]]) is COMMAND
+        assert uniform_kind([[b"NOSUCH%d" % n]]) is None
+    assert len(vars(routes)["_ROUTES"]) <= 8192
