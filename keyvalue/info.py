@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from .._version import __version__
+from quorate._version import __version__  # not of a room, so it has no other path
+
 from ..node.gateway import NodeStatus
 from . import resp
 from .cluster_view import leader_first, node_id
