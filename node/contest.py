@@ -254,7 +254,7 @@ class Election:
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         self.highest_term_heard = max(self.highest_term_heard, term)
         if isinstance(message, CommitPosition):
-            if term < self.promised_term:
+            if rules.is_stale(message, self.promised_term):
                 self.core.send(sender, StaleLeader(self.promised_term, self.core.member_id))
             else:
                 self.core.heard_leader(term)

@@ -33,6 +33,7 @@ async def following(e: Election) -> State:
     core = e.core
     assert e.adopted is not None
     role = core.role = Following(core, e.adopted)
+    e.inbox.clear()
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:

@@ -41,7 +41,7 @@ from .roles import Ended, Role
 if TYPE_CHECKING:
     from .core import Core
 
-# Live batches that may wait for the catch-up to reach them.
+# Live batches that may wait for the catch-up to reach them, or for the disk.
 MAX_BUFFERED_BYTES = 64 << 20
 
 # Appended bytes that are not durable yet, beyond which a catch-up waits for the disk.
@@ -202,6 +202,9 @@ class Following(Role):
         self.live_position = header.end
         if header.position == self.core.store.appended_position:
             self._append(header, message.batch)
+            store = self.core.store
+            if (unsynced := store.appended_position - store.append_position) > MAX_BUFFERED_BYTES:
+                self.end(f"our disk is {unsynced} bytes behind the live log")
         elif header.position > self.core.store.appended_position:
             self._buffer(header, message.batch)
 

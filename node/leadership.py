@@ -84,7 +84,7 @@ class Leadership(Role):
         self.followers = {peer: Follower(peer) for peer in core.peers}
         self.catchups = Catchups(self)
         self.reads = Reads(core)
-        self._since = trio.current_time()
+        self._since = self._moved_at = trio.current_time()
         self._timestamp_ms = core.store.last_timestamp_ms
         self._commands: list[Request] = []
         self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
@@ -155,6 +155,7 @@ class Leadership(Role):
         """Append a batch of entries to the log: to the followers and to our own recorder."""
         core = self.core
         self._timestamp_ms = max(self._timestamp_ms, core.clock_ms())
+        self._moved_at = self._disk_moved_at()
         batch = encode_batch(
             entries,
             term=self.term,
@@ -187,6 +188,7 @@ class Leadership(Role):
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Our own recording counts like a follower's."""
+        self._moved_at = trio.current_time()
         self.catchups.durable.notify()
         self._advance()
 
@@ -210,7 +212,7 @@ class Leadership(Role):
         if reached > self.replication_position:
             self.replication_position = reached
             self.changed.notify()
-        if reached > self.base and reached > applier.commit_position:
+        if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
             while self._in_flight and self._in_flight[0] <= reached:
                 self._in_flight.popleft()
             applier.commit(reached)
@@ -238,6 +240,11 @@ class Leadership(Role):
         now = trio.current_time()
         heard = sorted([now, *(each.heard_at for each in self.followers.values())], reverse=True)
         return max(heard[self.core.quorum - 1], self._since)
+
+    def _disk_moved_at(self) -> float:
+        """When our own recording last went on: without it we commit nothing, whoever has it."""
+        waits = self.core.store.append_position < self.publication_position
+        return self._moved_at if waits else trio.current_time()
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
@@ -361,15 +368,16 @@ class Leadership(Role):
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
-        """Step down when a quorum has not been heard for the heartbeat timeout."""
+        """Step down when a quorum has not been heard, or our own disk not moved, for too long."""
         timeout = self.core.timeouts.leader_heartbeat_timeout
-        if not self.accepting:
-            timeout *= 2  # followers replicate and replay before they report
-        while (due := self.quorum_heard_at() + timeout) > trio.current_time():
-            await trio.sleep_until(due)
-            if self.accepting:
-                timeout = self.core.timeouts.leader_heartbeat_timeout
-        self.end("inactive follower quorum")
+        while self.ended is None:
+            now = trio.current_time()
+            # During the election followers replicate and replay before they report.
+            quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
+            disk = self._disk_moved_at() + 2 * timeout
+            if min(quorum, disk) <= now:
+                self.end("inactive follower quorum" if quorum <= now else "our disk has stalled")
+            await trio.sleep_until(min(quorum, disk, now + timeout))
 
     def _reschedule_timer(self) -> None:
         due = self.core.applier.service.next_deadline_ms()

@@ -26,6 +26,7 @@ import trio
 from ..errors import StorageError, WireError
 from ..storage import HEADER_BYTES, Store, ThreadExecutor, decode_header_untrusted
 from ..transport import (
+    NULL_VALUE,
     Address,
     ForwardReply,
     ForwardRequest,
@@ -169,7 +170,7 @@ class Member:
         """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
         role = self.core.role
         if hello.purpose is StreamPurpose.REPLAY:
-            await self._serve_replay(stream)
+            await self._serve_replay(stream, committed=hello.member_id == NULL_VALUE)
         elif (
             isinstance(role, Following)
             and hello.member_id == role.leader_id
@@ -177,15 +178,20 @@ class Member:
         ):
             await role.receive_catchup(hello.join_position, stream)
 
-    async def _serve_replay(self, stream: FrameStream) -> None:
-        """Send a range of our recording; a member asks for it to replicate an earlier term."""
+    async def _serve_replay(self, stream: FrameStream, *, committed: bool) -> None:
+        """Send a range of our recording; a member asks for it to replicate an earlier term.
+
+        A reader that is no member gets only what is committed: the rest may yet be truncated.
+        """
         request = await stream.receive()
         if not isinstance(request, ReplayRequest):
             raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
-        position = request.position
+        position, stop = request.position, request.stop_position
+        if committed:
+            stop = min(stop, self.core.applier.commit_position)
         try:
-            while position < request.stop_position:
-                batches = await self.store.read(position, end=request.stop_position)
+            while position < stop:
+                batches = await self.store.read(position, end=stop)
                 if not batches:
                     return
                 for batch in batches:

@@ -23,6 +23,7 @@ from ..storage import NodeState, TermRow
 from ..transport import (
     MAX_TERM_SPANS,
     NULL_VALUE,
+    CommitPosition,
     NewLeadershipTerm,
     RequestVote,
     TermSpan,
@@ -179,6 +180,19 @@ def quorum_position(positions: Iterable[int], members: int) -> int:
     return ranked[needed - 1] if len(ranked) >= needed else 0
 
 
+def may_commit(reached: int, *, base: int) -> bool:
+    """Say whether what a quorum has recorded is committed: not before an entry of our own term is.
+
+    Entries of earlier terms can still be replaced while a rival may hold a newer term than their
+    own (Raft §5.4.2, figure 8); one of our own term settles all before it.
+
+    Args:
+        reached: what a quorum has recorded durably.
+        base: where our term begins.
+    """
+    return reached > base
+
+
 def is_active(heard_at: float, now: float, timeout: float) -> bool:
     """Say whether a member was heard recently enough to count (strictly within the timeout)."""
     return heard_at + timeout > now
@@ -199,14 +213,15 @@ class NextTerm:
 def next_term(terms: Sequence[TermRow], log_term: int, *, leader_term: int, base: int) -> NextTerm:
     """Return the term after `log_term` as the leader tells it (protocol: NLT 2.6.1).
 
-    The leader's own term may not be in its recording log yet; then it begins at `base`. Nothing
-    follows the leader's own term.
+    The leader's own term may not be in its recording log yet; then it begins at `base`, and there
+    the term before ends, open as it may be. Nothing follows the leader's own term.
     """
     if log_term >= leader_term:
         return NextTerm()
     for row in terms:
         if row.term == log_term + 1:
-            return NextTerm(row.term, row.base, NULL_VALUE if row.end is None else row.end)
+            open_end = NULL_VALUE if row.term == leader_term else base
+            return NextTerm(row.term, row.base, open_end if row.end is None else row.end)
     return NextTerm(leader_term, base, NULL_VALUE)
 
 
@@ -253,6 +268,17 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
     return position, last_term
 
 
+def ends_early(mine: Sequence[TermRow], theirs: Sequence[TermSpan]) -> bool:
+    """Say whether our last term is closed although the leader has more of it.
+
+    We replicated it to where it ended for an earlier leader, which then fell before its own term
+    reached anybody.
+    """
+    if not mine or mine[-1].end is None:
+        return False
+    return any(span.term == mine[-1].term and span.end != mine[-1].end for span in theirs)
+
+
 @attrs.frozen
 class TellStale:
     """The sender leads a term below our promise: tell it, and do nothing it says."""
@@ -272,7 +298,10 @@ class CanvassAgain:
 
 @attrs.frozen
 class Truncate:
-    """Our log and the leader's part at `to`; terms behind `last_term` are not the leader's."""
+    """Our log and the leader's part at `to`; terms behind `last_term` are not the leader's.
+
+    `last_term` is open again afterwards, even where nothing is dropped: the leader may have more.
+    """
 
     to: int
     last_term: int
@@ -297,7 +326,7 @@ class Replay:
 Following = Disregard | CanvassAgain | Truncate | Replicate | Replay
 
 
-def is_stale(message: NewLeadershipTerm, newest: int) -> bool:
+def is_stale(message: NewLeadershipTerm | CommitPosition, newest: int) -> bool:
     """Say whether the message is of a leader of the past.
 
     Args:
@@ -307,6 +336,15 @@ def is_stale(message: NewLeadershipTerm, newest: int) -> bool:
             backlog after the other.
     """
     return message.leadership_term_id < newest
+
+
+def is_about_own_term(message: NewLeadershipTerm) -> bool:
+    """Say whether it speaks to members that have the leader's own term in their logs already.
+
+    A term has one writer, so what such a member has of it can't be in conflict: whatever the
+    message says, it never truncates.
+    """
+    return message.log_leadership_term_id == message.leadership_term_id
 
 
 def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int) -> Following:
@@ -321,8 +359,8 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
     if message.log_leadership_term_id != log_term:
         return CanvassAgain()
     position, last_term = agreement(terms, append, message.terms)
-    if position < append or last_term != log_term:
-        if log_term == message.leadership_term_id:
+    if position < append or last_term != log_term or ends_early(terms, message.terms):
+        if is_about_own_term(message):
             return Disregard("an older message about our own term")
         return Truncate(position, last_term)
     if append >= message.term_base_log_position:

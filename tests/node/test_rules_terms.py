@@ -1,9 +1,4 @@
-"""What a leader tells of its terms, and what a follower makes of it: tables, and random histories.
-
-The history of a cluster is drawn as leaders that come one after the other, each of which continues
-some log that exists, as far as it likes; some of their terms stay empty. Whatever two logs of such
-a history are compared, the judgement must be right for the bytes that they hold.
-"""
+"""What a leader tells of its terms, and what a follower makes of it, one line each."""
 
 from __future__ import annotations
 
@@ -11,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from quorate.node.rules import (
     CanvassAgain,
@@ -23,12 +16,13 @@ from quorate.node.rules import (
     Replicate,
     Truncate,
     agreement,
+    ends_early,
     follow,
     is_stale,
     next_term,
     spans_around,
 )
-from quorate.storage import NodeState, TermRow
+from quorate.storage import TermRow
 from quorate.transport import MAX_TERM_SPANS, NULL_VALUE, NewLeadershipTerm, TermSpan
 
 if TYPE_CHECKING:
@@ -210,6 +204,30 @@ def test_a_follower_does_what_its_log_lacks(
     assert follow(told, terms=rows(*mine), append=append) == expected
 
 
+@pytest.mark.parametrize(
+    ("mine", "early"),
+    [
+        ((), False),
+        ([(0, 0, None)], False),  # it is open: more of it may come
+        ([(0, 0, 2848)], False),  # it ends where the leader's does
+        ([(0, 0, 1312)], True),  # an earlier leader had less of it
+        ([(0, 0, 2848), (1, 2848, 2848)], True),  # or nothing
+        ([(0, 0, 2848), (1, 2848, 4064), (2, 4064, 4064)], True),
+        ([(0, 0, 2848), (1, 2848, 4064), (2, 4064, 4064), (3, 4064, 4064)], False),  # not told
+    ],
+)
+def test_a_last_term_that_was_closed_too_early_is_noticed(
+    mine: Sequence[tuple[int, int, int | None]],
+    early: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert ends_early(rows(*mine), ABCD) is early
+
+
+def test_a_last_term_that_was_closed_too_early_is_opened_again() -> None:
+    decision = follow(message(0, 2, ABCD), terms=rows((0, 0, 1312)), append=1312)
+    assert decision == Truncate(1312, 0)
+
+
 def test_the_first_term_of_an_empty_cluster_is_followed_at_once() -> None:
     told = message(-1, 0, spans((0, 0, -1)))
     assert follow(told, terms=(), append=0) == Replay(None)
@@ -264,133 +282,3 @@ def test_interim_empty_terms_are_walked_one_by_one() -> None:
 @pytest.mark.parametrize(("promised", "stale"), [(1, False), (2, False), (3, True), (900, True)])
 def test_a_leader_below_the_promised_term_is_stale(promised: int, stale: bool) -> None:  # noqa: FBT001
     assert is_stale(message(1, 2, ABCD), promised) is stale
-
-
-# --- random histories -----------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Log:
-    """A log as it was at some moment: the term of each entry, and its table of terms.
-
-    An entry is its term and its number within it, so equal entries are equal bytes.
-    """
-
-    entries: tuple[tuple[int, int], ...] = ()
-    terms: tuple[TermRow, ...] = ()
-
-    @property
-    def end(self) -> int:
-        return len(self.entries)
-
-    def led(self, term: int, count: int) -> Log:
-        """The log of a leader of `term` that begins with this one and appends so many entries."""
-        base, last = self.end, list(self.terms)
-        if last and last[-1].end is None:
-            last[-1] = attrs.evolve(last[-1], end=base)
-        following = last[-1].term + 1 if last else 0
-        last += rows(*((empty, base, base) for empty in range(following, term)))
-        last += rows((term, base, None))
-        return Log((*self.entries, *((term, i) for i in range(count))), tuple(last))
-
-    def until(self, end: int) -> Log:
-        """A member's copy: the first entries, and the rows of the terms that it has seen."""
-        kept = [row for row in self.terms if row.base < end]
-        if kept:
-            kept[-1] = attrs.evolve(kept[-1], end=None)
-        return Log(self.entries[:end], tuple(kept))
-
-    def shared(self, other: Log) -> int:
-        """How many entries are equal from the beginning."""
-        count = 0
-        for mine, theirs in zip(self.entries, other.entries, strict=False):
-            if mine != theirs:
-                break
-            count += 1
-        return count
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[Log]:
-    """Logs of one cluster, oldest leader first; each continues some part of an older one."""
-    logs, term = [Log()], -1
-    for _ in range(draw(st.integers(1, 6))):
-        term += draw(st.integers(1, 3))
-        older = draw(st.sampled_from(logs))
-        start = older.until(draw(st.integers(0, older.end)))
-        logs.append(start.led(term, draw(st.integers(0, 4))))
-    return logs
-
-
-def told_by(leader: Log, asker: Log) -> NewLeadershipTerm:
-    """What the leader of the last term of its log says to the asker, with its whole log durable."""
-    own, log_term = leader.terms[-1], asker.terms[-1].term if asker.terms else NULL_VALUE
-    following = next_term(leader.terms, log_term, leader_term=own.term, base=own.base)
-    return message(
-        log_term,
-        own.term,
-        spans_around(leader.terms, log_term, leader_term=own.term, base=own.base),
-        next_leadership_term_id=following.term,
-        next_term_base_log_position=following.base,
-        next_log_position=following.end,
-        log_position=leader.end,
-    )
-
-
-@given(histories(), st.data())
-def test_agreement_never_exceeds_what_two_logs_share(
-    history: list[Log], data: st.DataObject
-) -> None:
-    one, other = (data.draw(st.sampled_from(history)) for _ in range(2))
-    mine = one.until(data.draw(st.integers(0, one.end)))
-    theirs = tuple(
-        TermSpan(row.term, row.base, NULL_VALUE if row.end is None else row.end)
-        for row in other.terms
-    )
-    position, term = agreement(mine.terms, mine.end, theirs)
-    assert position <= mine.end
-    # an open term of theirs may grow; up to its present end it holds exactly these entries
-    assert mine.shared(other) >= min(position, other.end)
-    assert term == NULL_VALUE or term in {row.term for row in mine.terms}
-
-
-@given(histories(), st.data())
-def test_follow_truncates_exactly_what_the_leader_does_not_share(
-    history: list[Log], data: st.DataObject
-) -> None:
-    leader = history[-1]
-    one = data.draw(st.sampled_from(history))
-    mine = one.until(data.draw(st.integers(0, one.end)))
-    match follow(told_by(leader, mine), terms=mine.terms, append=mine.end):
-        case Truncate(to=position, last_term=term):
-            assert position == min(mine.shared(leader), mine.end)
-            assert position < mine.end or term != mine.terms[-1].term
-        case Replicate() | Replay():
-            assert mine.shared(leader) == mine.end
-        case decision:
-            raise AssertionError(f"{decision}: the leader spoke of our log term")
-
-
-@given(histories(), st.data())
-def test_round_by_round_every_log_becomes_the_leaders(
-    history: list[Log], data: st.DataObject
-) -> None:
-    leader = history[-1]
-    one = data.draw(st.sampled_from(history))
-    mine = one.until(data.draw(st.integers(0, one.end)))
-    own = leader.terms[-1]
-    for _ in range(2 * own.term + 4):
-        match follow(told_by(leader, mine), terms=mine.terms, append=mine.end):
-            case Truncate(to=position, last_term=term):
-                kept = [row for row in mine.terms if row.base <= position and row.term <= term]
-                if kept:
-                    kept[-1] = attrs.evolve(kept[-1], end=None)
-                mine = Log(mine.entries[:position], tuple(kept))
-            case Replicate(term=term, stop=stop):
-                mine = Log(leader.entries[:stop], leader.terms[: term + 1])
-            case Replay():
-                assert own.base <= mine.end <= leader.end
-                return
-            case decision:
-                raise AssertionError(f"{decision}: the leader spoke of our log term")
-    raise AssertionError("it never reached the leader's term")

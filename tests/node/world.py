@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -168,7 +167,9 @@ class World:
                 await trio.sleep(0.005)
 
     def leaders(self) -> list[int]:
-        return [i for i, host in self.hosts.items() if host.member and host.member.topology.is_leader]
+        return [
+            i for i, host in self.hosts.items() if host.member and host.member.topology.is_leader
+        ]
 
     async def leader(self, *, within: float = 30.0) -> int:
         await self.until(lambda: len(self.leaders()) == 1, within=within)
@@ -192,7 +193,9 @@ class World:
         want = payloads
         if want is None:
             want = max((host.service.payloads for host in alive), key=len)
-        await self.until(lambda: all(host.service.payloads == want for host in alive), within=within)
+        await self.until(
+            lambda: all(host.service.payloads == want for host in alive), within=within
+        )
 
     def path(self, member: int, *, since: int = 0) -> list[str]:
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]

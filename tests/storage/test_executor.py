@@ -173,7 +173,7 @@ async def test_a_read_does_not_wait_for_the_writer() -> None:
 
 
 async def test_inline_writes_take_their_latency_of_virtual_time(
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 - acts by being there
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     disk = Disk()
     executor = InlineExecutor(disk.write, latency=0.25)
@@ -196,7 +196,7 @@ async def test_inline_writes_take_their_latency_of_virtual_time(
 
 
 async def test_a_power_cut_loses_what_is_not_written(
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 - acts by being there
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     disk = Disk()
     executor = InlineExecutor(disk.write, latency=0.25)

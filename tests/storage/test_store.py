@@ -52,7 +52,7 @@ async def test_what_was_appended_durably_is_there_after_reopening(
 
 async def test_positions_follow_what_is_durable(
     tmp_path: Path,
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 - acts by being there
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     reports: list[int] = []
     async with running(open_store(tmp_path, partial(InlineExecutor, latency=1))) as store:
@@ -106,7 +106,7 @@ async def test_batches_must_follow_each_other_and_their_term(tmp_path: Path) -> 
 
 async def test_a_cancelled_append_is_durable_or_never_began(
     tmp_path: Path,
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 - acts by being there
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running(open_store(tmp_path, partial(InlineExecutor, latency=1))) as store:
         end = await begin_term(store, 0)
@@ -278,7 +278,7 @@ async def test_the_map_grows_with_the_log(tmp_path: Path, executor: ExecutorFact
 
 async def test_a_store_works_in_virtual_time(
     tmp_path: Path,
-    autojump_clock: trio.testing.MockClock,  # noqa: ARG001 - acts by being there
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     start = trio.current_time()
     async with running(open_store(tmp_path, virtual)) as store:

@@ -1,0 +1,55 @@
+"""The harm that a schedule has done: what a user would lose, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.errors import SafetyViolationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .stage import Stage
+
+LOST = "acknowledged and lost"
+DIVERGED = "states differ"
+STOPPED = "stopped before losing committed entries"
+
+
+def harm(stage: Stage) -> list[str]:
+    """Say what harm was done, once the stage has come to rest."""
+    return [*_lost(stage), *_diverged(stage), *_stopped(stage)]
+
+
+def _lost(stage: Stage) -> Iterator[str]:
+    """Find acknowledged commands that a running member has not applied."""
+    for i, host in stage.hosts.items():
+        if host.member is not None:
+            for payload in stage.acked:
+                if payload not in host.service.payloads:
+                    yield f"{LOST}: {payload[:20]!r} at member {i}"
+
+
+def _diverged(stage: Stage) -> Iterator[str]:
+    """Find two services, dead or alive, neither of which is the beginning of the other."""
+    states = sorted((service.payloads for service in stage.services), key=len)
+    longest = states[-1]
+    for state in states:
+        if state != longest[: len(state)]:
+            yield f"{DIVERGED}: {_short(state)} and {_short(longest)}"
+
+
+def _stopped(stage: Stage) -> Iterator[str]:
+    for i, failure in stage.failures.items():
+        if _holds(failure, SafetyViolationError):
+            yield f"{STOPPED}: member {i}"
+
+
+def _short(state: list[bytes]) -> list[bytes]:
+    return [payload[:8] for payload in state]
+
+
+def _holds(failure: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(failure, BaseExceptionGroup):
+        return any(_holds(each, kind) for each in failure.exceptions)
+    return isinstance(failure, kind)

@@ -1,0 +1,110 @@
+"""Fixes of the protocol taken out one by one, each as upstream's rules have it without the fix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from quorate.node import rules
+from quorate.node.followers import Follower
+from quorate.node.leadership import Leadership
+from quorate.storage.store import Store
+from quorate.transport import (
+    AppendFlags,
+    AppendPosition,
+    CanvassPosition,
+    Message,
+    NewLeadershipTerm,
+    TermSpan,
+    Vote,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from quorate.storage import TermRow
+
+
+def without_f1(patch: pytest.MonkeyPatch) -> None:
+    """Follow a leader whatever its term, and believe its commit positions."""
+    patch.setattr(rules, "is_stale", lambda _message, _newest: False)
+
+
+def without_f2(patch: pytest.MonkeyPatch) -> None:
+    """Count for the quorum whatever position a member reports, of whatever term."""
+    hear = Leadership.on_message
+
+    def on_message(self: Leadership, sender: int, message: Message) -> None:
+        hear(self, sender, message)
+        if isinstance(message, CanvassPosition | Vote | AppendPosition):
+            follower = self.followers[sender]
+            position = min(message.log_position, self.publication_position)
+            follower.match = max(follower.match, position)
+            self._advance()  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Leadership, "on_message", on_message)
+
+
+def without_f3(patch: pytest.MonkeyPatch) -> None:
+    """Take every position of the term for a report that the term is recorded."""
+    hear = Leadership._on_append_position  # pyright: ignore[reportPrivateUsage]
+
+    def on_append_position(self: Leadership, follower: Follower, message: AppendPosition) -> None:
+        hear(self, follower, attrs.evolve(message, flags=message.flags | AppendFlags.READY))
+
+    patch.setattr(Leadership, "_on_append_position", on_append_position)
+
+
+def without_f6(patch: pytest.MonkeyPatch) -> None:
+    """Compare with the leader's log at one place: where the term after our log term begins."""
+
+    def agreement(
+        mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]
+    ) -> tuple[int, int]:
+        log_term = mine[-1].term if mine else -1
+        bases = [span.base for span in theirs if span.term == log_term + 1]
+        return min([append, *bases]), log_term
+
+    patch.setattr(rules, "agreement", agreement)
+
+
+def without_f7(patch: pytest.MonkeyPatch) -> None:
+    """Record a term's first entry without the term's row."""
+    append = Store.append
+
+    def without_row(
+        self: Store, batch: bytes, *, term_row: TermRow | None = None, done: None = None
+    ) -> None:
+        del term_row
+        append(self, batch, done=done)
+
+    patch.setattr(Store, "append", without_row)
+
+
+def without_f8(patch: pytest.MonkeyPatch) -> None:
+    """Let a message about the term that we live in truncate like any other."""
+    patch.setattr(rules, "is_about_own_term", lambda _message: False)
+
+
+def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
+    """Have a leader list its own term as far as it has come, instead of as open.
+
+    Against this alone F8 is the remedy; without it nothing that a leader tells about its own term
+    could truncate at all.
+    """
+    build = Leadership.new_leadership_term
+
+    def new_leadership_term(self: Leadership, log_term: int) -> NewLeadershipTerm:
+        made = build(self, log_term)
+        last = attrs.evolve(made.terms[-1], end=made.log_position)
+        return attrs.evolve(made, terms=(*made.terms[:-1], last))
+
+    patch.setattr(Leadership, "new_leadership_term", new_leadership_term)
+
+
+def without_f9(patch: pytest.MonkeyPatch) -> None:
+    """Commit entries of earlier terms as soon as a quorum has them."""
+    patch.setattr(rules, "may_commit", lambda _reached, base: base >= 0)
