@@ -30,7 +30,7 @@ class QuorateError(Exception):
 
 
 class ConfigurationError(QuorateError):
-    """A setting is missing, unknown or out of range; the message names key, value and expectation."""
+    """A setting is missing, unknown or out of range; named with its value and what was expected."""
 
 
 class StorageError(QuorateError):
@@ -38,7 +38,7 @@ class StorageError(QuorateError):
 
 
 class StoreMismatchError(StorageError):
-    """A store of another cluster, member or format; the message says what was found and expected."""
+    """A store of another cluster, member or format; says what was found and what expected."""
 
 
 class StoreBusyError(StorageError):
@@ -86,7 +86,7 @@ class HandshakeError(TransportError):
 
 
 class SafetyViolationError(QuorateError):
-    """Something that the protocol rules out was seen; going on could lose data, so the member stops."""
+    """Something that the protocol rules out was seen: the member stops, rather than lose data."""
 
 
 class RequestError(QuorateError):

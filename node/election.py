@@ -127,16 +127,8 @@ async def candidate_ballot(e: Election) -> State:
     again = trio.current_time()
     while True:
         now = trio.current_time()
-        if rules.is_unanimous_leader(votes, core.peers, e.absent):
-            e.because("unanimous leader")
-            return State.LEADER_LOG_REPLICATION
-        if now >= deadline:
-            if rules.is_quorum_leader(votes, core.size, e.failed_ballots):
-                e.because("quorum leader")
-                return State.LEADER_LOG_REPLICATION
-            e.failed_ballots += 1
-            e.because(f"ballot of term {term} lost, votes {votes}")
-            return State.CANVASS
+        if (state := _verdict(e, votes, over=now >= deadline)) is not None:
+            return state
         if now >= again:
             _request_votes(e, term, votes)
             again = now + core.timeouts.canvass_interval
@@ -157,6 +149,21 @@ async def candidate_ballot(e: Election) -> State:
                     # votes that we have are for a term that we may not lead any more.
                     e.because(f"term {e.promised_term} was promised during the ballot")
                     return State.CANVASS
+
+
+def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
+    """Say what the votes mean so far, or in the end; None is nothing yet."""
+    if rules.is_unanimous_leader(votes, e.core.peers, e.absent):
+        e.because("unanimous leader")
+        return State.LEADER_LOG_REPLICATION
+    if not over:
+        return None
+    if rules.is_quorum_leader(votes, e.core.size, e.failed_ballots):
+        e.because("quorum leader")
+        return State.LEADER_LOG_REPLICATION
+    e.failed_ballots += 1
+    e.because(f"ballot of term {e.promised_term} lost, votes {votes}")
+    return State.CANVASS
 
 
 def _request_votes(e: Election, term: int, votes: dict[int, bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -202,8 +203,6 @@ async def test_random_kills_lose_nothing_acknowledged(
 
 
 async def _kills(world: World) -> None:
-    import random
-
     rng = random.Random(world.seed)
     acked: list[bytes] = []
     await world.start()

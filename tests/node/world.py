@@ -14,10 +14,11 @@ from quorate.storage import InlineExecutor
 from quorate.transport import MemoryNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
 
     from quorate.node import Command
+    from quorate.storage.store import Write
 
 EPOCH_MS = 1_700_000_000_000
 TIMEOUTS = Timeouts(
@@ -70,7 +71,7 @@ class Host:
     config: NodeConfig
     member: Member | None = None
     service: Ledger = attrs.field(factory=Ledger)
-    executor: InlineExecutor | None = None
+    executor: InlineExecutor[Write] | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     gone: trio.Event = attrs.field(factory=trio.Event)
     starts: int = 0
@@ -130,7 +131,9 @@ class World:
         host.service, host.scope, host.gone = Ledger(), trio.CancelScope(), trio.Event()
         name = f"{self.seed}/{host.config.member_id}/{host.starts}"
 
-        def executor(write: Callable, *, delivered: Callable[[], None]) -> InlineExecutor:  # type: ignore[type-arg]
+        def executor(
+            write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
+        ) -> InlineExecutor[Write]:
             host.executor = InlineExecutor(write, delivered=delivered, latency=self.fsync)
             return host.executor
 
@@ -163,7 +166,7 @@ class World:
 
     async def until(self, condition: Callable[[], bool], *, within: float = 30.0) -> None:
         with trio.fail_after(within):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - virtual time; any state may be asked for
                 await trio.sleep(0.005)
 
     def leaders(self) -> list[int]:
@@ -202,7 +205,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def open_world(directory: Path, size: int = 3, **how: object) -> AsyncIterator[World]:
+async def open_world(directory: Path, size: int = 3, **how: object) -> AsyncGenerator[World, None]:
     async with trio.open_nursery() as nursery:
         world = World(nursery, directory, size, **how)  # type: ignore[arg-type]
         try:
