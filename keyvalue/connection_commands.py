@@ -216,7 +216,10 @@ def _role(_arguments: Sequence[bytes], _session: Session, port: PortState) -> by
 
 
 def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """WAIT: the other members that hold all that is committed. Acknowledged is on a quorum."""
+    """WAIT: the other members that hold all that is committed.
+
+    What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
+    """
     if _integer_untrusted(arguments[1]) is None:
         return _NOT_INTEGER
     timeout = _integer_untrusted(arguments[2])
@@ -225,8 +228,9 @@ def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> byt
     if timeout < 0:
         return resp.error("ERR timeout is negative")
     status = port.gateway.status()
-    reached = (peer.append_position >= status.commit_position for peer in status.peers)
-    return resp.integer(sum(reached))
+    reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
+    members = len(status.peers) + 1
+    return resp.integer(max(reached, members // 2))
 
 
 def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:

@@ -53,10 +53,6 @@ class Inbox(Role):
             self._messages.append((sender, message))
             self.changed.notify()
 
-    def on_link_up(self, member: int) -> None:  # noqa: ARG002 - any will do
-        """A new link is news for a canvasser."""
-        self.changed.notify()
-
     def on_link_lost(self, member: int) -> None:
         """What a member sent on a link that is over may be out of date by now."""
         self._messages = deque(each for each in self._messages if each[0] != member)

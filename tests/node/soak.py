@@ -24,16 +24,19 @@ import trio
 import trio.testing
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
+from quorate.node.states import LEADER_STATES
 from quorate.storage import InlineExecutor
 
 from .hazards.invariants import Invariants
 from .hazards.stage import Stage, open_stage
+from .world import TIMEOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 STORM_SECONDS = 20.0
 HEAL_SECONDS = 10.0
+PATIENT = attrs.evolve(TIMEOUTS, startup_canvass=4.0, leader_heartbeat_timeout=2.0)
 SLOW_DISKS = (0.001, 0.001, 0.001, 0.02, 0.1, 0.3, 0.7)
 
 
@@ -67,9 +70,16 @@ class Storm:
         self.highest_reply = 0
         self._ids = tuple(stage.hosts)
         self._calm = False
+        self._seen = 0
+        self._marked: list[int] = []
+        self._mark = trio.Event()
+        stage.after_every_event(self._watch)
 
     async def run(self) -> Report:
         stage = self.stage
+        for host in stage.hosts.values():
+            if self.rng.random() < 0.2:
+                host.config = attrs.evolve(host.config, timeouts=PATIENT)
         await stage.start()
         async with trio.open_nursery() as nursery:
             for name in range(4):
@@ -77,7 +87,8 @@ class Storm:
             nursery.start_soon(self._reader)
             end = trio.current_time() + STORM_SECONDS
             while trio.current_time() < end:
-                await trio.sleep(self.rng.choice((0.01, 0.1, 0.5, 1.5)) * self.rng.random())
+                with trio.move_on_after(self.rng.choice((0.01, 0.1, 0.5, 1.5)) * self.rng.random()):
+                    await self._mark.wait()
                 self._check_failures()
                 await self._strike()
             self._calm = True
@@ -134,7 +145,21 @@ class Storm:
 
     # --- weather
 
+    def _watch(self, _member: int) -> None:
+        """Mark some members for a strike at the very moment when they enter a state."""
+        for transition in self.stage.transitions[self._seen :]:
+            leads = transition.after in LEADER_STATES
+            if not self._calm and self.rng.random() < (0.15 if leads else 0.02):
+                self._marked.append(transition.member_id)
+                self._mark.set()
+        self._seen = len(self.stage.transitions)
+
     async def _strike(self) -> None:
+        if self._marked:
+            self._mark = trio.Event()
+            marked, self._marked = self._marked[-1], []
+            await self.rng.choice((self._kill_one, self._isolate, self._reset_one))(marked)
+            return
         strikes: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (4, self._kill),
             (6, self._revive),
@@ -161,6 +186,18 @@ class Storm:
                 victims = [self.rng.choice(leaders if biased else running)]
             self.invariants.refresh()
             await self.stage.kill(*victims)
+
+    async def _kill_one(self, member: int) -> None:
+        self.invariants.refresh()
+        if self.stage.hosts[member].member is not None:
+            await self.stage.kill(member)
+
+    async def _isolate(self, member: int) -> None:
+        self.stage.isolate(member)
+
+    async def _reset_one(self, member: int) -> None:
+        for other in self.stage.others(member):
+            self.stage.network.break_links(f"h{member}", f"h{other}")
 
     async def _revive(self) -> None:
         gone = [i for i, host in self.stage.hosts.items() if host.member is None]
@@ -260,15 +297,10 @@ class Storm:
         stage = self.stage
 
         def joined() -> bool:
-            roles = [
-                host.member and host.member.status() for host in map(stage.hosts.get, ids) if host
-            ]
-            return (
-                all(each and each.state == "CLOSED" for each in roles)
-                and len({each.leader_id for each in roles if each}) == 1
-                and roles[0] is not None
-                and roles[0].leader_id in ids
-            )
+            running = [stage.hosts[i].running.status() for i in ids if stage.hosts[i].member]
+            leaders = {each.leader_id for each in running if each.state == "CLOSED"}
+            closed = all(each.state == "CLOSED" for each in running) and len(running) == len(ids)
+            return closed and len(leaders) == 1 and not leaders.isdisjoint(ids)
 
         try:
             await stage.until(joined, within=HEAL_SECONDS)

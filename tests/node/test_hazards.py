@@ -44,6 +44,7 @@ HARMLESS = [
     pytest.param(schedules.unrecorded_term, [], id="H3"),
     pytest.param(schedules.unrecorded_term, [WITHOUT_F6], id="H3-F3-covers-F6"),
     pytest.param(schedules.unrecorded_term, [WITHOUT_F3], id="H3-F6-covers-F3"),
+    pytest.param(schedules.crashes_while_joining, [], id="H4"),
     pytest.param(schedules.delayed_message, [], id="H5"),
     pytest.param(schedules.delayed_message, [OPEN_TERMS], id="H5-F8-covers-ends"),
     pytest.param(schedules.delayed_message, [WITHOUT_F8], id="H5-open-ends-cover-F8"),
@@ -92,12 +93,24 @@ async def test_without_the_fix_the_hazard_does_its_harm(
     tmp_path: Path,
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     schedule: Schedule,
     out: list[Mutation],
     expected: str,
 ) -> None:
     done, _ = await play(tmp_path, schedule, out, monkeypatch)
     assert [words for words in done if words.startswith(expected)] != []
+
+
+async def test_without_f7_the_store_refuses_to_record(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here nothing can go wrong silently: an entry whose term has no row stops the member."""
+    mutations.without_f7(monkeypatch)
+    async with open_stage(tmp_path) as stage:
+        await schedules.crashes_while_joining(stage)
+        (failure,) = stage.failures.values()
+        assert "its term is not in the recording log" in repr(failure)
 
 
 async def test_without_f3_a_leader_writes_in_a_term_that_it_alone_knows_of(

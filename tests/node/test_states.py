@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from quorate.node import State
+from quorate.node.states import BALLOT_STATES
 from quorate.storage import NodeState
 from quorate.transport import (
     CanvassPosition,
@@ -329,7 +330,7 @@ async def to(s: Script, state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [State.CANVASS, State.NOMINATE, State.CANDIDATE_BALLOT, State.FOLLOWER_BALLOT]
+    "state", sorted(BALLOT_STATES), ids=[s.name for s in sorted(BALLOT_STATES)]
 )
 @scripted(promised=NodeState(5, 2))
 async def test_a_leader_below_the_promised_term_is_told_so_and_not_followed(

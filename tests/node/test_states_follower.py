@@ -81,6 +81,28 @@ async def test_a_replicated_term_is_applied_as_far_as_the_leader_has_committed(s
     assert [command.position for command in s.service.commands] == [0]
 
 
+@scripted()
+async def test_a_term_that_a_fallen_leader_had_less_of_is_completed_from_the_next(
+    s: Script,
+) -> None:
+    one, two = s.peers[1], s.peers[2]
+    one.lead(1, -1, TermSpan(0, 0, 96), TermSpan(1, 96, -1))
+    await (await one.replay()).send(1, LOG[0])
+    await s.enters(State.CANVASS)
+    assert s.terms == [(0, 0, 96)]
+    spans = (TermSpan(0, 0, 192), TermSpan(1, 192, 192), TermSpan(2, 192, -1))
+    two.lead(2, 0, *spans)
+    await s.enters(State.INIT)  # the term is opened again
+    assert s.terms == [(0, 0, None)]
+    await s.enters(State.CANVASS)
+    two.lead(2, 0, *spans)
+    replay = await two.replay()
+    assert (replay.request.position, replay.request.stop_position) == (96, 192)
+    await replay.send(2, LOG[1])
+    await s.enters(State.CANVASS)
+    assert s.terms == [(0, 0, 192)]
+
+
 @scripted(batches=LOG)
 async def test_a_late_member_catches_up_in_the_term_that_it_knows(s: Script) -> None:
     leader = s.peers[1]
@@ -349,13 +371,12 @@ async def test_a_second_leader_of_the_same_term_ends_the_member(
             await trio.sleep(1.0)
 
 
-@scripted()
+@scripted(batches=LOG)
 async def test_what_a_leader_had_repeated_is_forgotten_once_it_is_followed(s: Script) -> None:
-    s.peers[1].lead(0)
-    s.peers[1].lead(0)
-    s.peers[1].lead(0)
+    for _ in range(3):
+        s.peers[1].lead(0, 0, TermSpan(0, 0, -1), position=192)
     await s.enters(State.FOLLOWER_LOG_AWAIT)
-    s.peers[1].join(0, 0)
+    s.peers[1].join(0, 192)
     await s.enters(State.CLOSED)
     s.stop_peer(1)
     await s.enters(State.CANVASS)

@@ -126,7 +126,9 @@ async def test_a_follower_that_canvasses_again_is_not_ready_any_more(s: Script) 
 
 
 @scripted(batches=COMMITTED, read_seconds=NEVER)
-@pytest.mark.parametrize("state", [State.LEADER_LOG_REPLICATION, State.LEADER_REPLAY])
+@pytest.mark.parametrize(
+    "state", [State.LEADER_LOG_REPLICATION, State.LEADER_REPLAY], ids=["replication", "replay"]
+)
 async def test_a_new_leader_without_a_quorum_gives_up_after_two_timeouts(
     s: Script, state: State
 ) -> None:
@@ -261,7 +263,7 @@ async def test_a_canvasser_of_a_newer_log_term_gets_no_answer(s: Script) -> None
 
 
 @scripted()
-@pytest.mark.parametrize("state", [State.LEADER_READY, State.CLOSED])
+@pytest.mark.parametrize("state", [State.LEADER_READY, State.CLOSED], ids=["ready", "closed"])
 async def test_a_candidate_is_refused_by_a_leader_whatever_its_term(
     s: Script, state: State
 ) -> None:

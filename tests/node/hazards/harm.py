@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from quorate.errors import SafetyViolationError
 
@@ -51,5 +51,6 @@ def _short(state: list[bytes]) -> list[bytes]:
 
 def _holds(failure: BaseException, kind: type[BaseException]) -> bool:
     if isinstance(failure, BaseExceptionGroup):
-        return any(_holds(each, kind) for each in failure.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", failure)
+        return any(_holds(each, kind) for each in group.exceptions)
     return isinstance(failure, kind)

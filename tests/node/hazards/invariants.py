@@ -4,7 +4,7 @@ Numbers are those of the list of invariants that the protocol is checked against
 term (I-1), promises never go back (I-3), logs that agree at one batch agree below it (I-10), the
 table of terms fits the log (I-12), no entry of a term before a quorum has recorded that term
 (I-13), commit and applied positions (I-17, I-18), what is committed is on a quorum (I-19) and is
-never anything else (I-22), a leader counts nothing of a follower that is not a common prefix (I-27).
+never anything else (I-22), a leader counts of a follower only what is a common prefix (I-27).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Batch:
 class Mirror:
     """What is durable at a member, as last looked at; it outlives the member's process."""
 
-    batches: list[Batch] = attrs.field(factory=list)
+    batches: list[Batch] = attrs.field(factory=list[Batch])
     prefix_at: dict[int, int] = attrs.field(factory=lambda: {0: 0})
-    terms: dict[int, int] = attrs.field(factory=dict)  # base of each
+    terms: dict[int, int] = attrs.field(factory=dict[int, int])  # base of each
     recorded: Recorded | None = None
     candidate_term: int = -1
     incarnation: int = 0

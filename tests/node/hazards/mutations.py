@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node import rules
-from quorate.node.followers import Follower
 from quorate.node.leadership import Leadership
 from quorate.storage.store import Store
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
     CanvassPosition,
+    CommitPosition,
     Message,
     NewLeadershipTerm,
     TermSpan,
@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.followers import Follower
     from quorate.storage import TermRow
 
 
 def without_f1(patch: pytest.MonkeyPatch) -> None:
     """Follow a leader whatever its term, and believe its commit positions."""
-    patch.setattr(rules, "is_stale", lambda _message, _newest: False)
+
+    def is_stale(_message: NewLeadershipTerm | CommitPosition, _newest: int) -> bool:
+        return False
+
+    patch.setattr(rules, "is_stale", is_stale)
 
 
 def without_f2(patch: pytest.MonkeyPatch) -> None:
@@ -86,7 +91,11 @@ def without_f7(patch: pytest.MonkeyPatch) -> None:
 
 def without_f8(patch: pytest.MonkeyPatch) -> None:
     """Let a message about the term that we live in truncate like any other."""
-    patch.setattr(rules, "is_about_own_term", lambda _message: False)
+
+    def is_about_own_term(_message: NewLeadershipTerm) -> bool:
+        return False
+
+    patch.setattr(rules, "is_about_own_term", is_about_own_term)
 
 
 def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
@@ -107,4 +116,9 @@ def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
 
 def without_f9(patch: pytest.MonkeyPatch) -> None:
     """Commit entries of earlier terms as soon as a quorum has them."""
-    patch.setattr(rules, "may_commit", lambda _reached, base: base >= 0)
+
+    def may_commit(reached: int, *, base: int) -> bool:
+        del reached, base
+        return True
+
+    patch.setattr(rules, "may_commit", may_commit)

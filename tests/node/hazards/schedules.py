@@ -178,7 +178,7 @@ def _filling(position: int, end: int) -> bytes:
 
 
 async def delayed_message(stage: Stage) -> None:
-    """What the leader said to a member in an earlier canvass of this term arrives in a later one."""
+    """What the leader answered to a member's canvass arrives in a later one of the same term."""
     leader = await begin(stage)
     absent, member = stage.others(leader)
     await stage.kill(absent)
@@ -208,7 +208,7 @@ async def delayed_message(stage: Stage) -> None:
 
 
 async def figure_eight(stage: Stage) -> None:
-    """A rival recorded a term in between on its own disk only, and comes back with a shorter log."""
+    """A rival recorded a term in between on its own disk only; it returns, its log shorter."""
     leader = await begin(stage)
     known = append_of(stage, leader)
     deaf = stage.drop(lambda sender, _r, m: sender == leader and isinstance(m, LogBatch))
@@ -235,4 +235,30 @@ async def figure_eight(stage: Stage) -> None:
     await stage.start(rival)
     assert await stage.attempt(await stage.settled(), b"z", within=5.0)
     await stage.start(leader)
+    await rest(stage)
+
+
+# --- H4: the entries of a term without its row ----------------------------------------------------
+
+
+async def crashes_while_joining(stage: Stage) -> None:
+    """A member is killed again and again while it records what it missed, and each time restarts.
+
+    What it missed is the rest of one term and a newer one.
+    """
+    leader = await begin(stage)
+    late = stage.others(leader)[0]
+    await stage.kill(late)
+    assert await stage.attempt(leader, b"first")
+    await stage.kill(leader)
+    await stage.start(leader)
+    leader = await stage.settled()
+    for i in range(5):
+        assert await stage.attempt(leader, b"second %d" % i)
+    stage.fsync = 0.01
+    for i in range(8):
+        await stage.start(late)
+        await trio.sleep(0.03 + 0.008 * i)
+        await stage.kill(late)
+    await stage.start(late)
     await rest(stage)

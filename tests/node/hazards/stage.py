@@ -15,7 +15,6 @@ import trio
 from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
-from quorate.node import State
 
 from ..world import Host, Ledger, World
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from quorate.node import Timeouts
+    from quorate.node import State, Timeouts
     from quorate.transport import Message
 
     Rule: TypeAlias = Callable[[int, int, Message], bool]
