@@ -258,7 +258,8 @@ async def crashes_while_joining(stage: Stage) -> None:
     stage.fsync = 0.01
     for i in range(8):
         await stage.start(late)
-        await trio.sleep(0.03 + 0.008 * i)
+        await trio.sleep(0.03 + 0.004 * i)
         await stage.kill(late)
     await stage.start(late)
+    await trio.sleep(0.2)
     await rest(stage)
