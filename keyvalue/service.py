@@ -35,7 +35,6 @@ TRANSACTION: Final = 2
 """Flag: the payload is the body of MULTI and EXEC."""
 
 _WATCH: Final = b"WATCH"
-_BIG_REPLY_BYTES: Final = 4096
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
@@ -157,10 +156,9 @@ class KeyValueService:
                     reply = handler(store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
-            if len(reply) > _BIG_REPLY_BYTES:
-                size += len(reply)
-                if size > MAX_REPLY_BYTES:
-                    reply = _TOO_MUCH
+            if size + len(reply) > MAX_REPLY_BYTES:
+                reply = _TOO_MUCH
+            size += len(reply)
             replies.append(reply)
         return replies
 

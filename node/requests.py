@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..errors import NoLeaderError, OversizedRequestError, RequestError, UnknownOutcomeError
-from ..transport import ForwardReply, ForwardRequest
+from ..transport import MAX_BATCH_BYTES, ForwardReply, ForwardRequest
 from .gateway import Request, RequestKind
 from .roles import Signal
 
@@ -178,6 +178,8 @@ class Requests:
                 payload = result
             else:
                 status, payload = _status_of(result), str(result).encode()
+            if len(payload) > MAX_BATCH_BYTES:  # what a frame carries; a command has taken effect
+                status, payload = ForwardStatus.UNKNOWN, b"the reply is too large to be forwarded"
             self._core.send(sender, ForwardReply(message.request_id, status, payload))
 
         self.submit(

@@ -228,6 +228,12 @@ def test_values_and_replies_are_bounded(fed: Fed) -> None:
     assert fed.query("MGET a a").startswith(b"-ERR a reply may have")
 
 
+def test_many_small_replies_are_bounded_too(fed: Fed) -> None:
+    fed.apply("SET a " + "x" * 4000)
+    replies = fed.query(*["GET a"] * (MAX_REPLY_BYTES // 4000 + 100))
+    assert len(replies) < MAX_REPLY_BYTES + 100 * 100
+
+
 # --- restart
 
 
