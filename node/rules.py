@@ -280,11 +280,6 @@ def ends_early(mine: Sequence[TermRow], theirs: Sequence[TermSpan]) -> bool:
 
 
 @attrs.frozen
-class TellStale:
-    """The sender leads a term below our promise: tell it, and do nothing it says."""
-
-
-@attrs.frozen
 class Disregard:
     """The message says nothing to us."""
 

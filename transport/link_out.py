@@ -2,7 +2,7 @@
 
 A frame is offered to the network at once. What the network does not take waits in a queue of
 bounded size, which one task empties as the network becomes ready. When the queue is full a message
-is dropped: every sender of messages repeats itself, or lives with the loss. The live log can't: a
+is dropped: senders of consensus messages repeat themselves; a forwarded reply is lost. The live log can't: a
 frame of it that does not fit closes the link, the peer sees its stream end, and asks for the log
 anew.
 
