@@ -2,9 +2,9 @@
 
 A frame is offered to the network at once. What the network does not take waits in a queue of
 bounded size, which one task empties as the network becomes ready. When the queue is full a message
-is dropped: senders of consensus messages repeat themselves; a forwarded reply is lost. The live log can't: a
-frame of it that does not fit closes the link, the peer sees its stream end, and asks for the log
-anew.
+is dropped: senders of consensus messages repeat themselves; a forwarded reply is lost. The live
+log can't: a frame of it that does not fit closes the link, the peer sees its stream end, and asks
+for the log anew.
 
 Nothing but the answer to our hello ever comes back over this connection, so waiting to receive is
 waiting for its end.
