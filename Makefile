@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt crash bench lock clean
+.PHONY: help demo test check fmt crash soak bench lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ fmt: $(ready) ## format, and fix what the linter can fix
 
 crash: $(ready) ## the long crash test: kill -9 and pauses under load; ARGS="--kills 50 --seed 7"
 	@$(BIN)/python -m tests.crash $(ARGS)
+
+soak: $(ready) ## simulated storms from many seeds; ARGS="--seeds 1000 --hours 0.1 --members 5"
+	@$(BIN)/quorate simulate --seeds 200 $(ARGS)
 
 bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS="--json FILE"
 	@$(BIN)/python bench/cluster.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The command line: `quorate run`, `cluster`, `status`, `log` and `demo`.
+"""The command line: `quorate run`, `cluster`, `status`, `log`, `simulate` and `demo`.
 
 Each verb lives in a module of its own (``cli_*``). This module is the border of the process:
 whatever rises to here is told once, in the operator's words, and becomes an exit status of
@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from cyclopts import App, CycloptsError
 
-from . import cli_cluster, cli_log, cli_run, cli_status, demo, errors
+from . import cli_cluster, cli_log, cli_run, cli_simulate, cli_status, demo, errors
 from ._version import __version__
 
 __all__ = ["app", "main", "run"]
@@ -49,6 +49,7 @@ app.command(log)
 
 for _verb in (cli_run.run, cli_cluster.cluster, cli_status.status, demo.demo):
     app.command(_verb)
+app.command(cli_simulate.simulate_seeds, name="simulate")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
     log.command(_log_verb)
 

@@ -16,7 +16,7 @@ import pytest
 from quorate.cli import run
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("storage", "transport", "node", "keyvalue")
+ROOMS = ("storage", "transport", "node", "keyvalue", "simulation")
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
 MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "transport": set[str](),
     "node": {"storage", "transport"},
     "keyvalue": {"node", "storage"},
+    "simulation": {"storage", "transport", "node", "keyvalue"},
 }
 
 

@@ -6,8 +6,7 @@ import functools
 from typing import TYPE_CHECKING, TypeAlias
 
 from quorate.node import State
-
-from .script import Script, scripted
+from quorate.simulation.script import Script, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

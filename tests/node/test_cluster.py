@@ -10,13 +10,14 @@ import trio
 import trio.testing
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
+from quorate.simulation.ledger import equal
 
-from .world import open_world
+from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .world import World
+    from quorate.simulation import Ledger, World
 
     Clock = trio.testing.MockClock
 
@@ -29,17 +30,17 @@ async def test_three_members_elect_a_leader_and_replicate(
         leader = await world.settled()
         for i in range(20):
             assert await world.command(leader, b"c%d" % i) == b"%d" % (i + 1)
-        await world.equal([b"c%d" % i for i in range(20)])
+        await equal(world, [b"c%d" % i for i in range(20)])
 
 
-async def load(world: World, at: int, count: int, name: str) -> list[bytes]:
+async def load(world: World[Ledger], at: int, count: int, name: str) -> list[bytes]:
     payloads = [b"%s-%d" % (name.encode(), i) for i in range(count)]
     for payload in payloads:
         await world.command(at, payload)
     return payloads
 
 
-def others(world: World, leader: int) -> list[int]:
+def others(world: World[Ledger], leader: int) -> list[int]:
     return [i for i in world.hosts if i != leader]
 
 
@@ -71,7 +72,7 @@ async def test_the_others_elect_a_leader_when_theirs_is_killed(
         written += await load(world, second, 10, "b")
         await world.start(first)
         assert await world.settled() == second
-        await world.equal(written)
+        await equal(world, written)
 
 
 async def test_any_member_takes_commands_and_queries(tmp_path: Path, autojump_clock: Clock) -> None:
@@ -91,7 +92,7 @@ async def test_a_member_that_missed_terms_replicates_them_one_by_one(
         leader = await world.settled()
         late = others(world, leader)[0]
         written = await load(world, leader, 5, "a")
-        await world.equal(written)
+        await equal(world, written)
         await world.kill(late)
         for name in "bcd":
             written += await load(world, leader, 5, name)
@@ -101,7 +102,7 @@ async def test_a_member_that_missed_terms_replicates_them_one_by_one(
         seen = len(world.transitions)
         await world.start(late)
         await world.settled()
-        await world.equal(written)
+        await equal(world, written)
         assert world.path(late, since=seen).count("FOLLOWER_LOG_REPLICATION") >= 3
         rows = {host.running.store.terms for host in world.hosts.values()}
         assert len({tuple((r.term, r.base, r.end) for r in row) for row in rows}) == 1
@@ -126,7 +127,7 @@ async def test_a_member_catches_up_in_the_current_term_under_load(
             nursery.start_soon(more)
             await world.start(late)
         await world.settled()
-        await world.equal(written)
+        await equal(world, written)
         path = world.path(late, since=seen)
         assert path[-7:] == [
             "FOLLOWER_REPLAY",
@@ -146,7 +147,7 @@ async def test_uncommitted_entries_of_a_cut_off_leader_are_truncated(
         await world.start()
         old = await world.settled()
         written = await load(world, old, 5, "a")
-        await world.equal(written)
+        await equal(world, written)
         outcome: list[object] = []
 
         async def doomed() -> None:
@@ -166,7 +167,7 @@ async def test_uncommitted_entries_of_a_cut_off_leader_are_truncated(
         for peer in others(world, old):
             world.network.heal(f"h{old}", f"h{peer}")
         assert await world.settled() == new
-        await world.equal(written)
+        await equal(world, written)
 
 
 async def test_a_leader_without_its_quorum_steps_down(
@@ -202,8 +203,8 @@ async def test_random_kills_lose_nothing_acknowledged(
             await _kills(world)
 
 
-async def _kills(world: World) -> None:
-    rng = random.Random(world.seed)
+async def _kills(world: World[Ledger]) -> None:
+    rng = random.Random(f"{world.setting.seed}")
     acked: list[bytes] = []
     await world.start()
     await world.settled()
@@ -236,7 +237,7 @@ async def _kills(world: World) -> None:
     await world.settled()
     leader = world.leaders()[0]
     await world.command(leader, b"last")
-    await world.equal()
+    await equal(world)
     payloads = world.hosts[leader].service.payloads
     assert set(acked) <= set(payloads)
     assert len(set(payloads)) == len(payloads)

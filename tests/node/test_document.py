@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.node import State, Transition
+from quorate.simulation.host import EPOCH_MS
+from quorate.simulation.peers import ME, SESSION, Peer, log
+from quorate.simulation.script import Script, open_script
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -27,14 +30,14 @@ from quorate.transport import (
     VoteReason,
 )
 
-from .peers import ME, SESSION, Peer, log
-from .script import Script, open_script
-from .world import EPOCH_MS, World, open_world
+from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from quorate.simulation import Ledger, World
 
 NONE, CATCHUP, READY = AppendFlags.NONE, AppendFlags.CATCHUP, AppendFlags.READY
 
@@ -206,7 +209,7 @@ async def test_the_example_of_four_terms(tmp_path: Path, autojump_clock: MockClo
 # --- the first election ---------------------------------------------------------------------------
 
 
-def tap(world: World) -> list[tuple[int, int, Message]]:
+def tap(world: World[Ledger]) -> list[tuple[int, int, Message]]:
     """Record every message between the members: sender, receiver, message."""
     heard: list[tuple[int, int, Message]] = []
 
@@ -260,7 +263,7 @@ async def test_the_example_of_the_first_election(tmp_path: Path, autojump_clock:
         expect_the_usual_paths(world, leader, others)
 
 
-def expect_the_usual_paths(world: World, leader: int, others: list[int]) -> None:
+def expect_the_usual_paths(world: World[Ledger], leader: int, others: list[int]) -> None:
     def steps(member: int) -> list[str]:
         mine: list[Transition] = [t for t in world.transitions if t.member_id == member]
         return [t.after.name for t in mine if t.after not in {State.CANVASS, State.NOMINATE}]

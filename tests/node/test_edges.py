@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.node import State
+from quorate.simulation.peers import ME, Peer, batch, log
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -27,10 +28,9 @@ from quorate.transport import (
 )
 
 from .edges import takes
-from .peers import ME, Peer, batch, log
 
 if TYPE_CHECKING:
-    from .script import Script
+    from quorate.simulation.script import Script
 
 LOG = log((0, 96), (0, 192))  # term 0, not closed
 BEHIND = (TermSpan(0, 0, 96), TermSpan(1, 96, -1))  # the terms of a leader that has more than ""

@@ -8,14 +8,14 @@ import pytest
 import trio
 
 from quorate.node import EDGES, State
+from quorate.simulation.peers import ME, Peer, log
 from quorate.transport import CommitPosition, LogSubscribe, StopCatchup, TermSpan
 
 from .edges import TAKEN, takes
-from .peers import ME, Peer, log
 from .test_edges import BEHIND, LEVEL, LOG
 
 if TYPE_CHECKING:
-    from .script import Script
+    from quorate.simulation.script import Script
 
 SHORTER = (TermSpan(0, 0, 96), TermSpan(5, 96, -1))  # of a leader that lacks the end of LOG
 COMMITTED = log((0, 96), (0, 192), commit=96)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.simulation import Invariants
+
 from .hazards import mutations, schedules
 from .hazards.harm import DIVERGED, LOST, harm
-from .hazards.invariants import Invariants
-from .hazards.stage import Stage, open_stage
+from .worlds import open_stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    Schedule = Callable[[Stage], Awaitable[None]]
+    from quorate.simulation import Ledger, World
+
+    Schedule = Callable[[World[Ledger]], Awaitable[None]]
     Mutation = Callable[[pytest.MonkeyPatch], None]
 
 WITHOUT_F1, WITHOUT_F2, WITHOUT_F3 = (

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.node import State
+from quorate.simulation.ledger import equal
+from quorate.simulation.peers import batch, log
+from quorate.simulation.script import Script, open_script
 from quorate.storage import NodeState, decode_header_untrusted
 from quorate.transport import (
     AppendFlags,
@@ -25,10 +27,7 @@ from quorate.transport import (
     Vote,
 )
 
-from .hazards.stage import open_stage
-from .peers import batch, log
-from .script import Script, open_script
-from .soak import run_storm
+from .worlds import open_stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,19 +234,8 @@ async def test_a_member_that_lacks_the_leaders_last_term_makes_a_quorum_with_it(
         await stage.start(first)
         second = await stage.settled()
         assert await stage.attempt(second, b"in the second term")
-        await stage.equal([b"in the second term"])
+        await equal(stage, [b"in the second term"])
         await stage.kill(first, other)
         await stage.start(second, late)
         assert await stage.settled(within=5.0) == second
-        await stage.equal([b"in the second term"])
-
-
-# --- storms ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("members", "seed"), [*((3, seed) for seed in range(6)), *((5, seed) for seed in range(2))]
-)
-def test_a_storm_loses_nothing_and_passes(tmp_path: Path, members: int, seed: int) -> None:
-    report = run_storm(tmp_path, seed, members)
-    assert report.acked > 20
+        await equal(stage, [b"in the second term"])

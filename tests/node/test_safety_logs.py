@@ -12,6 +12,8 @@ import trio
 
 from quorate.errors import UnknownOutcomeError
 from quorate.node import State, following
+from quorate.simulation.peers import ME, batch, log
+from quorate.simulation.script import Script, open_script
 from quorate.storage import decode_header_untrusted
 from quorate.transport import (
     PROTOCOL_VERSION,
@@ -27,8 +29,6 @@ from quorate.transport import (
     open_stream,
 )
 
-from .peers import ME, batch, log
-from .script import Script, open_script
 from .test_safety import LEVEL, LOG, send_command
 
 if TYPE_CHECKING:

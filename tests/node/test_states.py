@@ -12,6 +12,9 @@ import trio
 
 from quorate.node import State
 from quorate.node.states import BALLOT_STATES
+from quorate.simulation.peers import ME, log
+from quorate.simulation.script import Script, scripted
+from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
 from quorate.transport import (
     CanvassPosition,
@@ -23,10 +26,6 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .peers import ME, log
-from .script import Script, scripted
-from .world import TIMEOUTS
 
 LOG = log((0, 96), (0, 192))
 

@@ -9,6 +9,9 @@ import trio
 
 from quorate.errors import SafetyViolationError
 from quorate.node import State
+from quorate.simulation.peers import ME, log
+from quorate.simulation.script import Script, open_script, scripted
+from quorate.simulation.world import TIMEOUTS
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -17,10 +20,6 @@ from quorate.transport import (
     StaleLeader,
     TermSpan,
 )
-
-from .peers import ME, log
-from .script import Script, open_script, scripted
-from .world import TIMEOUTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,9 @@ import trio
 
 from quorate.errors import SafetyViolationError
 from quorate.node import State
+from quorate.simulation.peers import ME, batch, log
+from quorate.simulation.script import Script, open_script, scripted
+from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
 from quorate.transport import (
     AppendFlags,
@@ -23,10 +26,6 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .peers import ME, batch, log
-from .script import Script, open_script, scripted
-from .world import TIMEOUTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,9 @@ import pytest
 import trio
 
 from quorate.node import State
+from quorate.simulation.peers import ME, Peer, log
+from quorate.simulation.script import Script, scripted
+from quorate.simulation.world import TIMEOUTS
 from quorate.storage import decode_header_untrusted
 from quorate.transport import (
     AppendFlags,
@@ -18,10 +21,6 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .peers import ME, Peer, log
-from .script import Script, scripted
-from .world import TIMEOUTS
 
 LOG = log((0, 96), (0, 192))
 COMMITTED = log((0, 96), (0, 192), commit=96)

@@ -14,6 +14,8 @@ import pytest
 import trio
 
 from quorate.node import State
+from quorate.simulation.peers import ME, batch, log
+from quorate.simulation.script import Script, scripted
 from quorate.storage import NodeState
 from quorate.transport import (
     AppendFlags,
@@ -30,9 +32,6 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .peers import ME, batch, log
-from .script import Script, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,19 +9,19 @@ from quorate.errors import SafetyViolationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .stage import Stage
+    from quorate.simulation import Ledger, World
 
 LOST = "acknowledged and lost"
 DIVERGED = "states differ"
 STOPPED = "stopped before losing committed entries"
 
 
-def harm(stage: Stage) -> list[str]:
+def harm(stage: World[Ledger]) -> list[str]:
     """Say what harm was done, once the stage has come to rest."""
     return [*_lost(stage), *_diverged(stage), *_stopped(stage)]
 
 
-def _lost(stage: Stage) -> Iterator[str]:
+def _lost(stage: World[Ledger]) -> Iterator[str]:
     """Find acknowledged commands that a running member has not applied."""
     for i, host in stage.hosts.items():
         if host.member is not None:
@@ -30,7 +30,7 @@ def _lost(stage: Stage) -> Iterator[str]:
                     yield f"{LOST}: {payload[:20]!r} at member {i}"
 
 
-def _diverged(stage: Stage) -> Iterator[str]:
+def _diverged(stage: World[Ledger]) -> Iterator[str]:
     """Find two services, dead or alive, neither of which is the beginning of the other."""
     states = sorted((service.payloads for service in stage.services), key=len)
     longest = states[-1]
@@ -39,7 +39,7 @@ def _diverged(stage: Stage) -> Iterator[str]:
             yield f"{DIVERGED}: {_short(state)} and {_short(longest)}"
 
 
-def _stopped(stage: Stage) -> Iterator[str]:
+def _stopped(stage: World[Ledger]) -> Iterator[str]:
     for i, failure in stage.failures.items():
         if _holds(failure, SafetyViolationError):
             yield f"{STOPPED}: member {i}"

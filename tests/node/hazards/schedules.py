@@ -12,6 +12,8 @@ import attrs
 import trio
 
 from quorate.node import State
+from quorate.simulation.ledger import equal
+from quorate.simulation.world import TIMEOUTS
 from quorate.storage import Entry, EntryKind, encode_batch
 from quorate.transport import (
     CommitPosition,
@@ -20,30 +22,27 @@ from quorate.transport import (
     NewLeadershipTerm,
 )
 
-from ..world import TIMEOUTS
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quorate.node import Timeouts
-
-    from .stage import Stage
+    from quorate.simulation import Ledger, World
 
 PATIENT = attrs.evolve(TIMEOUTS, startup_canvass=60.0, leader_heartbeat_timeout=30.0)
 
 
-async def begin(stage: Stage, timeouts: Timeouts = TIMEOUTS) -> int:
+async def begin(stage: World[Ledger], timeouts: Timeouts = TIMEOUTS) -> int:
     """Bring the cluster up, with one command applied everywhere; give its leader."""
     for host in stage.hosts.values():
         host.config = attrs.evolve(host.config, timeouts=timeouts)
     await stage.start()
     leader = await stage.settled()
     assert await stage.attempt(leader, b"begin")
-    await stage.equal([b"begin"])
+    await equal(stage, [b"begin"])
     return leader
 
 
-async def wins(stage: Stage, *, among: list[int], state: State) -> int:
+async def wins(stage: World[Ledger], *, among: list[int], state: State) -> int:
     """Wait until one of those members has won a ballot and comes to that state; give it."""
     since = len(stage.transitions)
 
@@ -55,7 +54,7 @@ async def wins(stage: Stage, *, among: list[int], state: State) -> int:
     return found()[0]
 
 
-async def rest(stage: Stage) -> None:
+async def rest(stage: World[Ledger]) -> None:
     """Wait until all running members have applied all that their leader has committed."""
     leader = await stage.settled()
     assert await stage.attempt(leader, b"end", within=5.0)
@@ -67,14 +66,14 @@ async def rest(stage: Stage) -> None:
     await stage.until(lambda: len(applied()) == 1)
 
 
-def append_of(stage: Stage, i: int) -> int:
+def append_of(stage: World[Ledger], i: int) -> int:
     return stage.hosts[i].running.status().append_position
 
 
 # --- H1: a stale leader recaptures a member -------------------------------------------------------
 
 
-async def stale_leader(stage: Stage) -> None:
+async def stale_leader(stage: World[Ledger]) -> None:
     """A voter of the new term goes back to the old leader, which then counts it for its quorum.
 
     The old leader has not noticed that it is alone; the new one has won with the voter's vote and
@@ -110,7 +109,7 @@ async def stale_leader(stage: Stage) -> None:
 # --- H2: a divergent log is counted ---------------------------------------------------------------
 
 
-async def divergent_position(stage: Stage) -> None:
+async def divergent_position(stage: World[Ledger]) -> None:
     """A member whose log is long, but divergent, canvasses before a leader that is alone."""
     old = await begin(stage)
     stage.isolate(old)
@@ -136,7 +135,7 @@ async def divergent_position(stage: Stage) -> None:
 # --- H3: entries of a term that nobody else knows of ----------------------------------------------
 
 
-async def unrecorded_term(stage: Stage) -> None:
+async def unrecorded_term(stage: World[Ledger]) -> None:
     """Two leaders in a row write on their own disks only, and their logs end at one place."""
     await begin(stage)
     await stage.kill(*stage.hosts)
@@ -155,7 +154,7 @@ async def unrecorded_term(stage: Stage) -> None:
     await rest(stage)
 
 
-async def _write_alone(stage: Stage, leader: int, payload: Callable[[int], bytes]) -> int:
+async def _write_alone(stage: World[Ledger], leader: int, payload: Callable[[int], bytes]) -> int:
     """Have a leader that is not ready write, if it does; give where its log ends."""
     await trio.sleep(0.1)
     if stage.hosts[leader].state is State.CLOSED:
@@ -177,7 +176,7 @@ def _filling(position: int, end: int) -> bytes:
 # --- H5: a delayed message of the current term ----------------------------------------------------
 
 
-async def delayed_message(stage: Stage) -> None:
+async def delayed_message(stage: World[Ledger]) -> None:
     """What the leader answered to a member's canvass arrives in a later one of the same term."""
     leader = await begin(stage)
     absent, member = stage.others(leader)
@@ -207,7 +206,7 @@ async def delayed_message(stage: Stage) -> None:
 # --- H16: earlier terms committed by counting -----------------------------------------------------
 
 
-async def figure_eight(stage: Stage) -> None:
+async def figure_eight(stage: World[Ledger]) -> None:
     """A rival recorded a term in between on its own disk only; it returns, its log shorter."""
     leader = await begin(stage)
     known = append_of(stage, leader)
@@ -241,7 +240,7 @@ async def figure_eight(stage: Stage) -> None:
 # --- H4: the entries of a term without its row ----------------------------------------------------
 
 
-async def crashes_while_joining(stage: Stage) -> None:
+async def crashes_while_joining(stage: World[Ledger]) -> None:
     """A member is killed again and again while it records what it missed, and each time restarts.
 
     What it missed is the rest of one term and a newer one.
@@ -255,7 +254,8 @@ async def crashes_while_joining(stage: Stage) -> None:
     leader = await stage.settled()
     for i in range(5):
         assert await stage.attempt(leader, b"second %d" % i)
-    stage.fsync = 0.01
+    for host in stage.hosts.values():
+        host.fsync = 0.01
     for i in range(8):
         await stage.start(late)
         await trio.sleep(0.03 + 0.004 * i)

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from quorate.node.leadership import Leadership
-from quorate.storage import decode_header_untrusted
-from quorate.storage.recording_log import row_of
+from ..node.leadership import Leadership
+from ..storage import decode_header_untrusted
+from ..storage.recording_log import row_of
 
 if TYPE_CHECKING:
-    from quorate.node import Member
-    from quorate.storage.state import Recorded
-
-    from .stage import Stage
+    from ..node import Member, Service
+    from ..storage.state import Recorded
+    from .world import World
 
 
 class ViolationError(AssertionError):
@@ -53,38 +52,41 @@ class Mirror:
 
     @property
     def end(self) -> int:
+        """Where the log ends."""
         return self.batches[-1].end if self.batches else 0
 
     def cut(self, position: int) -> None:
+        """Forget what was truncated."""
         while self.batches and self.batches[-1].end > position:
             del self.prefix_at[self.batches.pop().end]
         self.compared = min(self.compared, len(self.batches))
 
 
 def require(condition: bool, words: str) -> None:  # noqa: FBT001 - like an assertion
+    """Raise unless it holds."""
     if not condition:
         raise ViolationError(words)
 
 
 class Invariants:
-    """Looks at a stage after every event.
+    """Looks at a world after every event.
 
     Attributes:
         violations: words of all that did not hold.
         events: how often it looked.
     """
 
-    def __init__(self, stage: Stage, *, fatal: bool = True) -> None:
+    def __init__(self, world: World[Service], *, fatal: bool = True) -> None:
         self.violations: list[str] = []
         self.events = 0
-        self._stage = stage
+        self._world = world
         self._fatal = fatal
-        self._mirrors = {i: Mirror() for i in stage.hosts}
+        self._mirrors = {i: Mirror() for i in world.hosts}
         self._leader_of: dict[int, int] = {}
         self._prefix_of: dict[tuple[int, int], int] = {}
         self._committed: dict[int, Batch] = {}
-        self._quorum = len(stage.hosts) // 2 + 1
-        stage.after_every_event(self.look)
+        self._quorum = len(world.hosts) // 2 + 1
+        world.after_every_event(self.look)
 
     def look(self, i: int) -> None:
         """Look at a member."""
@@ -97,7 +99,7 @@ class Invariants:
                 raise
 
     def _look(self, i: int) -> None:
-        member = self._stage.hosts[i].member
+        member = self._world.hosts[i].member
         if member is None:
             return
         mirror = self._mirrors[i]
@@ -164,7 +166,7 @@ class Invariants:
 
     def refresh(self) -> None:
         """Look at what is durable everywhere."""
-        for j, host in self._stage.hosts.items():
+        for j, host in self._world.hosts.items():
             mirror = self._mirrors[j]
             if host.member is not None and host.member.incarnation == mirror.incarnation:
                 self._follow_log(j, host.member, mirror)
@@ -232,8 +234,3 @@ class Invariants:
     def committed_end(self) -> int:
         """Highest position that anybody committed."""
         return max((batch.end for batch in self._committed.values()), default=0)
-
-
-def watching(stage: Stage, *, fatal: bool = True) -> Invariants:
-    """Watch a stage from now on."""
-    return Invariants(stage, fatal=fatal)

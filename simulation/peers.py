@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import trio
 
-from quorate.node.roles import Signal
-from quorate.storage import (
+from ..node.roles import Signal
+from ..storage import (
     Entry,
     EntryKind,
     InlineExecutor,
@@ -23,8 +23,8 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.store import Write
-from quorate.transport import (
+from ..storage.store import Write
+from ..transport import (
     NULL_VALUE,
     Address,
     AppendFlags,
@@ -46,13 +46,12 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .world import EPOCH_MS
+from .host import EPOCH_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from quorate.node import NodeConfig
+    from ..node import NodeConfig
 
 ME = 0
 """The real member; the others are scripted."""
@@ -144,10 +143,12 @@ class Replay:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def send(self, term: int, *batches: bytes) -> None:
+        """Send batches, as a leader of that term."""
         for each in batches:
             await self.stream.send(LogBatch(term, 0, each))
 
     def end(self) -> None:
+        """Close the stream."""
         self.ended.set()
 
 
@@ -179,17 +180,21 @@ class Peer:
     # --- hearing
 
     def on_message(self, sender: int, message: Message) -> None:
+        """See `LinkHandler`."""
         assert sender == ME
         self.heard.append(Heard(trio.current_time(), message))
         self._changed.notify()
 
     def on_link_up(self, member: int) -> None:
+        """See `LinkHandler`."""
         assert member == ME
 
     def on_link_lost(self, member: int) -> None:
+        """See `LinkHandler`."""
         assert member == ME
 
     async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
+        """See `LinkHandler`."""
         assert hello.purpose is StreamPurpose.REPLAY
         request = await stream.receive()
         assert isinstance(request, ReplayRequest)
@@ -229,17 +234,21 @@ class Peer:
     # --- saying
 
     def say(self, *messages: Message) -> None:
+        """Send messages to the member."""
         for message in messages:
             assert self.links.send(ME, message), f"no link for {message}"
 
     def canvass(self, log_term: int = -1, position: int = 0, *, term: int | None = None) -> None:
+        """Say how far the log goes."""
         lives_in = log_term if term is None else term
         self.say(CanvassPosition(log_term, position, lives_in, self.member_id))
 
     def request_vote(self, term: int, log_term: int = -1, position: int = 0) -> None:
+        """Stand for a term."""
         self.say(RequestVote(log_term, position, term, self.member_id))
 
     def vote(self, term: int, *, granted: bool = True, own_term: int | None = None) -> None:
+        """Answer a request for a vote."""
         self.say(
             Vote(
                 candidate_term_id=term,
@@ -261,6 +270,7 @@ class Peer:
         position: int | None = None,
         commit: int = 0,
     ) -> None:
+        """Say that we lead; see `new_term`."""
         self.say(self.new_term(term, log_term, *spans, position=position, commit=commit))
 
     def new_term(
@@ -299,21 +309,26 @@ class Peer:
         )
 
     def commit(self, term: int, position: int = 0, *, confirm: int = 0) -> None:
+        """Tell the commit position, as the leader."""
         self.say(CommitPosition(term, position, self.member_id, confirm, 0))
 
     def append_position(
         self, term: int, position: int, flags: AppendFlags = AppendFlags.NONE, *, confirm: int = 0
     ) -> None:
+        """Report how far the log is durable, as a follower."""
         self.say(AppendPosition(term, position, self.member_id, flags, confirm))
 
     def join(self, term: int, position: int) -> None:
+        """Say where the live log begins, as the leader."""
         self.say(LogJoined(term, SESSION, position, self.member_id))
 
     def live(self, *batches: bytes, confirm: int = 0) -> None:
+        """Send batches of the live log, as the leader."""
         for each in batches:
             self.say(LogBatch(decode_header_untrusted(each).term, confirm, each))
 
     async def open_catchup(self, position: int, *, session: int = SESSION) -> FrameStream:
+        """Open a replay that begins there, as the leader."""
         return await self.links.open_stream(
             ME, purpose=StreamPurpose.CATCHUP, log_session_id=session, join_position=position
         )

@@ -16,16 +16,17 @@ import random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import trio
-from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
 
-from quorate.node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
-from quorate.node.roles import Signal
-from quorate.storage import InlineExecutor, NodeState, Store
-from quorate.storage.store import Write
-from quorate.transport import AppendFlags, MemoryNetwork, TermSpan
-
+from ..node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
+from ..node.roles import Signal
+from ..storage import InlineExecutor, NodeState, Store
+from ..storage.store import Write
+from ..transport import AppendFlags, MemoryNetwork, TermSpan
+from .host import EPOCH_MS
+from .ledger import Ledger
 from .peers import ME, PATIENCE, Peer, record
-from .world import EPOCH_MS, TIMEOUTS, Ledger
+from .scheduler import seeded_scheduler
+from .world import TIMEOUTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -67,6 +68,7 @@ class Disk(InlineExecutor[Write]):
         self.writes += 1
 
     async def read(self, fn: Callable[[], T]) -> T:
+        """Read after a while."""
         await trio.sleep(self.read_seconds)
         return await super().read(fn)
 
@@ -79,6 +81,7 @@ class Book(Ledger):
         self.on_advance: Callable[[int], None] = lambda _: None
 
     def advance(self, position: int, timestamp_ms: int) -> None:
+        """Tell that a batch was applied."""
         super().advance(position, timestamp_ms)
         self.on_advance(position)
 
@@ -127,20 +130,24 @@ class Script:
 
     @property
     def member(self) -> Member:
+        """The member, which must be running."""
         assert self._member is not None
         return self._member
 
     @property
     def disk(self) -> Disk:
+        """Its disk."""
         assert self._disk is not None
         return self._disk
 
     @property
     def store(self) -> Store:
+        """Its store."""
         return self.member.store
 
     @property
     def state(self) -> State:
+        """Where its election stands."""
         return State[self.member.status().state]
 
     @property
@@ -156,6 +163,7 @@ class Script:
     # --- lives
 
     async def start_peers(self) -> None:
+        """Have the peers listen and dial."""
         for member_id in self.peers:
             self._peer_scopes[member_id] = await self._nursery.start(self._run_peer, member_id)
 
@@ -179,6 +187,7 @@ class Script:
             await self.enters(State.CANVASS)
 
     def linked(self) -> bool:
+        """Whether all links are up, both ways."""
         links = self.member.core.links
         return all(links.connected(i) and p.links.connected(ME) for i, p in self.peers.items())
 
@@ -240,6 +249,7 @@ class Script:
     # --- waiting
 
     async def until(self, condition: Callable[[], bool], *, within: float = PATIENCE) -> None:
+        """Wait for a condition."""
         with trio.fail_after(within):
             while not condition():  # noqa: ASYNC110 - in virtual time, for any condition
                 await trio.sleep(0.0005)
@@ -308,20 +318,19 @@ async def open_script(
     seed: int = 0,
 ) -> AsyncGenerator[Script, None]:
     """Run a member with that log, linked to its scripted peers, that has just begun to canvass."""
-    trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    trio_run._r.seed(seed)  # pyright: ignore[reportPrivateUsage]
-    async with trio.open_nursery() as nursery:
-        script = Script(nursery, directory, size, timeouts)
-        script.read_seconds = read_seconds
-        if batches or opened or promised is not None:
-            await record(script.config, batches, opened=opened, promised=promised)
-        await script.start_peers()
-        await script.start()
-        try:
-            yield script
-        finally:
-            script.disk.cut_power()
-            nursery.cancel_scope.cancel()
+    with seeded_scheduler(seed):
+        async with trio.open_nursery() as nursery:
+            script = Script(nursery, directory, size, timeouts)
+            script.read_seconds = read_seconds
+            if batches or opened or promised is not None:
+                await record(script.config, batches, opened=opened, promised=promised)
+            await script.start_peers()
+            await script.start()
+            try:
+                yield script
+            finally:
+                script.disk.cut_power()
+                nursery.cancel_scope.cancel()
 
 
 def scripted(

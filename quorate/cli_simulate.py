@@ -1,0 +1,125 @@
+"""`quorate simulate`: whole clusters under simulated time, network and disk, from a seed."""
+
+import json
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal
+
+import attrs
+from cyclopts import Parameter
+from rich.console import Console
+
+from .cli_status import AsJson, make_console
+from .errors import ConfigurationError
+from .simulation import Outcome, Plan, simulate
+from .simulation.run import SECONDS_PER_HOUR
+
+__all__ = ["simulate_seeds"]
+
+
+def simulate_seeds(
+    *,
+    seed: Annotated[int | None, Parameter(show_default=False)] = None,
+    seeds: int = 20,
+    hours: float = 0.02,
+    members: Literal[3, 5] = 3,
+    trace: Annotated[Path | None, Parameter(show_default=False)] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run simulated clusters through storms of faults, and check them after every event.
+
+    Time is virtual, and a run is a function of its seed. Exit status: 0 - all held; 1 - not.
+
+    Parameters
+    ----------
+    seed
+        Run this seed alone.
+    seeds
+        Run the seeds from 0 to one below this.
+    hours
+        Virtual hours of each seed.
+    members
+        Members of the cluster.
+    trace
+        With --seed: write every event into this file, as JSON lines.
+    as_json
+        One JSON object for each seed, instead of lines to be read.
+    """
+    if trace is not None and seed is None:
+        raise ConfigurationError("--trace: needs --seed")
+    logging.getLogger("quorate").setLevel(logging.CRITICAL)  # the weather is ours
+    teller = _Teller(make_console(), as_json=as_json)
+    for each in range(seeds) if seed is None else (seed,):
+        plan = Plan(each, members, hours)
+        outcome = _run(plan, trace)
+        teller.tell(outcome)
+        if outcome.violation is not None:
+            path = trace or Path(f"quorate-{each}.trace")
+            if trace is None:
+                _run(plan, path)  # the same again, this time with all that happens
+            teller.tell_violation(outcome, path)
+            return 1
+    teller.tell_end()
+    return 0
+
+
+def _run(plan: Plan, trace: Path | None) -> Outcome:
+    if trace is None:
+        return simulate(plan)
+    with trace.open("w", encoding="utf-8") as file:
+        return simulate(plan, file)
+
+
+class _Teller:
+    """Tells what the runs did."""
+
+    def __init__(self, console: Console, *, as_json: bool) -> None:
+        self._console = console
+        self._as_json = as_json
+        self._began = time.perf_counter()
+        self._runs = 0
+        self._hours = 0.0
+        self._operations = 0
+        self._elections = 0
+        self._faults: Counter[str] = Counter()
+
+    def tell(self, outcome: Outcome) -> None:
+        """Tell of one run."""
+        self._runs += 1
+        self._hours += outcome.virtual_seconds / SECONDS_PER_HOUR
+        self._operations += outcome.operations
+        self._elections += outcome.elections
+        self._faults.update(outcome.faults)
+        if self._as_json:
+            print(json.dumps(attrs.asdict(outcome)))
+            return
+        verdict = "ok" if outcome.violation is None else "VIOLATION"
+        self._console.print(
+            f"seed {outcome.plan.seed}: {verdict}, digest {outcome.digest}, "
+            f"{outcome.virtual_seconds / SECONDS_PER_HOUR:.3f} h, "
+            f"{sum(outcome.faults.values())} faults, {outcome.elections} elections, "
+            f"{outcome.operations} operations checked; {self._speed()}"
+        )
+
+    def tell_violation(self, outcome: Outcome, trace: Path) -> None:
+        """Tell what did not hold, and how to see it again."""
+        if not self._as_json:
+            self._console.print(f"\n{outcome.story}\n{outcome.violation}\n")
+            self._console.print(f"every event: {trace}\nagain: {outcome.plan.command}")
+
+    def tell_end(self) -> None:
+        """Tell the sum of all runs."""
+        if self._as_json:
+            return
+        faults = ", ".join(f"{count} x {name}" for name, count in sorted(self._faults.items()))
+        self._console.print(
+            f"{self._runs} seeds, {self._hours:.2f} virtual hours, no violation: "
+            f"{self._elections} elections, {self._operations} operations checked; "
+            f"{self._speed()}\nfaults: {faults}"
+        )
+
+    def _speed(self) -> str:
+        real = time.perf_counter() - self._began
+        return f"{self._hours / real:.3f} virtual hours per second"

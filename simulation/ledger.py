@@ -1,0 +1,79 @@
+"""The simplest service: a list of all commands, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from ..node import Command
+    from .host import Place
+    from .world import World
+
+
+class Ledger:
+    """A volatile service: it remembers every command, and its reply is how many there are.
+
+    Attributes:
+        commands: what was applied, in order.
+        timestamp_ms: log time.
+        deadline_ms: set by a test that wants log time to move; None once it has come.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        del place
+        self.commands: list[Command] = []
+        self.timestamp_ms = 0
+        self.deadline_ms: int | None = None
+
+    @property
+    def position(self) -> int:
+        """Always 0: it is volatile."""
+        return 0
+
+    def apply(self, command: Command) -> bytes:
+        """Remember the command; reply how many there are."""
+        self.commands.append(command)
+        return b"%d" % len(self.commands)
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """Note the log's time."""
+        del position
+        self.timestamp_ms = timestamp_ms
+        if self.deadline_ms is not None and self.deadline_ms <= timestamp_ms:
+            self.deadline_ms = None
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """Say how many commands there are."""
+        del payload, flags
+        return b"%d" % len(self.commands)
+
+    def next_deadline_ms(self) -> int | None:
+        """Say what the test has set."""
+        return self.deadline_ms
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do nothing in the background."""
+        task_status.started()
+        await trio.sleep_forever()
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """The payloads of all commands, in order."""
+        return [command.payload for command in self.commands]
+
+
+async def equal(
+    world: World[Ledger], payloads: list[bytes] | None = None, *, within: float = 30.0
+) -> None:
+    """Wait until all running members have applied the same commands (these, if given).
+
+    Raises:
+        trio.TooSlowError: they have not.
+    """
+    alive = [host for host in world.hosts.values() if host.member]
+    want = payloads
+    if want is None:
+        want = max((host.service.payloads for host in alive), key=len)
+    await world.until(lambda: all(host.service.payloads == want for host in alive), within=within)

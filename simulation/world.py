@@ -1,0 +1,336 @@
+"""A cluster in virtual time: real members, stores on a temporary folder, a network in memory.
+
+Every message that reaches a member passes the world first: a rule may drop it, or hold it back
+until the script lets it go, later and out of order if it likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING, Generic, TypeAlias
+
+import attrs
+import trio
+
+from ..errors import NoLeaderError, UnknownOutcomeError
+from ..node import MemberConfig, NodeConfig, State, Timeouts
+from ..transport import MemoryNetwork
+from .host import Host, S_co
+from .scheduler import seeded_scheduler
+from .trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from ..node import Member, Transition
+    from ..transport import Message
+    from .host import ServiceFactory
+
+    Rule: TypeAlias = Callable[[int, int, Message], bool]
+
+TIMEOUTS = Timeouts(
+    startup_canvass=2.0,
+    leader_heartbeat_timeout=0.5,
+    leader_heartbeat_interval=0.05,
+    election_timeout=0.25,
+    canvass_interval=0.02,
+)
+LOOK_SECONDS = 0.005
+
+
+@attrs.frozen
+class Setting:
+    """What a world is made of; times are seconds.
+
+    Args:
+        members: how many.
+        seed: of everything in it that is left to chance.
+        timeouts: of the members.
+        latency: that bytes take from one member to another.
+        jitter: that they take longer, at most.
+        fsync: that a write takes to become durable.
+        contain: a member that fails leaves its error in `World.failures`, instead of ending it all.
+    """
+
+    members: int = 3
+    seed: object = 0
+    timeouts: Timeouts = TIMEOUTS
+    latency: float = 0.0005
+    jitter: float = 0.0
+    fsync: float = 0.001
+    contain: bool = False
+
+
+@attrs.frozen
+class Held:
+    """A message that was held back on its way."""
+
+    sender: int
+    receiver: int
+    message: Message
+
+
+class World(Generic[S_co]):
+    """The cluster, its network, and what was seen of it; made by :func:`open_world`.
+
+    Attributes:
+        network: between the hosts, whose names are "h0", "h1" and so on.
+        hosts: by member id.
+        transitions: of all elections, oldest first.
+        failures: what ended a member, by member.
+        held: what :meth:`hold` has caught, oldest first.
+        acked: commands whose reply a client got (:meth:`attempt`).
+        refused: commands of which a client was told that they were never done.
+        services: the services of all starts of all members.
+        trace: every event.
+    """
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        directory: Path,
+        setting: Setting,
+        service: ServiceFactory[S_co],
+        trace: Trace | None = None,
+    ) -> None:
+        self.setting = setting
+        self.trace = trace or Trace()
+        rng = random.Random(f"{setting.seed}/network")
+        self.network = MemoryNetwork(rng, latency=setting.latency, jitter=setting.jitter)
+        self.transitions: list[Transition] = []
+        self.failures: dict[int, BaseException] = {}
+        self.held: list[Held] = []
+        self.acked: list[bytes] = []
+        self.refused: list[bytes] = []
+        self.services: list[S_co] = []
+        self._nursery = nursery
+        self._drops: list[Rule] = []
+        self._holds: list[Rule] = []
+        self._deliver: dict[int, Callable[[int, Message], None]] = {}
+        self._after: list[Callable[[int], None]] = []
+        members = tuple(
+            MemberConfig(member_id=i, host=f"h{i}", member_port=7000, client_port=6000)
+            for i in range(setting.members)
+        )
+        self.hosts = {
+            i: Host(
+                NodeConfig(
+                    cluster="simulated",
+                    member_id=i,
+                    directory=directory / f"member-{i}",
+                    members=members,
+                    timeouts=setting.timeouts,
+                ),
+                self.network,
+                service,
+                setting.seed,
+                setting.fsync,
+            )
+            for i in range(setting.members)
+        }
+
+    # --- members
+
+    async def start(self, *ids: int) -> None:
+        """Start members; all of them if none is named."""
+        for i in ids or tuple(self.hosts):
+            await self._nursery.start(self._run, self.hosts[i])
+
+    async def _run(self, host: Host[S_co], *, task_status: trio.TaskStatus[None]) -> None:
+        self.trace.tell("starts", host.member_id)
+        try:
+            await host.run(self._attend, task_status=task_status)
+        except Exception as failure:
+            if not self.setting.contain:
+                raise
+            self.failures[host.member_id] = failure
+        self.trace.tell("ends", host.member_id)
+
+    def _attend(self, member: Member) -> None:
+        """Look over the shoulder of a member that has just been made."""
+        i, store = member.config.member_id, member.store
+        self.services.append(self.hosts[i].service)
+        member.observe(self._observe)
+        deliver, durable = member.on_message, store.on_durable
+        self._deliver[i] = deliver
+
+        def on_message(sender: int, message: Message) -> None:
+            if any(rule(sender, i, message) for rule in self._drops):
+                return
+            if any(rule(sender, i, message) for rule in self._holds):
+                self.held.append(Held(sender, i, message))
+                return
+            self.trace.tell("hears", i, sender, type(message).__name__)
+            deliver(sender, message)
+            self.happened(i)
+
+        def on_durable(position: int) -> None:
+            self.trace.tell("durable", i, position)
+            durable(position)
+            self.happened(i)
+
+        setattr(member, "on_message", on_message)  # noqa: B010 - a method of this one member
+        store.on_durable = on_durable
+
+    def _observe(self, transition: Transition) -> None:
+        self.transitions.append(transition)
+        self.trace.tell(
+            "enters",
+            transition.member_id,
+            transition.after.name,
+            transition.reason,
+            transition.term,
+            transition.log_end.term,
+            transition.log_end.position,
+            transition.commit_position,
+        )
+
+    def happened(self, i: int) -> None:
+        """Something happened at a member."""
+        for look in self._after:
+            look(i)
+
+    def after_every_event(self, look: Callable[[int], None]) -> None:
+        """Call `look` with the member's id after every message and every write of a member."""
+        self._after.append(look)
+
+    async def kill(self, *ids: int) -> None:
+        """Cut the power: what was not synced is lost, nothing more is sent or written."""
+        for i in ids:
+            self.happened(i)
+            self.trace.tell("killed", i)
+            self.hosts[i].cut_power()
+            await self.hosts[i].gone()
+
+    def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
+        """Give a running member timeouts of its own."""
+        core = self.hosts[i].running.core
+        core.config = attrs.evolve(core.config, timeouts=timeouts)
+
+    def others(self, *ids: int) -> list[int]:
+        """Give the members that are none of these."""
+        return [i for i in self.hosts if i not in ids]
+
+    def running(self) -> list[int]:
+        """Give the members that run."""
+        return [i for i, host in self.hosts.items() if host.member is not None]
+
+    # --- the network
+
+    def isolate(self, i: int) -> None:
+        """Cut a member off from all others."""
+        for other in self.others(i):
+            self.network.cut(f"h{i}", f"h{other}")
+
+    def mend(self) -> None:
+        """Undo all cuts."""
+        for one in self.hosts:
+            for other in self.others(one):
+                self.network.heal(f"h{one}", f"h{other}", both=False)
+
+    def drop(self, rule: Rule) -> Callable[[], None]:
+        """Drop messages from now on (sender, receiver, message); returns what undoes it."""
+        self._drops.append(rule)
+        return lambda: self._drops.remove(rule)
+
+    def hold(self, rule: Rule) -> Callable[[], None]:
+        """Hold messages back from now on; returns what undoes it, but delivers nothing."""
+        self._holds.append(rule)
+        return lambda: self._holds.remove(rule)
+
+    def deliver(self, held: Held) -> None:
+        """Deliver a message late."""
+        self._deliver[held.receiver](held.sender, held.message)
+        self.happened(held.receiver)
+
+    # --- waiting
+
+    async def until(self, condition: Callable[[], bool], *, within: float = 30.0) -> None:
+        """Wait for a condition.
+
+        Raises:
+            trio.TooSlowError: it did not come about.
+        """
+        with trio.fail_after(within):
+            while not condition():  # noqa: ASYNC110 - virtual time; any state may be asked for
+                await trio.sleep(LOOK_SECONDS)
+
+    async def reached(self, member: int, state: State, *, within: float = 30.0) -> None:
+        """Wait until a member is in a state."""
+
+        def there() -> bool:
+            host = self.hosts[member]
+            return host.member is not None and host.state is state
+
+        await self.until(there, within=within)
+
+    def leaders(self) -> list[int]:
+        """Give the members that lead and take requests."""
+        return [
+            i for i, host in self.hosts.items() if host.member and host.member.topology.is_leader
+        ]
+
+    async def leader(self, *, within: float = 30.0) -> int:
+        """Wait for the one leader; give it."""
+        await self.until(lambda: len(self.leaders()) == 1, within=within)
+        return self.leaders()[0]
+
+    async def settled(self, *, within: float = 30.0) -> int:
+        """Wait until every running member's election is closed, with one leader; return it."""
+        alive = [host for host in self.hosts.values() if host.member]
+        await self.until(
+            lambda: all(host.state is State.CLOSED for host in alive) and len(self.leaders()) == 1,
+            within=within,
+        )
+        return self.leaders()[0]
+
+    # --- clients
+
+    async def command(self, at: int, payload: bytes) -> bytes:
+        """Have a command done through a member; return the service's reply."""
+        return await self.hosts[at].running.command(payload)
+
+    async def attempt(self, at: int, payload: bytes, *, within: float = 1.0) -> bool:
+        """Have a command done through a member; say whether it was acknowledged."""
+        host = self.hosts[at]
+        if host.member is None:
+            return False
+        try:
+            with trio.move_on_after(within):
+                await host.member.command(payload)
+                self.acked.append(payload)
+                return True
+        except UnknownOutcomeError:
+            pass
+        except NoLeaderError:
+            self.refused.append(payload)
+        return False
+
+    def path(self, member: int, *, since: int = 0) -> list[str]:
+        """Give the states that a member has entered, by name."""
+        return [t.after.name for t in self.transitions[since:] if t.member_id == member]
+
+
+@contextlib.asynccontextmanager
+async def open_world(
+    directory: Path, service: ServiceFactory[S_co], setting: Setting, trace: Trace | None = None
+) -> AsyncGenerator[World[S_co], None]:
+    """Open a world, in virtual time; the scheduler is seeded for as long as it is open.
+
+    Args:
+        directory: for the members' stores; a RAM disk is the faster one.
+        service: what makes each member's state machine.
+        setting: what it is made of.
+        trace: where its events go.
+    """
+    with seeded_scheduler(setting.seed):
+        async with trio.open_nursery() as nursery:
+            world = World(nursery, directory, setting, service, trace)
+            try:
+                yield world
+            finally:
+                for host in world.hosts.values():
+                    host.cut_power()
+                nursery.cancel_scope.cancel()

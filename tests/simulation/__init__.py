@@ -1,0 +1,1 @@
+"""The simulated world, its invariants and its determinism."""
