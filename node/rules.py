@@ -228,27 +228,35 @@ def next_term(terms: Sequence[TermRow], log_term: int, *, leader_term: int, base
 def spans_around(
     terms: Sequence[TermRow], log_term: int, *, leader_term: int, base: int
 ) -> tuple[TermSpan, ...]:
-    """Return the leader's terms around the asker's log term, its own new one last."""
+    """Return the leader's terms around the asker's log term, and its own, open, at the end.
+
+    The asker's own log term is always among them, unless the leader's table begins behind it.
+    """
+    first = max(log_term - _TERMS_BEFORE, 0)
+    behind = min(first + MAX_TERM_SPANS - 1, leader_term)  # the leader's own comes last
     spans = [
-        TermSpan(row.term, row.base, NULL_VALUE if row.end is None else row.end) for row in terms
+        TermSpan(row.term, row.base, base if row.end is None else row.end)
+        for row in terms
+        if first <= row.term < behind
     ]
-    if not spans or spans[-1].term < leader_term:
-        if spans and spans[-1].end == NULL_VALUE:
-            spans[-1] = attrs.evolve(spans[-1], end=base)
-        following = spans[-1].term + 1 if spans else 0
-        first = max(following, leader_term - MAX_TERM_SPANS)
-        spans += [TermSpan(term, base, base) for term in range(first, leader_term)]
-        spans.append(TermSpan(leader_term, base, NULL_VALUE))
-    first = next((i for i, span in enumerate(spans) if span.term >= log_term - _TERMS_BEFORE), 0)
-    return tuple(spans[first : first + MAX_TERM_SPANS])
+    missing = max(first, terms[-1].term + 1 if terms else 0)
+    spans += [TermSpan(term, base, base) for term in range(missing, behind)]
+    return (*spans, TermSpan(leader_term, base, NULL_VALUE))
 
 
 def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) -> tuple[int, int]:
     """Return how far two logs agree by their tables of terms: position, and last common term.
 
     Equal (term, base) means equal bytes up to the shorter end, since one leader wrote a term and
-    its row is durable before, or with, its first entry (Kafka KIP-101 argues the same way).
-    Terms older than the first one listed are taken as agreed. The term is -1 if none is common.
+    its row is durable before, or with, its first entry (Kafka KIP-101 argues the same way). For the
+    same reason a common term proves all before it. If the first listed one is not common, the
+    older ones are taken as agreed for now: they are listed when we ask with our last one of them.
+    The term is -1 if none is common.
+
+    Args:
+        mine: our recording log.
+        append: where our log ends.
+        theirs: the leader's terms, the oldest of which is no newer than our last one.
     """
     listed = {span.term: span for span in theirs}
     oldest = theirs[0].term if theirs else 0
@@ -353,6 +361,8 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
     log_term = terms[-1].term if terms else NULL_VALUE
     if message.log_leadership_term_id != log_term:
         return CanvassAgain()
+    if not message.terms or (terms and message.terms[0].term > log_term):
+        return Disregard("the leader's table of terms does not reach back to our log term")
     position, last_term = agreement(terms, append, message.terms)
     if position < append or last_term != log_term or ends_early(terms, message.terms):
         if is_about_own_term(message):

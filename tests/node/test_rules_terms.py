@@ -23,6 +23,7 @@ from quorate.node.rules import (
     spans_around,
 )
 from quorate.storage import TermRow
+from quorate.storage.recording_log import cut_at
 from quorate.transport import MAX_TERM_SPANS, NULL_VALUE, NewLeadershipTerm, TermSpan
 
 if TYPE_CHECKING:
@@ -117,16 +118,49 @@ MANY = rows(*((term, term * 32, term * 32 + 32) for term in range(2000)))
 def test_of_many_terms_those_around_the_askers_are_told(log_term: int) -> None:
     found = spans_around(MANY, log_term, leader_term=2000, base=64_000)
     terms = [span.term for span in found]
-    assert len(terms) <= MAX_TERM_SPANS
-    assert terms == list(range(terms[0], terms[-1] + 1))
-    assert terms[0] == max(0, log_term - 64)
-    assert terms[-1] == min(2000, terms[0] + MAX_TERM_SPANS - 1)
+    first = max(0, log_term - 64)
+    assert terms[:-1] == list(range(first, min(first + MAX_TERM_SPANS - 1, 2000)))
+    assert found[-1] == TermSpan(2000, 64_000, -1)
 
 
 def test_an_asker_is_told_its_own_log_term_even_after_thousands_of_empty_ones() -> None:
-    found = spans_around(rows((0, 0, None)), 0, leader_term=5000, base=96)
-    assert len(found) <= MAX_TERM_SPANS
-    assert found[0] == TermSpan(0, 0, 96)
+    for log_term in (0, 100, 3000, 4999):
+        found = spans_around(rows((0, 0, None)), log_term, leader_term=5000, base=96)
+        assert len(found) <= MAX_TERM_SPANS
+        assert any(span.term == log_term for span in found)
+        assert found[-1] == TermSpan(5000, 96, -1)
+    assert spans_around(rows((0, 0, None)), 0, leader_term=5000, base=96)[0] == TermSpan(0, 0, 96)
+
+
+def test_a_log_that_parted_hundreds_of_terms_ago_is_not_taken_for_the_leaders() -> None:
+    leader = rows((0, 0, None))
+    mine = rows((0, 0, 800), *((term, 800, 800) for term in range(1, 100)), (100, 800, None))
+    told = spans_around(leader, 100, leader_term=700, base=900)
+    step = follow(message(100, 700, told), terms=mine, append=1100)
+    assert isinstance(step, Truncate)
+    assert step.to == 800
+
+
+def test_where_logs_part_is_found_however_long_ago() -> None:
+    """If the leader lists only terms that are not common, the older ones are asked for next."""
+    leader = rows(*((t, 8 * t, 8 * t + 8) for t in range(50)), (50, 400, None))
+    mine = rows(
+        *((t, 8 * t, 8 * t + 8) for t in range(20)),
+        *((t, 8 * t + 1, 8 * t + 9) for t in range(20, 899)),
+        (899, 7193, None),
+    )
+    mine = (*mine[:19], attrs.evolve(mine[19], end=161), *mine[20:])
+    append, asked = 7200, 0
+    while True:
+        log_term = mine[-1].term
+        told = spans_around(leader, log_term, leader_term=900, base=1000)
+        step = follow(message(log_term, 900, told), terms=mine, append=append)
+        if not isinstance(step, Truncate):
+            break
+        assert step.to >= 160
+        mine, append, asked = cut_at(mine, step.to, step.last_term), step.to, asked + 1
+    assert (mine[-1].term, append) == (19, 160)
+    assert asked < 20
 
 
 # --- how far two logs agree -----------------------------------------------------------------------

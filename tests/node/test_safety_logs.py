@@ -117,7 +117,11 @@ async def test_a_replay_names_the_term_in_which_its_server_lives_when_it_reads(
         stream.close()
         s.disk.read_seconds = 0.1
         stream = await open_replay(s, 96, 192)
-        s.peers[1].lead(term + 1, term)
+        end = s.store.append_position
+        spans = [
+            TermSpan(each, base, end if stop is None else stop) for each, base, stop in s.terms
+        ]
+        s.peers[1].lead(term + 1, term, *spans, TermSpan(term + 1, end, -1))
         await s.until(lambda: s.store.node_state.candidate_term == term + 1)
         message = await stream.receive()
         assert isinstance(message, LogBatch)
