@@ -1,9 +1,10 @@
 """Feeds the committed part of the log to the service, in order, each entry once.
 
 Batches that were just appended wait here in memory; when the commit position passes them they
-are applied at once, on the spot. What is not in memory (after a start, or when a member was far
-behind) is read back from the recording by :meth:`Applier.run`. Nothing above the commit position
-is ever applied, so that truncation never has to undo anything.
+are applied at once, on the spot, as far as that takes no longer than a slice of the event loop's
+time. What then is left, and what is not in memory (after a start, or when a member was far
+behind), is the work of :meth:`Applier.run`, which takes turns with the other tasks. Nothing above
+the commit position is ever applied, so that truncation never has to undo anything.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from ..storage import BatchHeader, Entry
     from .gateway import Request
 
+# How long the event loop waits for commands to be applied before others get their turn. One command
+# is never cut in two: how long it may take is the service's to bound.
+SLICE_SECONDS = 0.005
+
 # Appended and not yet committed batches kept in memory; beyond it they are read back from disk.
 MAX_WAITING_BYTES = 64 << 20
 
@@ -37,12 +42,14 @@ class Waiting:
         batch: its bytes, decoded when it is applied; None if the entries are given.
         entries: the entries, when they are at hand (on the leader).
         requests: for each entry the request that waits for its reply, or None.
+        done: how many of the entries are applied.
     """
 
     header: BatchHeader
     batch: bytes | None = None
     entries: Sequence[Entry] = ()
     requests: Sequence[Request | None] | None = None
+    done: int = 0
 
 
 class Applier:
@@ -52,7 +59,9 @@ class Applier:
         commit_position: everything below is committed; never decreases.
         applied_position: everything below is applied to the service.
         timestamp_ms: log time of the last applied batch.
+        lagging: a part of what is committed waits for :meth:`run` to apply it.
         progressed: notified whenever `applied_position` moves.
+        caught_up: notified when `lagging` ends.
     """
 
     def __init__(self, store: Store, service: Service) -> None:
@@ -60,7 +69,9 @@ class Applier:
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
+        self.lagging = self.applied_position < self.commit_position
         self.progressed = Signal()
+        self.caught_up = Signal()
         self._store = store
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
@@ -76,72 +87,83 @@ class Applier:
             self.forget()
 
     def forget(self) -> list[Request]:
-        """Drop what waits in memory; return the requests whose outcome is now unknown."""
-        lost = [
-            request
-            for waiting in self._waiting
-            for request in waiting.requests or ()
-            if request is not None
-        ]
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        """Drop what waits in memory; return the requests whose outcome is now unknown.
+
+        What is committed and has requests that wait for it is kept, and so is a batch of which a
+        part is applied already.
+        """
+        kept: deque[Waiting] = deque()
+        lost: list[Request] = []
+        for waiting in self._waiting:
+            committed = waiting.header.end <= self.commit_position
+            if waiting.done or (committed and waiting.requests is not None):
+                kept.append(waiting)
+            else:
+                lost += [request for request in waiting.requests or () if request is not None]
+        self._waiting = kept
+        self._waiting_bytes = sum(waiting.header.length for waiting in kept)
         return lost
 
     def commit(self, position: int) -> None:
-        """Raise the commit position, and apply what is at hand."""
+        """Raise the commit position, and apply what is at hand and takes no longer than a slice."""
         if position <= self.commit_position:
             return
         self.commit_position = position
-        self._apply_waiting()
-        if self.applied_position < position:
-            self._behind.notify()
+        if not self.lagging:
+            self._apply_waiting()
+            if self.applied_position < position:
+                self.lagging = True
+                self._behind.notify()
 
     async def applied(self, position: int) -> None:
         """Wait until everything below `position`, which is committed, is applied."""
         while self.applied_position < position:
-            self._behind.notify()
             await self.progressed.wait()
 
     async def run(self) -> Never:
-        """Read back from the recording and apply what is committed and not in memory."""
+        """Apply what was left, slice by slice; until cancelled."""
         while True:
-            if not await self._replay():
+            if not self.lagging:
                 await self._behind.wait()
+            await trio.lowlevel.checkpoint()
+            self._apply_waiting()
+            if self.applied_position < self.commit_position and not self._at_hand():
+                await self._read_back()
+            self.lagging = self.applied_position < self.commit_position
+            if not self.lagging:
+                self.caught_up.notify()
 
-    async def _replay(self) -> bool:
-        """Apply some of what memory does not hold; False if there is nothing to do."""
-        end = min(self.commit_position, self._store.append_position)
-        if self._waiting:  # from there on memory has it, with the requests that wait for replies
-            end = min(end, self._waiting[0].header.position)
-        if self.applied_position >= end:
-            return False
-        for batch in await self._store.read(self.applied_position, end=end):
-            header = check_batch_untrusted(batch)
-            if header.position == self.applied_position and header.end <= self.commit_position:
-                self._apply(Waiting(header, batch))
-        await trio.lowlevel.checkpoint()
-        self._apply_waiting()
-        return True
+    def _at_hand(self) -> bool:
+        """Whether the next batch to apply is committed and in memory."""
+        waiting = self._waiting
+        while waiting and waiting[0].header.end <= self.applied_position:
+            self._drop_first()
+        return (
+            bool(waiting)
+            and waiting[0].header.position == self.applied_position
+            and waiting[0].header.end <= self.commit_position
+        )
+
+    def _drop_first(self) -> None:
+        self._waiting_bytes -= self._waiting.popleft().header.length
 
     def _apply_waiting(self) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0].header.end <= self.commit_position:
-            first = waiting[0]
-            if first.header.position > self.applied_position:
-                return  # what lies before it is read back first
-            waiting.popleft()
-            self._waiting_bytes -= first.header.length
-            if first.header.position == self.applied_position:
-                self._apply(first)
+        """Apply what is at hand, for one slice."""
+        until = trio.current_time() + SLICE_SECONDS
+        while self._at_hand() and self._apply(self._waiting[0], until):
+            self._drop_first()
 
-    def _apply(self, waiting: Waiting) -> None:
-        """Apply one batch, and answer those who wait for its entries."""
+    def _apply(self, waiting: Waiting, until: float) -> bool:
+        """Apply a batch and answer those who wait for its entries; False if time is up before."""
         header, service = waiting.header, self.service
-        entries = waiting.entries
         if waiting.batch is not None:
-            entries = decode_entries_untrusted(waiting.batch)
-        requests = waiting.requests
-        for index, entry in enumerate(entries):
+            waiting.entries, waiting.batch = decode_entries_untrusted(waiting.batch), None
+        entries, requests = waiting.entries, waiting.requests
+        for index in range(waiting.done, len(entries)):
+            if trio.current_time() > until:
+                waiting.done = index
+                return False
+            entry = entries[index]
             if entry.kind is not EntryKind.COMMAND:
                 continue
             reply = service.apply(
@@ -162,3 +184,14 @@ class Applier:
         self.timestamp_ms = header.timestamp_ms
         service.advance(header.end, header.timestamp_ms)
         self.progressed.notify()
+        return True
+
+    async def _read_back(self) -> None:
+        """Fetch what comes next from the recording: it is committed, and not in memory."""
+        end = self.commit_position
+        if self._waiting:  # from there on memory has it, with the requests that wait for replies
+            end = min(end, self._waiting[0].header.position)
+        batches = await self._store.read(self.applied_position, end=end)
+        found = [Waiting(check_batch_untrusted(batch), batch) for batch in batches]
+        self._waiting.extendleft(reversed(found))
+        self._waiting_bytes += sum(waiting.header.length for waiting in found)
