@@ -34,6 +34,18 @@ class Signal:
         return not scope.cancelled_caught
 
 
+async def sleep_until(deadline: float) -> None:
+    """Sleep until a time at which somebody's silence will be judged.
+
+    If the whole process was held up meanwhile, what was said lies unread in the sockets, and is
+    read in the very turn of the event loop in which this task wakes, or in the next: so it waits
+    for two turns more.
+    """
+    await trio.sleep_until(deadline)
+    for _ in range(2):
+        await trio.lowlevel.checkpoint()
+
+
 @attrs.frozen
 class Ended:
     """Why a role ended.

@@ -1,0 +1,60 @@
+"""A process that was held up (stopped, swapped out) hears what came before it judges silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from quorate.node import State
+from quorate.simulation.script import Script, scripted
+from quorate.simulation.world import TIMEOUTS
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+HELD_UP = 4 * TIMEOUTS.leader_heartbeat_timeout
+
+
+async def hold_up() -> None:
+    """Let time pass in which nothing runs."""
+    clock: MockClock = trio.lowlevel.current_clock()  # type: ignore[assignment]
+    clock.jump(HELD_UP)
+    await trio.sleep(0.01)
+
+
+@scripted()
+async def test_a_follower_that_was_held_up_keeps_a_leader_whose_heartbeat_waits(s: Script) -> None:
+    leader = await s.follow(1, 0)
+    seen = len(s.transitions)
+    for _ in range(10):
+        leader.commit(0)
+        await hold_up()
+    assert len(s.transitions) == seen
+    assert s.state is State.CLOSED
+
+
+@scripted()
+async def test_a_follower_that_was_held_up_gives_up_a_leader_that_said_nothing(s: Script) -> None:
+    await s.follow(1, 0)
+    await hold_up()
+    assert (await s.enters(State.INIT)).reason == "leader heartbeat timeout"
+
+
+@scripted()
+async def test_a_leader_that_was_held_up_keeps_a_quorum_whose_reports_wait(s: Script) -> None:
+    term = await s.lead()
+    await trio.sleep(0.01)  # its first entry is written
+    seen = len(s.transitions)
+    for _ in range(10):
+        s.peers[1].append_position(term, 0)
+        await hold_up()
+    assert len(s.transitions) == seen
+    assert s.member.topology.is_leader
+
+
+@scripted()
+async def test_a_leader_that_was_held_up_steps_down_if_no_report_waits(s: Script) -> None:
+    await s.lead()
+    await hold_up()
+    assert (await s.enters(State.INIT)).reason == "inactive follower quorum"
