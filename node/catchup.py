@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import StorageError
+from ..errors import DamagedRecordError, StorageError
 from ..storage import HEADER_BYTES, decode_header_untrusted
 from ..transport import CatchupPosition, LogBatch, StreamPurpose
 from ..transport.network import parse_address_untrusted
@@ -64,6 +64,8 @@ class Catchups:
         try:
             with scope:
                 await self._send_log(message)
+        except* DamagedRecordError:
+            raise  # never skipped, and never sent: the member stops
         except* (*WEATHER, StorageError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:

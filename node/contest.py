@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 MAX_INBOX = 1024
-BACKOFF_FIRST = 0.1
-BACKOFF_LONGEST = 5.0
 
 
 class Inbox(Role):
@@ -197,7 +195,9 @@ class Election:
         """Note a failure; the same one again makes INIT wait, longer each time."""
         text = failure if isinstance(failure, str) else repr(failure)
         again = text == self._failure
-        self._backoff = min(self._backoff * 2 or BACKOFF_FIRST, BACKOFF_LONGEST) if again else 0.0
+        timeouts = self.core.timeouts
+        first, longest = timeouts.leader_heartbeat_interval, timeouts.leader_heartbeat_timeout
+        self._backoff = min(self._backoff * 2 or first, longest) if again else 0.0
         self._pause, self._failure = self._backoff, text
         self.because(text)
 

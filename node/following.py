@@ -21,6 +21,7 @@ from ..storage import BatchHeader, TermRow, check_batch_untrusted
 from ..transport import (
     AppendFlags,
     AppendPosition,
+    CanvassPosition,
     CommitPosition,
     FrameStream,
     LeadershipCession,
@@ -36,7 +37,7 @@ from ..transport import (
 from . import rules
 from .applier import Waiting
 from .ballots import refuse_vote
-from .roles import Ended, Role
+from .roles import Ended, Role, sleep_until
 
 if TYPE_CHECKING:
     from .core import Core
@@ -97,6 +98,9 @@ class Following(Role):
     def on_message(self, sender: int, message: Message) -> None:
         """Hear the leader; anyone of a newer term ends the role."""
         match message:
+            case RequestVote() | CanvassPosition() if sender == self.leader_id:
+                # It says so on the link on which it led: it does not lead any more.
+                self.end(f"leader {sender} has given up", message=(sender, message))
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
             case (
@@ -329,4 +333,4 @@ class Following(Role):
             due = self.heard_at + timeout
             if due <= trio.current_time():
                 self.end("leader heartbeat timeout")
-            await trio.sleep_until(due)
+            await sleep_until(due)

@@ -48,13 +48,17 @@ from .ballots import refuse_vote
 from .catchup import Catchups
 from .followers import Follower
 from .gateway import Request, RequestKind
+from .log_time import LogTime
 from .reads import Reads
-from .roles import Role, Signal
+from .roles import Role, Signal, sleep_until
 
 if TYPE_CHECKING:
     from .core import Core
 
 APP_VERSION = 1
+
+# With one more request of the usual largest size it fits the queue of a link.
+MAX_IN_FLIGHT_BYTES = 32 << 20
 
 
 class Leadership(Role):
@@ -85,7 +89,7 @@ class Leadership(Role):
         self.catchups = Catchups(self)
         self.reads = Reads(core)
         self._since = self._moved_at = trio.current_time()
-        self._timestamp_ms = core.store.last_timestamp_ms
+        self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
         self._commands: list[Request] = []
         self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
         self._work = Signal()
@@ -110,10 +114,15 @@ class Leadership(Role):
             self.reads.submit(request)
             self._work.notify()
 
-    def surrender(self) -> list[Request]:
-        """End all requests: in flight means unknown outcome; return those that were never sent."""
+    def unsent(self) -> list[Request]:
+        """Give back the requests that are not in the log: nothing was done of them."""
         unsent = [*self.reads.surrender(), *self._commands]
         self._commands = []
+        return unsent
+
+    def surrender(self) -> list[Request]:
+        """End all requests: in flight means unknown outcome; return those that were never sent."""
+        unsent = self.unsent()
         for request in self.core.applier.forget():
             request.done(
                 UnknownOutcomeError(
@@ -127,12 +136,22 @@ class Leadership(Role):
         """Form batches of what waits, as far as the window allows, and start a round of reads."""
         if not self.accepting or self.ended is not None:
             return
-        limits = self.core.config.limits
-        while self._commands and len(self._in_flight) < limits.batches_in_flight:
-            self._propose(self._take(limits.max_batch_bytes))
+        limit = self.core.config.limits.max_batch_bytes
+        while self._commands and self._has_room():
+            self._propose(self._take(limit))
         # Before an entry of our own term is committed a read may miss acknowledged writes.
         if self.core.applier.commit_position > self.base and self.reads.start_round():
             self.announce_commit()
+
+    def _has_room(self) -> bool:
+        """Whether one more batch may be on its way; one always may."""
+        applier, most = self.core.applier, self.core.config.limits.batches_in_flight
+        if applier.lagging:  # what is committed faster than it is applied would pile up
+            return False
+        in_flight = self.publication_position - applier.commit_position
+        return not self._in_flight or (
+            len(self._in_flight) < most and in_flight < MAX_IN_FLIGHT_BYTES
+        )
 
     def _take(self, limit_bytes: int) -> list[Request]:
         """Take commands for one batch: at least one, then as many as fit."""
@@ -154,13 +173,12 @@ class Leadership(Role):
     def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
         """Append a batch of entries to the log: to the followers and to our own recorder."""
         core = self.core
-        self._timestamp_ms = max(self._timestamp_ms, core.clock_ms())
         self._moved_at = self._disk_moved_at()
         batch = encode_batch(
             entries,
             term=self.term,
             position=self.publication_position,
-            timestamp_ms=self._timestamp_ms,
+            timestamp_ms=self._time.now_ms(),
             commit_position=core.applier.commit_position,
         )
         frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
@@ -306,7 +324,7 @@ class Leadership(Role):
             term_base_log_position=self.base,
             log_position=self.publication_position,
             leader_recording_id=0,
-            timestamp=max(self._timestamp_ms, core.clock_ms()),
+            timestamp=self._time.now_ms(),
             leader_member_id=core.member_id,
             log_session_id=self.session_id,
             app_version=APP_VERSION,
@@ -342,6 +360,7 @@ class Leadership(Role):
             nursery.start_soon(self._flusher)
             nursery.start_soon(self._heartbeats)
             nursery.start_soon(self._watch_quorum)
+            nursery.start_soon(self._go_on)
             nursery.start_soon(self._timekeeper)
             nursery.start_soon(self.catchups.run)
 
@@ -349,22 +368,30 @@ class Leadership(Role):
         """Take requests from now on (the election is closed)."""
         self.accepting = True
         self._work.notify()
+        self._timer.notify()
 
     async def drain(self) -> None:
         """Take no more requests, and wait until those in flight are committed."""
         self.accepting = False
-        while self._in_flight and self.ended is None:
-            await self.core.applier.progressed.wait()
+        applier = self.core.applier
+        while (self._in_flight or applier.lagging) and self.ended is None:
+            await applier.progressed.wait()
 
     async def _flusher(self) -> Never:
         while True:
             await self._work.wait()
             self.flush()
 
+    async def _go_on(self) -> Never:
+        """Go on with what had to wait until what is committed was applied."""
+        while True:
+            await self.core.applier.caught_up.wait()
+            self._advance()
+            self._work.notify()
+
     async def _heartbeats(self) -> Never:
         while True:
             self.announce_commit()
-            self._advance()  # a read may wait for what is being read back
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
@@ -377,7 +404,7 @@ class Leadership(Role):
             disk = self._disk_moved_at() + 2 * timeout
             if min(quorum, disk) <= now:
                 self.end("inactive follower quorum" if quorum <= now else "our disk has stalled")
-            await trio.sleep_until(min(quorum, disk, now + timeout))
+            await sleep_until(min(quorum, disk, now + timeout))
 
     def _reschedule_timer(self) -> None:
         due = self.core.applier.service.next_deadline_ms()
@@ -388,10 +415,15 @@ class Leadership(Role):
         """Record a timer entry when the service wants log time to move and nobody writes."""
         while True:
             due = self.core.applier.service.next_deadline_ms()
-            now = self.core.clock_ms()
+            now = self._time.now_ms()
             self._timer_due_ms = math.inf if due is None else due
-            if due is not None and due <= now and self.accepting and not self._in_flight:
-                self.append([Entry(EntryKind.TIMER)])
-                due = now + 1
-            pause = math.inf if due is None else max(1, due - now) / 1000
-            await self._timer.wait(trio.current_time() + pause)
+            if due is None:
+                await self._timer.wait()
+            elif due > now:
+                await self._timer.wait(trio.current_time() + (due - now) / 1000)
+            elif not self.accepting:
+                await self._timer.wait()
+            else:
+                if not self._in_flight:
+                    self.append([Entry(EntryKind.TIMER)])
+                await self.core.applier.progressed.wait()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..errors import StorageError, WireError
+from ..errors import DamagedRecordError, StorageError, WireError
 from ..storage import HEADER_BYTES, Store, ThreadExecutor, decode_header_untrusted
 from ..transport import (
     NULL_VALUE,
@@ -135,12 +135,16 @@ class Member:
         role = self.core.role
         self.core.closing = True
         if isinstance(role, Leadership) and role.accepting:
+            self._requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.drain()
             self.core.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
             role.end("closing in order")
+            # What crosses our farewell on its way is still answered: it was not done.
+            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+        self._requests.close()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Have `observer` told of every transition of the election."""
@@ -153,7 +157,7 @@ class Member:
         if isinstance(message, ForwardRequest):
             self._requests.on_forward_request(sender, message)
         elif isinstance(message, ForwardReply):
-            self._requests.on_forward_reply(message)
+            self._requests.on_forward_reply(sender, message)
         else:
             self.core.role.on_message(sender, message)
 
@@ -164,6 +168,7 @@ class Member:
 
     def on_link_lost(self, member: int) -> None:
         """A member's link to us ended."""
+        self._requests.unlinked(member)
         self.core.role.on_link_lost(member)
 
     async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
@@ -200,6 +205,8 @@ class Member:
                     await stream.send(LogBatch(self.core.leadership_term, 0, batch))
                     position = decode_header_untrusted(batch[:HEADER_BYTES]).end
             await stream.receive()  # the asking side closes first
+        except DamagedRecordError:
+            raise  # never skipped, and never sent: the member stops
         except StorageError as error:
             log.warning("member %d: a replay was refused: %s", self.config.member_id, error)
 

@@ -20,6 +20,8 @@ from .gateway import Request, RequestKind
 from .roles import Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .core import Core
     from .leadership import Leadership
 
@@ -53,7 +55,8 @@ class Requests:
         self._leader: int | None = None
         self._parked: deque[Request] = deque()
         self._parked_bytes = 0
-        self._forwarded: dict[int, Request] = {}
+        self._closed = False
+        self._forwarded: dict[int, tuple[int, Request]] = {}  # by id: to whom, and what
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
         self._next_id = core.rng.getrandbits(62)
         self._changed = Signal()
@@ -86,10 +89,13 @@ class Requests:
         message = ForwardRequest(self._next_id, request.kind, request.flags, request.payload)
         if not self._core.send(leader, message):
             return False
-        self._forwarded[self._next_id] = request
+        self._forwarded[self._next_id] = leader, request
         return True
 
     def _park(self, request: Request) -> None:
+        if self._closed:
+            request.done(NoLeaderError("this member stops; nothing was done"))
+            return
         if self._parked_bytes + len(request.payload) > MAX_PARKED_BYTES:
             request.done(NoLeaderError("no leader, and too many requests wait for one already"))
             return
@@ -109,27 +115,51 @@ class Requests:
         self._leadership, self._leader = None, leader
         self._release()
 
+    def cede(self) -> None:
+        """We stop leading in order: what is not in the log goes back to where it came from."""
+        assert self._leadership is not None
+        unsent, self._leadership = self._leadership.unsent(), None
+        self._submit_again(unsent)
+
+    def close(self) -> None:
+        """The member stops: nothing that is parked will find a leader through it."""
+        self._closed = True
+        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
+        self._submit_again(parked)
+
     def lost_leadership(self, leadership: Leadership) -> None:
         """This member does not lead any more: its clients learn it at once."""
         self._leadership = None
-        for request in leadership.surrender():
+        self._submit_again(leadership.surrender())
+
+    def _submit_again(self, requests: Iterable[Request]) -> None:
+        for request in requests:
             if not request.cancelled:
                 self.submit(request)
 
-    def lost_leader(self) -> None:
-        """The leader is lost, and with it what was on its way."""
-        self._leader = None
-        self._abandon()
+    def lost_leader(self, *, in_order: bool) -> None:
+        """The leader is lost, and with it what was on its way.
+
+        One that stopped in order answers before it goes.
+        """
+        leader, self._leader = self._leader, None
+        if leader is not None and not in_order:
+            self._abandon(leader)
 
     def relinked(self, member: int) -> None:
         """Our link to a member is new: what was under way on the old one may never arrive."""
-        if member == self._leader:
-            self._abandon()
+        self._abandon(member)
 
-    def _abandon(self) -> None:
+    def unlinked(self, member: int) -> None:
+        """A member's link to us is over: nothing is answered any more."""
+        if member != self._leader:  # else its role ends, and we hear of that
+            self._abandon(member)
+
+    def _abandon(self, member: int) -> None:
         """Give up what was forwarded: reads are asked anew, commands have an unknown outcome."""
-        lost, self._forwarded = self._forwarded, {}
-        for request in lost.values():
+        lost = [key for key, (to, _) in self._forwarded.items() if to == member]
+        for key in lost:
+            _, request = self._forwarded.pop(key)
             if request.kind is RequestKind.QUERY:
                 self.submit(request)
             else:
@@ -143,9 +173,7 @@ class Requests:
     def _release(self) -> None:
         """Send what was parked."""
         parked, self._parked, self._parked_bytes = self._parked, deque(), 0
-        for request in parked:
-            if not request.cancelled:
-                self.submit(request)
+        self._submit_again(parked)
 
     async def run(self) -> Never:
         """End parked requests whose time is over, and try again to send the others."""
@@ -186,9 +214,9 @@ class Requests:
             Request(RequestKind(message.kind), message.payload, message.flags, done, forwarded=True)
         )
 
-    def on_forward_reply(self, message: ForwardReply) -> None:
+    def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
         """The leader answers a forwarded request."""
-        request = self._forwarded.pop(message.request_id, None)
+        _, request = self._forwarded.pop(message.request_id, (sender, None))
         if request is None or request.cancelled:
             return
         if message.status == ForwardStatus.REPLY:

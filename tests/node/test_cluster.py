@@ -195,6 +195,39 @@ async def test_an_orderly_stop_of_the_leader_is_followed_by_an_election_at_once(
         assert trio.current_time() - since < 0.5
 
 
+@pytest.mark.parametrize("at", ["leader", "follower"])
+async def test_an_orderly_stop_of_the_leader_under_load_leaves_no_outcome_unknown(
+    tmp_path: Path, autojump_clock: Clock, at: str
+) -> None:
+    """What is in the log is answered; what is not was not done, and a follower asks anew."""
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        host = leader if at == "leader" else others(world, leader)[0]
+        refused = [0]
+        stopping = trio.Event()
+
+        async def write(name: str) -> None:
+            for i in range(200):
+                try:
+                    await world.command(host, b"%s-%d" % (name.encode(), i))
+                except NoLeaderError:
+                    refused[0] += 1
+                    assert stopping.is_set()
+                    assert at == "leader"
+
+        async with trio.open_nursery() as nursery:
+            for i in range(20):
+                nursery.start_soon(write, str(i))
+            await trio.sleep(0.05)
+            stopping.set()
+            await world.hosts[leader].running.close()
+        assert bool(refused[0]) is (at == "leader")
+        await trio.sleep(1.0)
+        payloads = world.hosts[others(world, leader)[0]].service.payloads
+        assert len(payloads) == len(set(payloads)) == 20 * 200 - refused[0]
+
+
 async def test_random_kills_lose_nothing_acknowledged(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:

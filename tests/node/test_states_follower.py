@@ -330,6 +330,21 @@ async def test_others_do_not_keep_a_silent_leader_alive(s: Script) -> None:
 
 
 @scripted()
+@pytest.mark.parametrize("says", ["canvass", "request_vote"])
+async def test_a_follower_leaves_at_once_when_its_leader_looks_for_another(
+    s: Script, says: str
+) -> None:
+    leader = await s.follow(1, 0)
+    if says == "canvass":
+        leader.canvass(0, 0)
+    else:
+        leader.request_vote(1, 0)
+    ended = await s.enters(State.INIT, within=0.01)
+    assert ended.reason == "leader 1 has given up"
+    await s.enters(State.CANVASS if says == "canvass" else State.FOLLOWER_BALLOT, within=0.1)
+
+
+@scripted()
 async def test_a_follower_leaves_at_once_when_the_leaders_link_ends(s: Script) -> None:
     await s.follow(1, 0)
     s.stop_peer(1)

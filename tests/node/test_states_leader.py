@@ -158,7 +158,7 @@ async def test_leaders_that_fail_alike_wait_longer_each_time(s: Script) -> None:
         await s.win()
         failed = await s.enters(State.INIT)
         pauses.append((await s.enters(State.CANVASS)).at - failed.at)
-    assert pauses == [pytest.approx(pause, abs=0.001) for pause in (0.0, 0.1, 0.2, 0.4)]
+    assert pauses == [pytest.approx(pause, abs=0.001) for pause in (0.0, 0.05, 0.1, 0.2)]
 
 
 # --- what counts ----------------------------------------------------------------------------------
