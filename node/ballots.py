@@ -1,10 +1,10 @@
-"""Answers to requests for a vote that need no durable promise: refusals, and repeats."""
+"""Answers that need no durable promise: to scouts, and refusals and repeats of votes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..transport import NULL_VALUE, RequestVote, Vote
+from ..transport import NULL_VALUE, RequestVote, Scout, ScoutReply, Vote, VoteReason
 from . import rules
 
 if TYPE_CHECKING:
@@ -40,3 +40,25 @@ def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: 
     )
     assert decision.promise is None
     core.send(sender, vote_message(core, request, decision))
+
+
+def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
+    """Tell a member whether we would vote for it."""
+    reason = rules.consider_scout(
+        scout,
+        own=core.log_end,
+        promised=core.promised,
+        in_ballot=in_ballot,
+        leader_alive=leader_alive,
+    )
+    core.send(
+        scout.member_id,
+        ScoutReply(
+            scout.proposed_term_id,
+            scout.nonce,
+            core.member_id,
+            reason,
+            core.promised.candidate_term,
+        ),
+    )
+    return reason

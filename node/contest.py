@@ -21,11 +21,13 @@ from ..transport import (
     Message,
     NewLeadershipTerm,
     RequestVote,
+    Scout,
     StaleLeader,
     Vote,
+    VoteReason,
 )
 from . import rules
-from .ballots import vote_message
+from .ballots import answer_scout, vote_message
 from .core import Core, Transition
 from .roles import Ended, Role
 from .states import BALLOT_STATES, EDGES, State
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 MAX_INBOX = 1024
+MAX_HOLD_BACK = 4  # failed rounds of scouting that double the pause: up to 8 election timeouts
 
 
 class Inbox(Role):
@@ -89,6 +92,10 @@ class Election:
         count: how many elections there were since the start.
         candidate_term: the term of the ballot that we stand or voted in.
         absent: members that nobody needs to wait for: they closed in order.
+        scouting: a round of scouting is under way.
+        silent: members that did not answer it; nor will the ballot wait for them.
+        turn_at: when our next round may begin.
+        held_back_until: after rounds that failed we do not stand before this.
         adopted: the message by which a leader was adopted, for the following states.
         decision: what that message means for our log.
     """
@@ -103,6 +110,10 @@ class Election:
         self.highest_term_heard = NULL_VALUE
         self.gone: int | None = None
         self.failed_ballots = 0
+        self.scouting = False
+        self.silent: tuple[int, ...] = ()
+        self.turn_at = self.held_back_until = 0.0
+        self._failed_scouts = 0
         self.adopted: NewLeadershipTerm | None = None
         self.decision: rules.Replicate | rules.Replay | None = None
         self.inbox = Inbox()
@@ -160,6 +171,7 @@ class Election:
     def close(self) -> None:
         """The election is over: we lead or follow."""
         self._backoff, self._failure, self.failed_ballots = 0.0, "", 0
+        self._failed_scouts, self.held_back_until = 0, 0.0
 
     def reopen(self, ended: Ended) -> State:
         """Our role has ended: go back to the beginning, in a new election if this one was over."""
@@ -237,6 +249,8 @@ class Election:
                 self.heard_log(sender, term, position)
             case RequestVote():
                 return await self._on_request_vote(sender, message)
+            case Scout():
+                self._on_scout(sender, message)
             case NewLeadershipTerm():
                 return await self._on_new_leadership_term(sender, message)
             case CommitPosition(leadership_term_id=term) | StaleLeader(leadership_term_id=term):
@@ -254,6 +268,25 @@ class Election:
                 self.core.send(sender, StaleLeader(self.promised_term, self.core.member_id))
             else:
                 self.core.heard_leader(term)
+
+    def _on_scout(self, sender: int, message: Scout) -> None:
+        """Say whether we would vote for a member; of two that scout, one gives way."""
+        core = self.core
+        if message.member_id != sender:
+            return
+        self.heard_log(sender, message.log_leadership_term_id, message.log_position)
+        first = self.scouting and not rules.gives_way(core.log_end, core.member_id, message)
+        in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
+        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
+        if reason is VoteReason.GRANTED:
+            self.scouting = False
+            self.turn_at = trio.current_time() + core.timeouts.election_timeout
+
+    def hold_back(self) -> None:
+        """Scouting failed: leave the others alone for a while, longer each time."""
+        self._failed_scouts = min(self._failed_scouts + 1, MAX_HOLD_BACK)
+        pause = self.core.timeouts.election_timeout * 2.0 ** (self._failed_scouts - 1)
+        self.held_back_until = trio.current_time() + pause * self.core.rng.uniform(0.5, 1.5)
 
     async def _on_request_vote(self, sender: int, message: RequestVote) -> State | None:
         """Vote, durably before the answer leaves (Aeron: Election.onRequestVote)."""

@@ -24,6 +24,7 @@ from . import rules
 from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
+from .scouting import scout
 from .states import State
 
 if TYPE_CHECKING:
@@ -89,12 +90,13 @@ async def canvass(e: Election) -> State:
             e.canvass_once()
             again = now + core.timeouts.canvass_interval
         heard = {peer: known.log_end for peer, known in e.peers.items()}
-        if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
-            e.because("unanimous candidate")
-            return State.NOMINATE
-        if now >= e.canvass_deadline and rules.is_quorum_candidate(core.log_end, heard):
-            e.because("quorum candidate")
-            return State.NOMINATE
+        if now >= e.held_back_until:
+            if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
+                e.because("unanimous candidate")
+                return State.NOMINATE
+            if now >= e.canvass_deadline and rules.is_quorum_candidate(core.log_end, heard):
+                e.because("quorum candidate")
+                return State.NOMINATE
         event = await e.inbox.receive(again)
         if event is not None and (state := await e.react(*event)) not in {None, State.CANVASS}:
             assert state is not None
@@ -102,21 +104,28 @@ async def canvass(e: Election) -> State:
 
 
 async def nominate(e: Election) -> State:
-    """Wait a random while, so that not all stand at once, and then raise the term, durably."""
-    core = e.core
-    deadline = trio.current_time() + core.rng.uniform(0, core.timeouts.election_timeout / 2)
+    """Wait a random while, so that not all stand at once, and then scout.
+
+    Only if a quorum would vote for us is our term raised.
+    """
+    e.turn_at = trio.current_time() + e.core.rng.uniform(0, e.core.timeouts.election_timeout / 2)
+    while True:
+        for step in (_await_turn, scout):
+            if (state := await step(e)) is not None:
+                return state
+
+
+async def _await_turn(e: Election) -> State | None:
+    """Wait until it is our turn; longer if meanwhile we give way to somebody."""
     again = trio.current_time()
-    while trio.current_time() < deadline:
+    while trio.current_time() < e.turn_at:
         if trio.current_time() >= again:
             e.canvass_once()
-            again = trio.current_time() + core.timeouts.canvass_interval
-        event = await e.inbox.receive(min(again, deadline))
+            again = trio.current_time() + e.core.timeouts.canvass_interval
+        event = await e.inbox.receive(min(again, e.turn_at))
         if event is not None and (state := await e.react(*event)) is not None:
             return state
-    term = max(e.promised_term, e.highest_term_heard, core.leadership_term) + 1
-    await core.promise(NodeState(term, core.member_id))
-    e.because(f"candidate for term {term}")
-    return State.CANDIDATE_BALLOT
+    return None
 
 
 async def candidate_ballot(e: Election) -> State:
@@ -153,7 +162,7 @@ async def candidate_ballot(e: Election) -> State:
 
 def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    if rules.is_unanimous_leader(votes, e.core.peers, e.absent):
+    if rules.is_unanimous_leader(votes, e.core.peers, [*e.absent, *e.silent]):
         e.because("unanimous leader")
         return State.LEADER_LOG_REPLICATION
     if not over:

@@ -31,12 +31,13 @@ from ..transport import (
     Message,
     NewLeadershipTerm,
     RequestVote,
+    Scout,
     StaleLeader,
     StopCatchup,
 )
 from . import rules
 from .applier import Waiting
-from .ballots import refuse_vote
+from .ballots import answer_scout, refuse_vote
 from .roles import Ended, Role, sleep_until
 
 if TYPE_CHECKING:
@@ -98,11 +99,13 @@ class Following(Role):
     def on_message(self, sender: int, message: Message) -> None:
         """Hear the leader; anyone of a newer term ends the role."""
         match message:
-            case RequestVote() | CanvassPosition() if sender == self.leader_id:
+            case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
                 # It says so on the link on which it led: it does not lead any more.
                 self.end(f"leader {sender} has given up", message=(sender, message))
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
+            case Scout(member_id=member) if member == sender:
+                answer_scout(self.core, message, in_ballot=False, leader_alive=self.leader_alive)
             case (
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:

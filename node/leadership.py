@@ -38,13 +38,14 @@ from ..transport import (
     Message,
     NewLeadershipTerm,
     RequestVote,
+    Scout,
     StaleLeader,
     StopCatchup,
     encode,
 )
 from . import rules
 from .applier import Waiting
-from .ballots import refuse_vote
+from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
 from .followers import Follower
 from .gateway import Request, RequestKind
@@ -280,6 +281,8 @@ class Leadership(Role):
                 self._on_canvass(follower, message)
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=True)
+            case Scout(member_id=member) if member == sender:
+                answer_scout(self.core, message, in_ballot=False, leader_alive=True)
             case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
                 self._on_subscribe(follower)
             case CatchupPosition(leadership_term_id=self.term):

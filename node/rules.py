@@ -26,6 +26,7 @@ from ..transport import (
     CommitPosition,
     NewLeadershipTerm,
     RequestVote,
+    Scout,
     TermSpan,
     VoteReason,
 )
@@ -137,6 +138,42 @@ def consider(
         # with the better log stands in a term that beats this one.
         return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
     return BallotDecision(True, VoteReason.GRANTED, NodeState(term, request.candidate_member_id))
+
+
+def consider_scout(
+    scout: Scout, *, own: LogEnd, promised: NodeState, in_ballot: bool, leader_alive: bool
+) -> VoteReason:
+    """Answer a scout as we would answer the ballot that it asks about; nothing is promised."""
+    request = RequestVote(
+        scout.log_leadership_term_id, scout.log_position, scout.proposed_term_id, scout.member_id
+    )
+    return consider(
+        request, own=own, promised=promised, in_ballot=in_ballot, leader_alive=leader_alive
+    ).reason
+
+
+def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
+    """Say which of two members that scout at the same time lets the other go first.
+
+    Both would answer yes, raise the same term, and split the votes.
+    """
+    theirs = LogEnd(scout.log_leadership_term_id, scout.log_position)
+    return (theirs, scout.member_id) > (own, member_id)
+
+
+def is_supported(
+    answers: Mapping[int, VoteReason], others: Collection[int], absent: Collection[int]
+) -> bool | None:
+    """Say what the answers to a scout mean: a quorum would vote for us, it would not, or wait.
+
+    Members that have not answered are waited for, unless they are known to be absent; when the
+    round is over, pass all of those as absent.
+    """
+    yes = 1 + sum(reason is VoteReason.GRANTED for reason in answers.values())
+    open_answers = [member for member in others if member not in answers and member not in absent]
+    if yes >= quorum(len(others) + 1):
+        return True if not open_answers else None
+    return None if yes + len(open_answers) >= quorum(len(others) + 1) else False
 
 
 def is_unanimous_leader(

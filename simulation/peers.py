@@ -41,6 +41,8 @@ from ..transport import (
     NewLeadershipTerm,
     ReplayRequest,
     RequestVote,
+    Scout,
+    ScoutReply,
     StreamPurpose,
     TermSpan,
     Vote,
@@ -153,11 +155,14 @@ class Replay:
 
 
 class Peer:
-    """A scripted member: it hears everything, and says nothing by itself.
+    """A scripted member: it hears everything, and says nothing by itself, but to scouts.
 
     Attributes:
         heard: all that the member said, oldest first.
+        supports: what it answers to a scout; None for nothing.
     """
+
+    supports: VoteReason | None = VoteReason.GRANTED
 
     def __init__(self, config: NodeConfig, member_id: int, network: MemoryNetwork) -> None:
         self.member_id = member_id
@@ -184,6 +189,9 @@ class Peer:
         assert sender == ME
         self.heard.append(Heard(trio.current_time(), message))
         self._changed.notify()
+        if isinstance(message, Scout) and self.supports is not None:
+            term = message.proposed_term_id
+            self.say(ScoutReply(term, message.nonce, self.member_id, self.supports, NULL_VALUE))
 
     def on_link_up(self, member: int) -> None:
         """See `LinkHandler`."""

@@ -176,6 +176,44 @@ class Vote:
 
 
 @attrs.frozen
+class Scout:
+    """A member asks, before it raises its term, whether it would get a vote in that term.
+
+    Args:
+        proposed_term_id: the term that it would stand in.
+        log_leadership_term_id: term at the end of its log.
+        log_position: end of its log.
+        member_id: who asks.
+        nonce: which round of questions this is; the answer quotes it.
+    """
+
+    proposed_term_id: I64
+    log_leadership_term_id: I64
+    log_position: I64
+    member_id: I32
+    nonce: I64
+
+
+@attrs.frozen
+class ScoutReply:
+    """The answer to a Scout; it binds nobody.
+
+    Args:
+        proposed_term_id: as asked.
+        nonce: as asked.
+        member_id: who answers.
+        reason: GRANTED for yes, anything else for no.
+        candidate_term_id: the highest term that the answering member has durably promised.
+    """
+
+    proposed_term_id: I64
+    nonce: I64
+    member_id: I32
+    reason: VoteReason
+    candidate_term_id: I64
+
+
+@attrs.frozen
 class TermSpan:
     """One leadership term in the leader's recording log: positions [base, end), end -1 = open."""
 
@@ -341,6 +379,8 @@ Message: TypeAlias = (
     | StopCatchup
     | StaleLeader
     | LeadershipCession
+    | Scout
+    | ScoutReply
     | LogSubscribe
     | LogJoined
     | LogBatch

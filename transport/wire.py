@@ -47,6 +47,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         57: m.StopCatchup,
         100: m.StaleLeader,
         101: m.LeadershipCession,
+        102: m.Scout,
+        103: m.ScoutReply,
         110: m.LogSubscribe,
         111: m.LogJoined,
         112: m.LogBatch,

@@ -90,6 +90,7 @@ async def test_all_that_a_leader_says_during_its_election_is_of_the_new_term(s: 
     assert len({m.log_session_id for m in told}) == 1
     assert {type(h.message).__name__ for h in heard} == {
         "CanvassPosition",
+        "Scout",
         "RequestVote",
         "CommitPosition",
         "NewLeadershipTerm",

@@ -1,0 +1,122 @@
+"""Scouting: before a member raises its term it asks whether it would be voted for in it.
+
+A round of questions inside of NOMINATE, which binds nobody and writes nothing (BlazingMQ's elector;
+the Raft dissertation, section 9.6, calls it a pre-vote). So who can't win disturbs nobody: a member
+that was cut off and returns brings no higher term with it, and one that alone has lost the leader
+is told by the others that they hear it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..storage import NodeState
+from ..transport import Message, Scout, ScoutReply, VoteReason
+from . import rules
+from .states import State
+
+if TYPE_CHECKING:
+    from .contest import Election
+
+
+async def scout(e: Election) -> State | None:
+    """Ask all others; raise the term, durably, if a quorum would vote for us.
+
+    Returns:
+        CANDIDATE_BALLOT, or CANVASS if the answer is no; another state if something else came up
+        meanwhile; None if we gave way to another member that scouts as well.
+    """
+    scouting = Round(e)
+    e.scouting = True
+    try:
+        while e.scouting:
+            supported = scouting.verdict()
+            if supported is not None:
+                return await scouting.stand() if supported else scouting.withdraw()
+            scouting.ask()
+            event = await e.inbox.receive(scouting.wakes_at)
+            if event is not None and (state := await scouting.hear(*event)) is not None:
+                return state
+        return None
+    finally:
+        e.scouting = False
+
+
+class Round:
+    """One round of questions, and the answers so far."""
+
+    def __init__(self, e: Election) -> None:
+        self._e = e
+        self._ends_at = trio.current_time() + e.core.timeouts.election_timeout / 2
+        self._restart()
+
+    def _restart(self) -> None:
+        e, end = self._e, self._e.core.log_end
+        term = max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1
+        nonce = e.core.rng.getrandbits(62)
+        self._question = Scout(term, end.term, end.position, e.core.member_id, nonce)
+        self._answers: dict[int, VoteReason] = {}
+        self._ask_at = trio.current_time()
+
+    @property
+    def _silent(self) -> list[int]:
+        return [peer for peer in self._e.core.peers if peer not in self._answers]
+
+    @property
+    def wakes_at(self) -> float:
+        """When the question is repeated, or the round is over."""
+        return min(self._ask_at, self._ends_at)
+
+    def verdict(self) -> bool | None:
+        """Say whether a quorum would vote for us; None means that we wait for more answers."""
+        over = trio.current_time() >= self._ends_at
+        absent = self._silent if over else self._e.absent
+        return rules.is_supported(self._answers, self._e.core.peers, absent)
+
+    def ask(self) -> None:
+        """Ask those that have not answered, now and then."""
+        now = trio.current_time()
+        if now >= self._ask_at:
+            for peer in self._silent:
+                self._e.core.send(peer, self._question)
+            self._ask_at = now + self._e.core.timeouts.canvass_interval
+
+    async def hear(self, sender: int, message: Message) -> State | None:
+        """Take an answer, or whatever else comes; the state that follows from it, if any."""
+        e = self._e
+        state = None
+        if isinstance(message, ScoutReply):
+            if message.nonce == self._question.nonce:
+                self._take(sender, message)
+        else:
+            state = await e.react(sender, message)
+        if max(e.promised_term, e.highest_term_heard) >= self._question.proposed_term_id:
+            self._restart()  # nobody would vote in that term any more
+        return state
+
+    def _take(self, sender: int, reply: ScoutReply) -> None:
+        e = self._e
+        self._answers[sender] = reply.reason
+        e.highest_term_heard = max(e.highest_term_heard, reply.candidate_term_id)
+        if rules.is_supported(self._answers, e.core.peers, absent=e.core.peers):
+            # A quorum will do: who is still silent is not waited for long.
+            patience = trio.current_time() + e.core.timeouts.canvass_interval
+            self._ends_at = min(self._ends_at, patience)
+
+    async def stand(self) -> State:
+        """Raise the term: the vote for ourselves is durable before anyone hears of it."""
+        e, term = self._e, self._question.proposed_term_id
+        e.silent = tuple(self._silent)
+        await e.core.promise(NodeState(term, e.core.member_id))
+        e.because(f"candidate for term {term}")
+        return State.CANDIDATE_BALLOT
+
+    def withdraw(self) -> State:
+        """Leave the others alone for a while."""
+        e, term = self._e, self._question.proposed_term_id
+        e.hold_back()
+        said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
+        e.because(f"no quorum would vote for us in term {term}: {said or 'no answers'}")
+        return State.CANVASS
