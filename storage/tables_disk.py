@@ -86,7 +86,7 @@ class TablesDisk:
     def __init__(self, environment: Environment, dbs: _Databases) -> None:
         self._environment = environment
         self._dbs = dbs
-        self._view: Transaction = environment.raw.begin()
+        self._see()
         self.position = 0
         self.timestamp_ms = 0
         self.count = 0
@@ -140,8 +140,8 @@ class TablesDisk:
         return None if data is None else decode_record_untrusted(key, data)
 
     def has(self, key: bytes) -> bool:
-        """Say whether there is a record."""
-        return self._view.get(stored_key(key), None, self._dbs.records) is not None
+        """Say whether there is a record; it is not read."""
+        return self._cursor.set_key(stored_key(key))
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
@@ -178,7 +178,7 @@ class TablesDisk:
     def refresh(self) -> None:
         """See what was flushed since."""
         self._view.abort()
-        self._view = self._environment.raw.begin()
+        self._see()
         self._load()
 
     def grow(self) -> None:
@@ -186,7 +186,11 @@ class TablesDisk:
         raw = self._environment.raw
         self._view.abort()
         raw.set_mapsize(2 * raw.info()["map_size"])
-        self._view = raw.begin()
+        self._see()
+
+    def _see(self) -> None:
+        self._view: Transaction = self._environment.raw.begin()
+        self._cursor = self._view.cursor(self._dbs.records)
 
     def _load(self) -> None:
         body = unseal_untrusted(_APPLIED_KEY, self._view.get(_APPLIED_KEY, None, self._dbs.meta))

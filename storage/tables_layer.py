@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import heapq
 from bisect import bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -116,15 +118,13 @@ class Layer:
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
-        found: list[bytes] = []
+        parts: list[list[bytes]] = []
         for run in self.runs():
             at = bisect_right(run, after)
-            found += run[at : at + limit]
-        found.sort()
-        if len(found) < limit:
-            return found, None
-        del found[limit:]
-        return found, found[-1]
+            if at < len(run):
+                parts.append(run[at : at + limit])
+        found = list(islice(heapq.merge(*parts), limit))  # the rest of the parts is not looked at
+        return found, found[-1] if len(found) == limit else None
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""

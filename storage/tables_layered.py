@@ -5,8 +5,9 @@ Which layers there are and when they move is the business of :mod:`.tables`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .tables_deadlines import Deadlines
 from .tables_layer import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .tables_disk import TablesDisk
+
+_PAGE_BYTES: Final = 1 << 20
 
 
 class LayeredTables:
@@ -31,7 +34,7 @@ class LayeredTables:
         self._disk = disk
         self._layer = Layer()
         self._frozen: Layer | None = None
-        self._unused: list[Layer] = []  # their memory is still to be freed
+        self._unused: list[Layer | Deadlines] = []  # their memory is still to be freed
         self._settled = True  # no change since the last batch boundary
         self._counted = False  # somebody has asked for the count since the last cut
 
@@ -82,9 +85,9 @@ class LayeredTables:
 
     def clear(self) -> None:
         """Delete all keys."""
-        self._unused.append(self._layer)
-        self._layer = Layer(cleared=True)
-        self.deadlines.clear()
+        self._unused += [self._layer, self.deadlines]
+        self._layer, self.deadlines = Layer(cleared=True), Deadlines({})
+        self._expiring = self.deadlines.by_key
         self._settled = False
 
     def _get_below(self, key: bytes) -> Record | None:
@@ -114,14 +117,25 @@ class LayeredTables:
         if frozen is not None and not frozen.cleared:
             _check(frozen, self._disk.has)
         if not layer.cleared:
-            _check(layer, lambda key: self._get_below(key) is not None)
+            _check(layer, self._is_below)
+
+    def _is_below(self, key: bytes) -> bool:
+        """Say whether a key is in the frozen memtable or on disk; no value is read for that."""
+        if self._frozen is not None:
+            record = self._frozen.records.get(key, ABSENT)
+            if record is not ABSENT:
+                return record is not None
+            if self._frozen.cleared:
+                return False
+        return self._disk.has(key)
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
         """Return some of the keys above a place, and the place up to which that is all of them.
 
         Args:
             after: a place, that is a stored key; empty for the beginning.
-            limit: how many keys to return at most. There may be fewer, even none, before the end.
+            limit: how many keys of each layer to look at. There may be fewer, even none, before
+                the end: long keys cut a page short.
 
         Returns:
             The keys in the order of the tables, and where to go on; None at the end.
@@ -132,14 +146,21 @@ class LayeredTables:
             pages.append(self._disk.page(after, limit))
         cuts = [cut for _, cut in pages if cut is not None]
         place = min(cuts) if cuts else None
+        stored = sorted(set().union(*(found for found, _ in pages)))
+        if place is not None:
+            del stored[bisect_right(stored, place) :]
         keys: list[bytes] = []
-        for stored in sorted({stored for found, _ in pages for stored in found}):
-            if place is not None and stored > place:
-                break
-            key = self._key_of(stored)
-            known = (layer.records.get(key, ABSENT) for layer in layers)
-            if next((record for record in known if record is not ABSENT), ABSENT) is not None:
+        size = 0
+        for one in stored:
+            if len(one) != HASHED_BYTES:
+                key = one
+            else:
+                key = self._key_of(one)
+                size += len(key)
+            if _shows(key, layers):
                 keys.append(key)
+            if size > _PAGE_BYTES and one is not stored[-1]:
+                return keys, one
         return keys, place
 
     def last_place(self) -> bytes:
@@ -167,14 +188,21 @@ class LayeredTables:
         return [self._layer, self._frozen]
 
     def _key_of(self, stored: bytes) -> bytes:
-        if len(stored) != HASHED_BYTES:
-            return stored
         for layer in self._layers():
             if stored in layer.hashed:
                 return layer.hashed[stored]
         key = self._disk.key_of(stored)
         assert key is not None, "a page of the disk is of the same view"
         return key
+
+
+def _shows(key: bytes, layers: list[Layer]) -> bool:
+    """Say whether a key that is in a layer or on the disk is deleted in none above that."""
+    for layer in layers:
+        record = layer.records.get(key, ABSENT)
+        if record is not ABSENT:
+            return record is not None
+    return True
 
 
 def _check(layer: Layer, below: Callable[[bytes], bool]) -> None:

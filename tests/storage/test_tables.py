@@ -296,6 +296,43 @@ async def test_scanning_merges_the_layers_in_order(tmp_path: Path) -> None:
         assert len(tables) == len(expected)
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_long_keys_make_a_page_short(tmp_path: Path, *, flushed: bool) -> None:
+    keys = [b"%d" % i * 300_000 for i in range(1, 9)]
+    async with running(open_tables(tmp_path, map_bytes=64 << 20)) as tables:
+        for key in keys:
+            tables.put(key, record(b""))
+        tables.advance(32, 0)
+        if flushed:
+            await tables.flush()
+        place: bytes | None = b""
+        pages: list[list[bytes]] = []
+        while place is not None:
+            page, place = tables.page(place, 1000)
+            pages.append(page)
+        assert [len(page) for page in pages] == [4, 4]
+        assert [key for page in pages for key in page] == keys
+
+
+async def test_clearing_frees_memory_later_and_step_by_step(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        for i in range(2000):
+            tables.put(b"%d" % i, record(b"", i + 1))
+        tables.advance(32, 0)
+        layer, deadlines = tables._layer, tables.deadlines  # pyright: ignore[reportPrivateUsage]
+        tables.clear()
+        assert (len(layer.records), len(deadlines.by_key)) == (2000, 2000)
+        assert (tables.deadlines.first(), tables.deadlines.by_key, len(tables)) == (None, {}, 0)
+        tables.put(b"1", record(b"", 5))
+        assert tables.deadlines.first() == 5
+        tables.advance(64, 0)
+        await tables.flush()
+        await trio.sleep(60)
+        assert (layer.records, deadlines.by_key) == ({}, {})
+
+
 async def test_tables_of_another_member_are_refused(tmp_path: Path) -> None:
     async with running(open_tables(tmp_path)):
         with pytest.raises(StoreBusyError):

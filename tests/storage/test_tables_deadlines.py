@@ -1,8 +1,10 @@
 """Deadlines: the next one is always known, whatever was set before."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.storage import tables_deadlines
 from quorate.storage.tables_deadlines import Deadlines
 
 changes = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 9)), max_size=30)
@@ -44,8 +46,65 @@ def test_what_is_due_comes_in_portions() -> None:
     assert deadlines.due(8, 100) == [b"3", b"4", b"5", b"6", b"7"]
 
 
-def test_clearing_forgets_all() -> None:
-    deadlines = Deadlines({b"a": 1})
-    deadlines.set(b"b", 2)
-    deadlines.clear()
-    assert (deadlines.first(), deadlines.take_changes(), deadlines.by_key) == (None, {}, {})
+def entries(deadlines: Deadlines) -> int:
+    return len(deadlines._heap) + len(deadlines._old_heap)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_no_change_does_the_work_of_many(*, delete: bool) -> None:
+    count = 20_000
+    deadlines = Deadlines({b"%d" % i: i + 1 for i in range(count)})
+    most, before = 0, entries(deadlines)
+    for i in range(count - 1, -1, -1):
+        deadlines.set(b"%d" % i, 0 if delete else 2 * count + i)
+        most = max(most, before - entries(deadlines))
+        before = entries(deadlines)
+    assert most < 10
+    assert before < 2 * len(deadlines.by_key) + 100
+    for _ in range(count // 1000):
+        deadlines.first()
+    assert deadlines.first() == (None if delete else 2 * count)
+
+
+def test_waste_is_passed_over_in_portions() -> None:
+    count = 5000
+    deadlines = Deadlines({b"%d" % i: i + 1 for i in range(2 * count)})
+    for i in range(1, count):
+        deadlines.set(b"%d" % i, 0)
+    deadlines.set(b"0", 0)
+    left = entries(deadlines)
+    asked, seen = 0, [0]
+    while seen[-1] != count + 1:
+        seen.append(deadlines.first() or 0)
+        assert left - entries(deadlines) <= 1000
+        left = entries(deadlines)
+        asked += 1
+    assert asked > 4
+    assert seen == sorted(seen), "earlier, never later"
+
+
+def test_those_that_are_due_are_counted_once_and_then_kept_count_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deadlines = Deadlines({b"%d" % i: i + 1 for i in range(100)})
+    assert deadlines.count_due(50) == 50
+    monkeypatch.setattr(tables_deadlines, "sum", pytest.fail, raising=False)
+    deadlines.set(b"0", 0)
+    deadlines.set(b"99", 49)
+    deadlines.set(b"98", 51)
+    deadlines.set(b"1", 60)
+    assert deadlines.count_due(50) == 49
+    monkeypatch.undo()
+    assert deadlines.count_due(51) == sum(one <= 51 for one in deadlines.by_key.values())
+
+
+def test_the_memory_of_deadlines_is_freed_step_by_step() -> None:
+    deadlines = Deadlines({b"%d" % i: i + 1 for i in range(3000)})
+    for i in range(2000):
+        deadlines.set(b"%d" % i, 0)
+    left = entries(deadlines) + len(deadlines.by_key)
+    for _ in deadlines.dispose():
+        now = entries(deadlines) + len(deadlines.by_key)
+        assert left - now <= 512
+        left = now
+    assert left == 0
