@@ -29,7 +29,7 @@ __all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
 SLOTS: Final = 16384
 
 _STEADY: Final = "CLOSED"
-_MAX_COUNTED_KEYS: Final = 10_000
+_MAX_COUNTED_KEYS: Final = 2000  # some milliseconds
 
 
 def key_slot(key: bytes) -> int:

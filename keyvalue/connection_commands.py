@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from . import resp
+from .arguments import CommandError
 from .client_commands import client_reply, set_name
 from .cluster_view import cluster_reply
 from .command_replies import command_reply, help_reply
 from .commands import CommandSpec
 from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
+from .limits import MAX_CONNECTION_ARGUMENTS
 from .service import RESP3
 from .session import Counters, PortState, Session
 from .transaction import Transaction
@@ -33,6 +35,9 @@ _NO_PASSWORD: Final = resp.error(
     "Are you sure your configuration is correct?"
 )
 _WRONG_USER: Final = resp.error("WRONGPASS invalid username-password pair or user is disabled.")
+_TOO_MANY_ARGUMENTS: Final = resp.error(
+    f"ERR this command takes {MAX_CONNECTION_ARGUMENTS} arguments at most"
+)
 _PROTOCOL_FLAGS: Final = {2: 0, 3: RESP3}
 _MAX_DIGITS: Final = 19
 
@@ -46,8 +51,12 @@ def answer(
     handler = _HANDLERS.get(spec.name.partition("|")[0])
     if handler is None:
         return resp.error(f"ERR '{spec.name}' is not supported")
+    if len(arguments) > MAX_CONNECTION_ARGUMENTS:
+        return _TOO_MANY_ARGUMENTS
     try:
         return handler(arguments, session, port)
+    except CommandError as trouble:
+        return trouble.reply
     except Exception:  # noqa: BLE001 - a mistake in here must not end the member; the traceback is kept
         _log.exception("client %d, command %s", session.client_id, spec.name)
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
@@ -137,7 +146,7 @@ def _greeting(session: Session, port: PortState) -> bytes:
 def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
     if session.transaction is not None:
         return resp.error("ERR MULTI calls can not be nested")
-    session.transaction = Transaction()
+    session.transaction = Transaction.begin(session.watched)
     return resp.OK
 
 

@@ -30,6 +30,7 @@ from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer
 from .guard import CommandParser
+from .limits import MAX_WATCHED_KEYS
 from .routes import RUN_BYTES, run_end, uniform_kind
 from .service import TRANSACTION
 from .session import PortState, Session
@@ -236,7 +237,7 @@ class Conversation:
 
     def _refuse(self, error: bytes) -> None:
         if self.session.transaction is not None:
-            self.session.transaction.failed = True
+            self.session.transaction.fail()
         self.replies.append(error)
 
     def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
@@ -284,18 +285,16 @@ class Conversation:
     def _queue(
         self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes], encoded: bytes
     ) -> None:
-        if transaction.size_bytes + len(encoded) > self._port.limits.request_bytes:
-            self._refuse(resp.error("ERR the transaction is larger than this member takes"))
-            return
         if self.session.cluster_aware and spec.kind is not Kind.CONNECTION:
             moved = redirection(self._port, spec, arguments)
             if moved is not None:
                 self._refuse(moved)
                 return
-        if transaction.add(spec, arguments, encoded):
+        error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
+        if error is None:
             self.replies.append(resp.QUEUED)
         else:
-            self._refuse(resp.error("ERR too many connection commands in one transaction"))
+            self._refuse(error)
 
     def _exec(self) -> None:
         session, transaction = self.session, self.session.transaction
@@ -308,7 +307,7 @@ class Conversation:
             error = "EXECABORT Transaction discarded because of previous errors."
             self.replies.append(resp.error(error))
             return
-        body = transaction.body(watched)
+        body = transaction.body()
         if not body:
             self.replies.append(self._woven(resp.EMPTY_ARRAY, transaction))
             return
@@ -334,7 +333,8 @@ class Conversation:
             self.replies.append(moved)
             return
         keys = [key for key in dict.fromkeys(arguments[1:]) if key not in session.watched]
-        if sum(map(len, keys)) + sum(map(len, session.watched)) > self._run_bytes:
+        names = [*keys, *session.watched]
+        if len(names) > MAX_WATCHED_KEYS or sum(map(len, names)) > self._run_bytes:
             self.replies.append(resp.error("ERR too many watched keys"))
             return
         if not keys:

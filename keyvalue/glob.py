@@ -14,6 +14,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from . import resp
+from .arguments import CommandError
+from .limits import MAX_PATTERN_BYTES
+
+_TOO_LONG: Final = resp.error(f"ERR a pattern may have {MAX_PATTERN_BYTES} bytes")
 _SPECIAL: Final = re.compile(rb"[*?\[\\]")
 _CLOSE: Final = ord("]")
 _ESCAPE: Final = ord("\\")
@@ -21,7 +26,13 @@ _DASH: Final = ord("-")
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Compile a pattern to a function that says whether a whole key matches."""
+    """Compile a pattern to a function that says whether a whole key matches.
+
+    Raises:
+        CommandError: the pattern is too long.
+    """
+    if len(pattern) > MAX_PATTERN_BYTES:
+        raise CommandError(_TOO_LONG)
     if pattern == b"*":
         return lambda _key: True
     if not pattern:

@@ -29,6 +29,7 @@ import attrs
 import hiredis
 
 from ..errors import WireError
+from .limits import MAX_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ _HUGE_OTHERS: Final = tuple(
     (ord(kind), re.compile(rb"[%b][0-9]{6}" % kind).search) for kind in (b"~", b">", b"|")
 )
 _HARMLESS_HEADER_BYTES: Final = len(b"*99999\r")
+_LEAST_ARGUMENT_BYTES: Final = len(b"$0\r\n\r\n")
 _LENGTH: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,18})\r\n").match
 _MAX_HEADER_BYTES: Final = 32
@@ -72,7 +74,7 @@ class ParserLimits:
     """
 
     request_bytes: int = 32 * 1024 * 1024
-    array_elements: int = 1024 * 1024
+    array_elements: int = MAX_ARGUMENTS
 
 
 class WholeCommands:
@@ -103,7 +105,9 @@ class WholeCommands:
             self._feed(data)
             first = cast("Arguments", self._next())
             encoding = _pack(tuple(first))
-            if encoding == data:  # a client that waits for each reply sends just this
+            if (
+                encoding == data and len(first) <= MAX_ARGUMENTS
+            ):  # a client that waits for each reply sends just this
                 return ([first], [encoding], data) if first else None
             commands = [first, *iter(self._next, self._missing)]
             encoded = [_pack(tuple(arguments)) for arguments in commands]
@@ -113,6 +117,9 @@ class WholeCommands:
         whole = b"".join(encoded)
         if len(whole) != len(data):
             self._renew()
+        may_be_long = len(data) > _LEAST_ARGUMENT_BYTES * MAX_ARGUMENTS
+        if may_be_long and max(map(len, commands)) > MAX_ARGUMENTS:
+            return None
         return (commands, encoded, whole) if all(commands) and data.startswith(whole) else None
 
     def parse(self, command: bytes) -> Arguments:
@@ -194,8 +201,8 @@ class CommandScanner:
         count = self._length_untrusted("mbulk", "multibulk")
         if count is None:
             return False
-        if count > self._limits.array_elements:
-            raise WireError("Protocol error: invalid multibulk length")
+        if count > (most := self._limits.array_elements):
+            raise WireError(f"Protocol error: invalid multibulk length, {most} is the most")
         self._left = max(count, 0)
         if not self._left:
             self._start = self._at

@@ -15,7 +15,10 @@ _EMBEDDED_BYTES: Final = 44
 
 def delete(store: KeyStore, arguments: list[bytes]) -> bytes:
     """DEL key [key ...], and UNLINK."""
-    return resp.integer(sum(map(store.delete, arguments[1:])))
+    there = [key for key in dict.fromkeys(arguments[1:]) if store.get(key) is not None]
+    for key in there:
+        store.tables.delete(key)
+    return resp.integer(len(there))
 
 
 def exists(store: KeyStore, arguments: list[bytes]) -> bytes:
@@ -35,7 +38,7 @@ def rename(store: KeyStore, arguments: list[bytes]) -> bytes:
     if record is None:
         return NO_SUCH_KEY
     if old != new:
-        store.delete(old)
+        store.tables.delete(old)
         store.set(new, record[0], record[1], record[3])
     return resp.OK
 

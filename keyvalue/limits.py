@@ -1,4 +1,13 @@
-"""Bounds of the key-value store, with their reasons."""
+"""Bounds of the key-value store, with their reasons.
+
+**Work.** What one request may cost is counted in nanoseconds of a nominal machine, from what is
+equal on all members: numbers of commands, arguments and lookups, lengths of values. Never by the
+clock, and never by where a record happens to lie, for a command that is refused on one member
+must be refused on all. The figures were measured with records on disk, in the page cache.
+
+Caveat: what bears on which commands are executed is a part of the state machine. Members with
+different figures drift apart, so to change one is to change the format of the log.
+"""
 
 from typing import Final
 
@@ -9,6 +18,34 @@ MAX_REPLY_BYTES: Final = 48 << 20
 """All replies to one request: MGET or a pipeline may name a big value again and again. A forwarded
 reply must fit into one frame between members (64 MiB)."""
 
+MAX_ARGUMENTS: Final = 65_536
+"""Arguments of a command, its name included: about 0.1 s for the slowest, DEL of keys on disk."""
+
+MAX_CONNECTION_ARGUMENTS: Final = 512
+"""Arguments of a command that the connection answers, such as CONFIG GET."""
+
+MAX_TRANSACTION_COMMANDS: Final = 20_000
+"""Commands between MULTI and EXEC, which are one entry of the log: 0.05 s of SET, 0.1 s of slower
+ones. etcd takes 128."""
+
+MAX_WATCHED_KEYS: Final = 10_000
+"""They are looked up once more by the EXEC that ends the watch."""
+
+MAX_WORK: Final = 150_000_000
+"""What one request may cost, or one command more; the others are answered with an error. Ordinary
+commands up to the bounds above cost less."""
+
+COMMAND_WORK: Final = 1500
+ARGUMENT_WORK: Final = 200
+LOOKUP_WORK: Final = 1000
+"""To look for a record, besides its bytes."""
+
+SMALL_BYTES: Final = 512
+"""Up to here the bytes of a value are not counted."""
+
+LARGE_BYTES: Final = 256 << 10
+"""From here on values are copied to and from main memory, and in pages that are fresh."""
+
 MAX_EXPIRED_PER_BATCH: Final = 1000
 """Keys that one record batch removes because their time has come; a few milliseconds of work."""
 
@@ -18,5 +55,24 @@ TICK_MS: Final = 1000
 MAX_SCAN_COUNT: Final = 10_000
 """Keys that one SCAN looks at; COUNT is a hint."""
 
+WALK_WORK: Final = 200_000
+"""To begin to walk over keys. How far it goes is bounded otherwise, see :mod:`.walk`."""
+
+MAX_WALKED_KEYS: Final = 51_200
+"""Keys that the walks of one request look at, deleted ones that are not flushed yet among them:
+0.1 s."""
+
+MAX_PATTERN_BYTES: Final = 1024
+"""To compile one takes a millisecond."""
+
+MATCH_STEPS: Final = 2000
+"""Bytes of keys times bytes of the pattern that count as much as to look at one more key. A match
+may take so many steps with a nasty pattern."""
+
 MAX_CURSORS: Final = 16_384
 """SCAN cursors that a member remembers; the oldest go first."""
+
+
+def work_of_bytes(count: int) -> int:
+    """What it costs to read a value of so many bytes and to reply with it, or to make one."""
+    return 2 * count if count >= LARGE_BYTES else count >> 2

@@ -6,8 +6,7 @@ hardware's formats could drift apart.
 """
 
 import re
-from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from . import resp
 from .arguments import INT64_MAX, INT64_MIN, NOT_AN_INTEGER, CommandError, integer, parse_integer
@@ -20,7 +19,7 @@ _NOT_FINITE: Final = resp.error("ERR increment would produce NaN or Infinity")
 
 _MANTISSA_BITS: Final = 64
 _LEAST_EXPONENT: Final = -16445  # of the last bit of the smallest numbers
-_LIMIT: Final = 1 << 16384
+_MAX_EXPONENT: Final = 16384
 _MAX_FLOAT_TEXT: Final = 5119
 _MAX_SIZE: Final = 16_600  # bits; beyond it everything is infinite or zero
 _BITS_OF_A_DIGIT: Final = 3.321928094887362
@@ -28,12 +27,22 @@ _MAX_DIGITS: Final = 12  # of an exponent
 _HALF: Final = 2560
 _SHIFT: Final[int] = 10**_HALF
 _DECIMALS: Final = 17
+_ONE: Final[int] = 10**_DECIMALS
+_USUAL_FLOAT_TEXT: Final = 64
+_LONG_FLOAT_WORK: Final = 500_000
+# nearly all numbers, and all that take a few microseconds; the others take up to a millisecond
+_USUAL_FLOAT: Final = re.compile(
+    rb"([+-]?)([0-9]{1,40})(?:\.([0-9]{0,40}))?(?:e([+-]?[0-9]{1,2}))?"
+)
 _FLOAT: Final = re.compile(
     rb"([+-]?)(?:(?:(\d+)(?:\.(\d*))?|\.(\d+))(?:e([+-]?\d+))?"
     rb"|0x(?:([\da-f]+)(?:\.([\da-f]*))?|\.([\da-f]+))(?:p([+-]?\d+))?)",
     re.IGNORECASE,
 )
 _INFINITE: Final = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
+
+_Float: TypeAlias = tuple[int, int]
+"""A mantissa of up to 64 bits and the exponent of its last one: the first times 2 ** the second."""
 
 
 def _add(store: KeyStore, key: bytes, amount: int) -> bytes:
@@ -75,22 +84,36 @@ def decrby(store: KeyStore, arguments: list[bytes]) -> bytes:
 def incrbyfloat(store: KeyStore, arguments: list[bytes]) -> bytes:
     """INCRBYFLOAT key increment."""
     record = store.get(arguments[1])
-    old = _parse_float(record[0] if record else b"0")
-    amount = _parse_float(arguments[2])
-    total = None if old is None or amount is None else _round(old + amount)
+    old = _parse_float(store, record[0]) if record else (0, 0)
+    amount = _parse_float(store, arguments[2])
+    total = None if old is None or amount is None else _sum(old, amount)
     if total is None:
         return _NOT_FINITE
     text = _print_float(total)
+    if len(text) > _USUAL_FLOAT_TEXT:
+        store.left -= _LONG_FLOAT_WORK
     store.set(arguments[1], text, record[1] if record else 0, TEXT_STRING)
     return resp.bulk(text)
 
 
-def _parse_float(text: bytes) -> Fraction | None:
+def _parse_float(store: KeyStore, text: bytes) -> _Float | None:
     """Read a number as C's ``strtold`` does, rounded to the format; None for an infinite one."""
-    if _INFINITE.fullmatch(text):
-        return None
-    found = _FLOAT.fullmatch(text)
-    if found is None or len(text) > _MAX_FLOAT_TEXT:
+    usual = _USUAL_FLOAT.fullmatch(text)
+    if usual is None:
+        store.left -= _LONG_FLOAT_WORK
+        return _parse_any_float(text)
+    sign, whole, fraction, power = usual.groups(b"")
+    number = _from_decimal(int(whole + fraction), int(power or 0) - len(fraction))
+    assert number is not None, "nothing of this size is too large"
+    return (-number[0], number[1]) if sign == b"-" else number
+
+
+def _parse_any_float(text: bytes) -> _Float | None:
+    """Read a number in any form, hexadecimal ones too."""
+    found = _FLOAT.fullmatch(text) if len(text) <= _MAX_FLOAT_TEXT else None
+    if found is None:
+        if _INFINITE.fullmatch(text):
+            return None
         raise CommandError(_NOT_A_FLOAT)
     sign, whole, fraction, bare, power, hex_whole, hex_fraction, hex_bare, hex_power = found.groups(
         b""
@@ -101,34 +124,58 @@ def _parse_float(text: bytes) -> Fraction | None:
     )
     digits = int(before + after, 16) if hexadecimal else _integer(before + after)
     if not digits:
-        return Fraction(0)
+        return 0, 0
     exponent = _exponent(hex_power if hexadecimal else power)
-    base, shift = (2, exponent - 4 * len(after)) if hexadecimal else (10, exponent - len(after))
+    shift = exponent - (4 * len(after) if hexadecimal else len(after))
     size = digits.bit_length() + shift * (1 if hexadecimal else _BITS_OF_A_DIGIT)
-    number = _round(Fraction(digits) * Fraction(base) ** shift) if abs(size) < _MAX_SIZE else None
-    if not number:  # too large for the format, or so small that nothing is left
+    number = None
+    if abs(size) < _MAX_SIZE:
+        number = _round(digits, shift) if hexadecimal else _from_decimal(digits, shift)
+    if number is None or not number[0]:  # too large, or so small that nothing is left
         raise CommandError(_NOT_A_FLOAT)
-    return -number if sign == b"-" else number
+    return (-number[0], number[1]) if sign == b"-" else number
 
 
-def _round(number: Fraction) -> Fraction | None:
+def _from_decimal(digits: int, shift: int) -> _Float | None:
+    """Round ``digits * 10**shift``, not negative."""
+    if shift >= 0:
+        return _round(digits * 10**shift, 0)
+    divisor = 10**-shift
+    more = max(_MANTISSA_BITS + 2 - digits.bit_length() + divisor.bit_length(), 0)
+    quotient, rest = divmod(digits << more, divisor)
+    # one more bit says whether anything is left: with it the rounding is that of the exact number
+    return _round(quotient << 1 | bool(rest), -more - 1)
+
+
+def _sum(one: _Float, other: _Float) -> _Float | None:
+    exponent = min(one[1], other[1])
+    return _round((one[0] << one[1] - exponent) + (other[0] << other[1] - exponent), exponent)
+
+
+def _round(mantissa: int, exponent: int) -> _Float | None:
     """Round to 64 bits of precision, half to even; None if it is too large for the format."""
-    if not number:
-        return number
-    exponent = abs(number.numerator).bit_length() - number.denominator.bit_length()
-    if abs(number) < Fraction(2) ** exponent:
-        exponent -= 1
-    last_bit = Fraction(2) ** max(exponent - _MANTISSA_BITS + 1, _LEAST_EXPONENT)
-    rounded = round(number / last_bit) * last_bit
-    return rounded if abs(rounded) < _LIMIT else None
+    extra = max(mantissa.bit_length() - _MANTISSA_BITS, _LEAST_EXPONENT - exponent)
+    if extra > 0:
+        mantissa, exponent = _shifted(mantissa, extra), exponent + extra
+    return (mantissa, exponent) if mantissa.bit_length() + exponent <= _MAX_EXPONENT else None
 
 
-def _print_float(number: Fraction) -> bytes:
+def _shifted(number: int, bits: int) -> int:
+    """Divide by a power of two, and round half to even."""
+    quotient = number >> bits
+    rest, half = number - (quotient << bits), 1 << bits - 1
+    return quotient + (rest > half or (rest == half and quotient & 1))
+
+
+def _print_float(number: _Float) -> bytes:
     """Print as C's ``%.17Lf`` does, and cut the zeros at the end."""
-    scaled = round(abs(number) * 10**_DECIMALS)
-    whole, decimals = divmod(scaled, 10**_DECIMALS)
-    text = f"{_decimal(whole)}.{decimals:0{_DECIMALS}}".rstrip("0").rstrip(".")
-    return (f"-{text}" if number < 0 and text != "0" else text).encode()
+    mantissa, exponent = abs(number[0]) * _ONE, number[1]
+    scaled = mantissa << exponent if exponent >= 0 else _shifted(mantissa, -exponent)
+    whole, decimals = divmod(scaled, _ONE)
+    text = _decimal(whole)
+    if decimals:
+        text = f"{text}.{decimals:0{_DECIMALS}}".rstrip("0")
+    return (f"-{text}" if number[0] < 0 and text != "0" else text).encode()
 
 
 def _exponent(text: bytes) -> int:

@@ -66,7 +66,7 @@ def bulk(data: bytes) -> bytes:
 
 def array(replies: Sequence[bytes]) -> bytes:
     """An array of replies that are encoded already."""
-    return b"*%d\r\n%b" % (len(replies), b"".join(replies))
+    return b"".join([b"*%d\r\n" % len(replies), *replies])
 
 
 def bulk_array(items: Sequence[bytes]) -> bytes:

@@ -2,7 +2,8 @@
 
 The commands of a pipeline are cut into *runs*: neighbours that can travel as one request, and so
 as one entry of the log with one reply. A run with a write goes through the log as a whole, the
-reads in it too, so their order holds. A run of reads is one query.
+reads in it too, so their order holds. A run of reads is one query. KEYS, SCAN and RANDOMKEY are
+runs of their own.
 
 The table of routes has an entry for each name *as spelt* and number of arguments, made when it is
 first met: it knows about spelling, arity and kind at once. A client may make up spellings and
@@ -15,16 +16,21 @@ from typing import Final
 from ..node.gateway import RequestKind
 from .commands import Kind, lookup
 
-__all__ = ["RUN_BYTES", "run_end", "uniform_kind"]
+__all__ = ["RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
 
 RUN_BYTES: Final = 1024 * 1024
 """A run of several commands is at most that long. More in one entry would gain nothing."""
 
+RUN_COMMANDS: Final = 1000
+"""A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
+
 _COMMAND: Final = int(RequestKind.COMMAND)
 _QUERY: Final = int(RequestKind.QUERY)
 _NEITHER: Final = 2  # answered by the connection, wrong, or a container's subcommand
+_ALONE: Final = 3  # a read that walks over keys: many in one request would take too long
+_WALKS: Final = frozenset(("keys", "randomkey", "scan"))
 _KNOWN_ROUTES: Final = 8192
-_KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None)
+_KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None, RequestKind.QUERY)
 
 
 class _Routes(dict[tuple[bytes, int], int]):
@@ -33,6 +39,8 @@ class _Routes(dict[tuple[bytes, int], int]):
         spec = lookup(name)
         if spec is None or spec.subcommands or not spec.takes(count):
             route = _NEITHER
+        elif spec.name in _WALKS:
+            route = _ALONE
         else:
             route = {Kind.WRITE: _COMMAND, Kind.READ: _QUERY}.get(spec.kind, _NEITHER)
         if len(self) >= _KNOWN_ROUTES:
@@ -46,13 +54,15 @@ _ROUTES: Final = _Routes()
 
 def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
     """Return as what all these commands can go as one request; None if they can't."""
+    if len(commands) > RUN_COMMANDS:
+        return None
     if len(commands) == 1:
         arguments = commands[0]
         return _KIND_OF[_ROUTES[arguments[0], len(arguments)]]
     routes = {_ROUTES[arguments[0], len(arguments)] for arguments in commands}
     if _COMMAND in routes and len(routes) > 1:
         routes.discard(_QUERY)  # reads between writes go through the log with them
-    return _KIND_OF[routes.pop()] if len(routes) == 1 else None
+    return _KIND_OF[routes.pop()] if len(routes) == 1 and _ALONE not in routes else None
 
 
 def run_end(
@@ -70,10 +80,13 @@ def run_end(
         The index after its last command, and the kind; None if the first is no part of a run.
     """
     end, size, kind = start, 0, None
-    while end < len(commands):
+    stop = min(len(commands), start + RUN_COMMANDS)
+    while end < stop:
         route = _ROUTES[commands[end][0], len(commands[end])]
         size += len(encoded[end])
-        if route == _NEITHER or (size > limit_bytes and end > start):
+        if route == _ALONE and end == start:
+            return end + 1, RequestKind.QUERY
+        if route >= _NEITHER or (size > limit_bytes and end > start):
             break
         if kind is not RequestKind.COMMAND:
             kind = _KIND_OF[route]

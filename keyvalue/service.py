@@ -9,6 +9,9 @@ array. As a query, ``WATCH key ...`` returns the revisions.
 Everything is deterministic: time is the log's, and there is no randomness. What differs between
 members is only where a record lies (memtable or disk), and when an expired one is removed.
 
+What one request may cost is bounded (:mod:`.limits`): beyond it, commands are not executed but
+answered with an error, the same ones on every member.
+
 Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands are still applied
 but answered with an error.
 """
@@ -25,8 +28,15 @@ from ..storage.tables import ExecutorFactory, Tables
 from . import expiry, keys, numbers, resp, strings, walk
 from .arguments import CommandError, parse_integer
 from .commands import Kind, fault, lookup
-from .limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, TICK_MS
-from .store import KeyStore
+from .limits import (
+    ARGUMENT_WORK,
+    COMMAND_WORK,
+    MAX_EXPIRED_PER_BATCH,
+    MAX_REPLY_BYTES,
+    MAX_WORK,
+    TICK_MS,
+)
+from .store import TOO_MUCH_WORK, KeyStore
 from .strings import Handler
 
 RESP3: Final = 1
@@ -123,9 +133,13 @@ class KeyValueService:
             commands = self._parse(payload)
         except WireError as trouble:
             return resp.error(f"ERR Protocol error: {trouble}")
-        self._store.null = resp.NULL[flags & RESP3]
+        store = self._store
+        store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
         if flags & TRANSACTION:
-            return self._transaction(commands, flags, known)
+            try:
+                return self._transaction(commands, flags, known)
+            except CommandError as trouble:  # it watches too much: nothing was executed
+                return trouble.reply
         replies = self._execute(commands, known)
         return replies[0] if len(replies) == 1 else b"".join(replies)
 
@@ -142,18 +156,19 @@ class KeyValueService:
         store = self._store
         replies: list[bytes] = []
         size = 0
+        store.left -= COMMAND_WORK * len(commands) + ARGUMENT_WORK * sum(map(len, commands))
         for arguments in commands:
+            count = len(arguments)
             found = known.get(arguments[0]) or known.get(arguments[0].upper())
             if found is None:
-                replies.append(_unknown(arguments))
-                continue
-            arity, handler = found
-            count = len(arguments)
-            if count != arity and (arity > 0 or count < -arity):
+                reply = _unknown(arguments)
+            elif count != found[0] and (found[0] > 0 or count < -found[0]):
                 reply = resp.error(fault(arguments) or b"ERR wrong number of arguments")
+            elif store.left <= 0:
+                reply = TOO_MUCH_WORK
             else:
                 try:
-                    reply = handler(store, arguments)
+                    reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
             if size + len(reply) > MAX_REPLY_BYTES:

@@ -1,5 +1,9 @@
 """What the commands work on: the tables, the log's time, and the revision that is being made.
 
+**Work.** A request has a budget (:mod:`.limits`). Every lookup is charged, with the length of the
+value, for it may lie on disk; a command that makes a large value charges that. When the budget is
+used up, :meth:`KeyStore.get` raises: so commands look up everything before they change anything.
+
 A record is a tuple ``(value, expires_at_ms, revision, tag)``, see `storage.tables_layer`.
 
 **Time** is the log's, never the machine's: the timestamp of the command that is applied, or of the
@@ -19,6 +23,8 @@ from typing import Final
 from ..storage.tables import Tables
 from ..storage.tables_layer import Record
 from . import resp
+from .arguments import CommandError
+from .limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
 
 STRING: Final = 1
 """A string that was set whole: ``int``, ``embstr`` or ``raw`` by its content."""
@@ -26,6 +32,10 @@ RAW_STRING: Final = 2
 """A string that was changed in place (APPEND, SETRANGE): ``raw``."""
 TEXT_STRING: Final = 3
 """A string that was printed (INCRBYFLOAT): ``embstr`` or ``raw``, never ``int``."""
+
+TOO_MUCH_WORK: Final = resp.error(
+    "ERR too much work in one request, by large values or many keys: this command was not executed"
+)
 
 
 class KeyStore:
@@ -38,9 +48,11 @@ class KeyStore:
         revision: what a change gets.
         null: the null reply in the protocol of whoever waits for the reply.
         applying: a command of the log is being applied; otherwise a query is answered.
+        left: work that the request may still do.
+        walked: keys that its walks have looked at.
     """
 
-    __slots__ = ("_get", "applying", "now", "null", "put", "revision", "tables")
+    __slots__ = ("_get", "applying", "left", "now", "null", "put", "revision", "tables", "walked")
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -50,13 +62,29 @@ class KeyStore:
         self.revision = tables.position
         self.null = resp.NULL[0]
         self.applying = False
+        self.left = MAX_WORK
+        self.walked = 0
 
     def get(self, key: bytes) -> Record | None:
-        """Return the record of a key that exists now."""
+        """Return the record of a key that exists now.
+
+        Raises:
+            CommandError: the request has used up its work.
+        """
+        if self.left <= 0:
+            raise CommandError(TOO_MUCH_WORK)
         record = self._get(key)
-        if record is None or not record[1] or record[1] > self.now:
-            return record
-        return None
+        # an expired record is not charged: other members may have removed it already
+        if record is None or (record[1] and record[1] <= self.now):
+            self.left -= LOOKUP_WORK
+            return None
+        size = len(record[0])
+        self.left -= LOOKUP_WORK if size <= SMALL_BYTES else LOOKUP_WORK + work_of_bytes(size)
+        return record
+
+    def charge(self, count: int) -> None:
+        """Charge the making of so many bytes."""
+        self.left -= work_of_bytes(count)
 
     def set(self, key: bytes, value: bytes, expires_at_ms: int = 0, tag: int = STRING) -> None:
         """Set a key; with an expiry that has passed already, delete it."""
@@ -64,13 +92,6 @@ class KeyStore:
             self.tables.delete(key)
         else:
             self.put(key, (value, expires_at_ms, self.revision, tag))
-
-    def delete(self, key: bytes) -> bool:
-        """Delete a key and say whether it was there."""
-        there = self.get(key) is not None
-        if there:
-            self.tables.delete(key)
-        return there
 
     def revision_of(self, key: bytes) -> int:
         """Return the revision of a key, 0 if there is none."""

@@ -136,9 +136,11 @@ def getset(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 def getdel(store: KeyStore, arguments: list[bytes]) -> bytes:
     """GETDEL key."""
-    reply = get(store, arguments)
-    store.delete(arguments[1])
-    return reply
+    record = store.get(arguments[1])
+    if record is None:
+        return store.null
+    store.tables.delete(arguments[1])
+    return resp.bulk(record[0])
 
 
 def mget(store: KeyStore, arguments: list[bytes]) -> bytes:
@@ -183,6 +185,7 @@ def append(store: KeyStore, arguments: list[bytes]) -> bytes:
     if len(record[0]) + len(more) > MAX_VALUE_BYTES:
         return TOO_LONG
     value = record[0] + more
+    store.charge(len(value))
     store.set(key, value, record[1], RAW_STRING)
     return resp.integer(len(value))
 
@@ -202,7 +205,8 @@ def getrange(store: KeyStore, arguments: list[bytes]) -> bytes:
     size = len(record[0])
     first = max(start + size if start < 0 else start, 0)
     last = max(end + size if end < 0 else end, 0)
-    return resp.bulk(record[0][first : last + 1])
+    part = memoryview(record[0])[first : last + 1]  # which may be large: it is copied once
+    return b"".join((b"$%d\r\n" % len(part), part, b"\r\n"))
 
 
 def setrange(store: KeyStore, arguments: list[bytes]) -> bytes:
@@ -217,7 +221,10 @@ def setrange(store: KeyStore, arguments: list[bytes]) -> bytes:
         return resp.integer(len(old))
     if offset + len(part) > MAX_VALUE_BYTES:
         return TOO_LONG
-    value = old[:offset].ljust(offset, b"\0") + part + old[offset + len(part) :]
+    view = memoryview(old)
+    gap = bytes(max(offset - len(old), 0))
+    value = b"".join((view[:offset], gap, part, view[offset + len(part) :]))
+    store.charge(len(value))
     store.set(key, value, expires_at_ms, RAW_STRING)
     return resp.integer(len(value))
 

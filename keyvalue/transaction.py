@@ -13,16 +13,20 @@ Caveat: a transaction of reads alone is a query and leaves no trace in the log.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
 from . import resp
 from .commands import CommandSpec, Kind
+from .limits import MAX_TRANSACTION_COMMANDS
 
 __all__ = ["Queued", "Transaction", "revisions", "split_array", "weave"]
 
 _MAX_LOCAL: Final = 100  # they are answered all at once
+_TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
+_TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
+_TOO_LARGE: Final = resp.error("ERR the transaction is larger than this member takes")
 _WIDTHS: Final = {b"*": 1, b"~": 1, b">": 1, b"%": 2}
 
 
@@ -38,6 +42,8 @@ class Queued:
 class Transaction:
     """The commands since MULTI."""
 
+    watch: bytes = b""
+    """The watched keys with their revisions, as the command that goes before the others."""
     encoded: list[bytes] = attrs.field(factory=list[bytes])
     """Those for the state machine, as sent."""
     local: dict[int, Queued] = attrs.field(factory=dict[int, Queued])
@@ -48,28 +54,48 @@ class Transaction:
     failed: bool = False
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 
+    @classmethod
+    def begin(cls, watched: dict[bytes, int]) -> Self:
+        """Begin one that is to be executed only if the watched keys have these revisions."""
+        if not watched:
+            return cls()
+        pairs = [item for key, revision in watched.items() for item in (key, b"%d" % revision)]
+        watch = resp.bulk_array([b"WATCH", *pairs])
+        return cls(watch, size_bytes=len(watch))
+
     def __len__(self) -> int:
         """Number of commands."""
         return len(self.encoded) + len(self.local)
 
-    def add(self, spec: CommandSpec, arguments: list[bytes], encoded: bytes) -> bool:
-        """Queue a command; False if there are too many that the connection has to answer."""
+    def add(
+        self, spec: CommandSpec, arguments: list[bytes], encoded: bytes, limit_bytes: int
+    ) -> bytes | None:
+        """Queue a command; return the error if it can't be. A failed one holds no more commands."""
+        if self.failed:
+            return None
+        if self.size_bytes + len(encoded) > limit_bytes:
+            return _TOO_LARGE
         if spec.kind is Kind.CONNECTION:
             if len(self.local) == _MAX_LOCAL:
-                return False
+                return _TOO_MANY_LOCAL
             self.local[len(self)] = Queued(spec, arguments)
         else:
+            if len(self.encoded) == MAX_TRANSACTION_COMMANDS:
+                return _TOO_MANY
             self.encoded.append(encoded)
             self.writes |= spec.kind is Kind.WRITE
         self.size_bytes += len(encoded)
-        return True
+        return None
 
-    def body(self, watched: dict[bytes, int]) -> bytes:
+    def fail(self) -> None:
+        """A command can't be queued."""
+        self.failed = True
+        self.encoded.clear()
+        self.local.clear()
+
+    def body(self) -> bytes:
         """What is sent: the watched keys with their revisions, then the commands."""
-        if not watched:
-            return b"".join(self.encoded)
-        pairs = [item for key, revision in watched.items() for item in (key, b"%d" % revision)]
-        return b"".join([resp.bulk_array([b"WATCH", *pairs]), *self.encoded])
+        return b"".join([self.watch, *self.encoded])
 
 
 def weave(reply: bytes, local: dict[int, Queued], answer: Callable[[Queued], bytes]) -> bytes:

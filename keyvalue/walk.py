@@ -3,6 +3,10 @@
 The walk goes in the order of the tables, a page at a time; a *place* is a stored key, and what
 lies behind it has been walked over.
 
+How far a walk goes is bounded by what this member has to look at, which is not the same on all:
+deleted keys and expired ones lie about until a flush. So near the bound one member may answer and
+another refuse. What a walk is *charged* (:mod:`.limits`) is the same everywhere, a lump sum.
+
 **SCAN** answers with a cursor, a number, that stands for a place: a hash of it. The member
 remembers which place it was. So a cursor means the same on every member, and one that is not
 remembered, after a change of leader or very many others, means the beginning: a key that is there
@@ -18,18 +22,26 @@ more likely than others.
 import hashlib
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
+from ..storage.tables_layer import stored_key
 from . import resp
 from .arguments import SYNTAX_ERROR, CommandError, integer
 from .glob import literal_prefix, matcher
-from .limits import MAX_CURSORS, MAX_REPLY_BYTES, MAX_SCAN_COUNT
+from .limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
 from .store import KeyStore
 from .strings import Handler
 
 _DEFAULT_COUNT: Final = 10
-_PAGE_KEYS: Final = 2048
-_CHOICE_KEYS: Final = 256
+_PAGE_KEYS: Final = 1024
+_CHOICE_KEYS: Final = 64
+_CHOICE_PAGES: Final = 256
+_MAX_STEPS: Final = MAX_WALKED_KEYS * MATCH_STEPS
+_TOO_FAR: Final = resp.error(
+    f"ERR this takes a walk over more than {MAX_WALKED_KEYS} keys, use SCAN"
+)
+_HARD_PATTERN: Final = resp.error("ERR this pattern takes too long with a key that is here")
 _CURSOR_BYTES: Final = 8
 _NOTHING: Final = resp.array([resp.bulk(b"0"), resp.EMPTY_ARRAY])
 _CURSOR: Final = re.compile(rb"[+-]?[0-9]{1,20}")
@@ -64,8 +76,8 @@ class Walker:
                     return SYNTAX_ERROR
         if kind != b"string":
             return _NOTHING
-        walk = _walk(store, pattern, min(count, MAX_SCAN_COUNT), after=place)
-        for keys, next_place in walk:
+        pages = _Walk(store, pattern).pages(min(count, MAX_SCAN_COUNT), after=place)
+        for keys, next_place in pages:
             cursor = 0 if next_place is None else self._cursor(next_place)
             return resp.array([resp.bulk(b"%d" % cursor), resp.bulk_array(keys)])
         return _NOTHING
@@ -102,8 +114,8 @@ class Walker:
 
 
 def _some(store: KeyStore, after: bytes) -> list[bytes]:
-    """Return a few keys above a place, none only if there are none."""
-    pages = _walk(store, b"*", _CHOICE_KEYS, after=after)
+    """Return a few keys above a place; none if there are none before very many deleted ones."""
+    pages = islice(_Walk(store, b"*").pages(_CHOICE_KEYS, after=after), _CHOICE_PAGES)
     return next((page for page, _place in pages if page), list[bytes]())
 
 
@@ -122,12 +134,8 @@ def _between(first: bytes, last: bytes, fraction: bytes) -> bytes:
 def keys(store: KeyStore, arguments: list[bytes]) -> bytes:
     """KEYS pattern."""
     found: list[bytes] = []
-    size = 0
-    for page, _place in _walk(store, arguments[1], _PAGE_KEYS):
+    for page, _place in _Walk(store, arguments[1]).pages(_PAGE_KEYS):
         found += page
-        size += sum(map(len, page))
-        if size > MAX_REPLY_BYTES:
-            return resp.error("ERR too many keys for one reply, use SCAN")
     return resp.bulk_array(found)
 
 
@@ -136,26 +144,58 @@ def dbsize(store: KeyStore, _arguments: list[bytes]) -> bytes:
     return resp.integer(len(store))
 
 
-def _walk(
-    store: KeyStore, pattern: bytes, limit: int, *, after: bytes = b""
-) -> Iterator[tuple[list[bytes], bytes | None]]:
-    """Yield the keys that exist and match, page by page, each with the place to go on or None.
+class _Walk:
+    """The keys that exist and match a pattern. Only what begins like the pattern is looked at.
 
-    Only what begins like the pattern is looked at.
+    Raises:
+        CommandError: the pattern is too long.
     """
-    matches = matcher(pattern)
-    prefix = literal_prefix(pattern)[:_PREFIX_BYTES]
-    expires_at = store.tables.deadlines.by_key
-    place: bytes | None = max(after, _just_before(prefix))
-    while place is not None:
-        page, place = store.tables.page(place, limit)
-        if place is not None and place[: len(prefix)] > prefix:
-            place = None
-        yield [key for key in page if matches(key) and _exists(store, expires_at, key)], place
 
+    def __init__(self, store: KeyStore, pattern: bytes) -> None:
+        store.left -= WALK_WORK
+        self._store = store
+        self._matches = matcher(pattern)
+        prefix = literal_prefix(pattern)
+        self._prefix = prefix[:_PREFIX_BYTES]
+        self._steps_per_byte = max(len(pattern) - len(prefix), 1)  # at worst
 
-def _exists(store: KeyStore, expires_at: dict[bytes, int], key: bytes) -> bool:
-    return expires_at.get(key, store.now + 1) > store.now
+    def pages(
+        self, limit: int, *, after: bytes = b""
+    ) -> Iterator[tuple[list[bytes], bytes | None]]:
+        """Yield the keys page by page, each page with the place to go on, None at the end.
+
+        Raises:
+            CommandError: the request has walked far enough.
+        """
+        store, prefix, matches = self._store, self._prefix, self._matches
+        expires_at, now = store.tables.deadlines.by_key, store.now
+        place: bytes | None = max(after, _just_before(prefix))
+        while place is not None:
+            if store.walked >= MAX_WALKED_KEYS:
+                raise CommandError(_TOO_FAR)
+            page, place = self._cut(*store.tables.page(place, limit))
+            store.walked += limit
+            if place is not None and place[: len(prefix)] > prefix:
+                place = None
+            yield (
+                [key for key in page if matches(key) and expires_at.get(key, now + 1) > now],
+                place,
+            )
+
+    def _cut(self, page: list[bytes], place: bytes | None) -> tuple[list[bytes], bytes | None]:
+        """Cut a page where to match its keys would take too long; one at least is left."""
+        steps = sum(map(len, page)) * self._steps_per_byte
+        if steps > _MAX_STEPS:
+            steps = 0
+            for count, key in enumerate(page):
+                steps += len(key) * self._steps_per_byte
+                if steps > _MAX_STEPS:
+                    if not count:
+                        raise CommandError(_HARD_PATTERN)
+                    page, place = page[:count], stored_key(page[count - 1])
+                    break
+        self._store.walked += steps // MATCH_STEPS
+        return page, place
 
 
 def _just_before(prefix: bytes) -> bytes:

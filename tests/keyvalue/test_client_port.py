@@ -6,6 +6,8 @@ from client_port_world import RawClient, World, command
 
 from quorate.errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from quorate.keyvalue.connection import RECEIVE_BYTES
+from quorate.keyvalue.limits import MAX_ARGUMENTS
+from quorate.keyvalue.routes import RUN_COMMANDS
 
 OK = b"+OK\r\n"
 UNKNOWN = (
@@ -74,6 +76,25 @@ async def test_a_run_goes_as_one_request_and_a_connection_command_cuts_it(
     await client.ask(data, replies)
     assert world.member.commands == [first, command("DEL", "a")]
     assert world.member.queries == [reads]
+
+
+async def test_a_long_pipeline_goes_as_runs_one_after_the_other(
+    world: World, client: RawClient
+) -> None:
+    one = command("INCR", "a")
+    count = 2 * RUN_COMMANDS + 10
+    world.member.parked = []
+    await client.send(one)
+    await world.until(lambda: world.member.parked)
+    await client.send(one * count + command("PING"))  # held until the first is done
+    await world.has_read(len(one) * (count + 1) + len(command("PING")))
+    sizes: list[int] = []
+    while request := world.member.parked.pop() if world.member.parked else None:
+        sizes.append(len(request.payload) // len(one))
+        world.member.answer(request)
+    assert sizes == [1, RUN_COMMANDS, RUN_COMMANDS, 10]
+    replies = b"".join(b":%d\r\n" % (n + 1) for n in range(count + 1))
+    assert await client.receive(len(replies) + 7) == replies + b"+PONG\r\n"
 
 
 async def test_wrong_commands_are_answered_at_their_turn(world: World, client: RawClient) -> None:
@@ -156,7 +177,7 @@ async def test_a_failed_request_is_an_error_for_each_of_its_commands(
         (b"*1\r\n$x\r\n", b"invalid bulk length"),
         (b"*-x\r\n", b"invalid multibulk length"),
         (b"*1\r\n$99999999999\r\n", b"invalid bulk length"),
-        (b"*2000000\r\n", b"invalid multibulk length"),
+        (b"*2000000\r\n", b"invalid multibulk length, %d is the most" % MAX_ARGUMENTS),
         (b"*1\r\n:5\r\n", b"expected '$', got ':'"),
         (b"a" * 70_000, b"too big inline request"),
     ],

@@ -73,6 +73,8 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
         ("CONFIG SET databases 2", b"-ERR CONFIG SET failed (possibly related to argument"),
         ("CONFIG SET databases 1 SAVE", b"-ERR wrong number of arguments for 'config|set'"),
         ("CONFIG SET appendonly YES", OK),
+        ("CONFIG GET" + " *" * 511, b"-ERR this command takes 512 arguments at most\r\n"),
+        ("CONFIG GET " + "*" * 1025, b"-ERR a pattern may have 1024 bytes\r\n"),
         ("CONFIG REWRITE", b"-ERR The server is running without a config file\r\n"),
         ("CLIENT ID", b":1\r\n"),
         ("CLIENT GETNAME", b"$-1\r\n"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quorate.keyvalue import resp
 from quorate.keyvalue.client_port import ClientPortLimits
+from quorate.keyvalue.limits import MAX_TRANSACTION_COMMANDS, MAX_WATCHED_KEYS
 from quorate.keyvalue.transaction import split_array
 
 OK, QUEUED, NULL_ARRAY = b"+OK\r\n", b"+QUEUED\r\n", b"*-1\r\n"
@@ -110,6 +111,31 @@ async def test_a_transaction_has_a_largest_size(tmp_path: Path) -> None:
         await client.ask(EXEC + command("PING"), ABORTED + b"+PONG\r\n")
 
 
+async def test_a_transaction_has_a_largest_number_of_commands(
+    world: World, client: RawClient
+) -> None:
+    most = MAX_TRANSACTION_COMMANDS
+    incr = command("INCR", "a")
+    await client.ask(MULTI + incr * most, OK + QUEUED * most)
+    await client.send(EXEC)
+    await client.receive_until(b":%d\r\n" % most)
+    error = b"-ERR a transaction may have %d commands\r\n" % most
+    await client.ask(MULTI + incr * (most + 2), OK + QUEUED * most + error + QUEUED)
+    await client.ask(EXEC + command("GET", "a"), ABORTED + b"$5\r\n%d\r\n" % most)
+    assert len(world.member.commands) == 1
+
+
+async def test_a_transaction_that_has_failed_holds_nothing(world: World, client: RawClient) -> None:
+    big = command("SET", "a", "1" * 100_000)
+    await client.ask(MULTI + big, OK + QUEUED)
+    (one,) = world.port.state.clients.values()
+    assert one.session.transaction is not None
+    await client.send(command("NOSUCH") + big * 3 + command("PING"))
+    await client.receive_until(QUEUED * 4)
+    assert one.session.transaction.body() == b""
+    await client.ask(EXEC, ABORTED)
+
+
 # WATCH ---------------------------------------------------------------------------------------
 
 
@@ -176,6 +202,25 @@ async def test_watching_is_bounded(tmp_path: Path) -> None:
         client = await world.connect()
         await client.ask(command("WATCH", "a" * 600), OK)
         await client.ask(command("WATCH", "b" * 600), b"-ERR too many watched keys\r\n")
+
+
+async def test_watched_keys_count_as_part_of_the_transaction(tmp_path: Path) -> None:
+    async with World.opened(tmp_path / "tables", ClientPortLimits(request_bytes=1000)) as world:
+        client = await world.connect()
+        await client.ask(command("WATCH", "a" * 600), OK)
+        error = b"-ERR the transaction is larger than this member takes\r\n"
+        await client.ask(MULTI + command("SET", "a", "1" * 400), OK + error)
+        await client.ask(EXEC, ABORTED)
+        await client.ask(MULTI + command("SET", "a", "1" * 400), OK + QUEUED)
+        await client.ask(EXEC, b"*1\r\n+OK\r\n")
+
+
+async def test_a_client_watches_so_many_keys_at_most(client: RawClient) -> None:
+    names = [b"%d" % i for i in range(MAX_WATCHED_KEYS)]
+    await client.ask(command("WATCH", *names), OK)
+    await client.ask(command("WATCH", names[0]), OK)
+    await client.ask(command("WATCH", "one more"), b"-ERR too many watched keys\r\n")
+    await client.ask(MULTI + command("SET", "a", "1") + EXEC, OK + QUEUED + b"*1\r\n+OK\r\n")
 
 
 # Replies inside replies ----------------------------------------------------------------------

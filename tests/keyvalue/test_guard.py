@@ -15,6 +15,7 @@ from quorate.keyvalue.guard import (
     WholeCommands,
     split_line_untrusted,
 )
+from quorate.keyvalue.limits import MAX_ARGUMENTS
 
 SMALL = ParserLimits(request_bytes=300, array_elements=8)
 
@@ -100,9 +101,9 @@ def test_both_ways_find_the_same(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("stream", "error"),
     [
-        (b"*9\r\n", "invalid multibulk length"),
-        (b"*1048577\r\n", "invalid multibulk length"),
-        (b"*4294967295\r\n", "invalid multibulk length"),
+        (b"*9\r\n", "invalid multibulk length, 8 is the most"),
+        (b"*1048577\r\n", "invalid multibulk length, 8 is the most"),
+        (b"*4294967295\r\n", "invalid multibulk length, 8 is the most"),
         (b"*99999999999999999999999999999999\r\n", "too big mbulk count string"),
         (b"*x\r\n", "invalid multibulk length"),
         (b"*01\r\n", "invalid multibulk length"),
@@ -153,11 +154,16 @@ def test_a_value_that_looks_like_a_huge_claim_is_only_a_value() -> None:
     assert parse(command(*one) * 3 + command(*one)[:-5], command(*one)[-5:]) == ([one] * 4, "")
 
 
-def test_as_many_arguments_as_redis_takes_are_taken() -> None:
-    many = [b"DEL", *[b"k"] * (200_000 - 1)]
-    data = command(*many)
-    pieces = [data[n : n + 65536] for n in range(0, len(data), 65536)]
-    assert parse(*pieces) == ([many], "")
+@pytest.mark.parametrize("size", [65536, 1 << 20])
+def test_a_command_has_a_largest_number_of_arguments_however_it_comes(size: int) -> None:
+    many = [b"DEL", *[b"k"] * (MAX_ARGUMENTS - 1)]
+    for before in (b"", command("PING")):
+        data = before + command(*many)
+        assert parse(*(data[n : n + size] for n in range(0, len(data), size)))[0][-1] == many
+        data = before + command(*many, b"k")
+        commands, error = parse(*(data[n : n + size] for n in range(0, len(data), size)))
+        assert error == f"Protocol error: invalid multibulk length, {MAX_ARGUMENTS} is the most"
+        assert commands == ([[b"PING"]] if before else [])
 
 
 def test_empty_arrays_and_lines_are_passed_over() -> None:

@@ -3,9 +3,10 @@
 import pytest
 
 from quorate.keyvalue import routes
-from quorate.keyvalue.routes import run_end, uniform_kind
+from quorate.keyvalue.routes import RUN_COMMANDS, run_end, uniform_kind
 from quorate.node.gateway import RequestKind
 
+WALK = [b"SCAN", b"0"]
 READ, WRITE, OWN, WRONG = [b"GET", b"a"], [b"set", b"a", b"1"], [b"PING"], [b"GET"]
 COMMAND, QUERY = RequestKind.COMMAND, RequestKind.QUERY
 
@@ -19,6 +20,13 @@ COMMAND, QUERY = RequestKind.COMMAND, RequestKind.QUERY
         ([READ, [b"get", b"b"]], QUERY),
         ([READ, WRITE, READ], COMMAND),
         ([WRITE, WRITE], COMMAND),
+        ([WALK], QUERY),
+        ([WALK, WALK], None),
+        ([WALK, READ], None),
+        ([[b"KEYS", b"*"], WRITE], None),
+        ([[b"randomkey"], READ, WRITE], None),
+        ([WRITE] * RUN_COMMANDS, COMMAND),
+        ([WRITE] * (RUN_COMMANDS + 1), None),
         ([READ, OWN], None),
         ([WRITE, READ, WRONG], None),
         ([[b"NOSUCH"], READ], None),
@@ -36,12 +44,17 @@ def test_what_can_go_as_one_request(commands: list[list[bytes]], kind: RequestKi
         ([READ, WRITE, READ, WRONG], 3, COMMAND),
         ([OWN, READ], 0, None),
         ([WRITE], 1, COMMAND),
+        ([WALK, WALK, READ], 1, QUERY),
+        ([WALK, WRITE], 1, QUERY),
+        ([WRITE, READ, WALK], 2, COMMAND),
+        ([READ, WALK], 1, QUERY),
+        ([READ] * 2500 + [WRITE], RUN_COMMANDS, QUERY),
     ],
 )
 def test_a_run_ends_before_what_is_not_for_the_state_machine(
     commands: list[list[bytes]], end: int, kind: RequestKind | None
 ) -> None:
-    assert run_end(commands, [b"x" * 10] * len(commands), 0, 1000) == (end, kind)
+    assert run_end(commands, [b"x" * 10] * len(commands), 0, 100_000) == (end, kind)
 
 
 def test_a_run_is_no_longer_than_asked_for_but_one_command_always_fits() -> None:

@@ -108,6 +108,70 @@ def test_a_pattern_is_looked_for_where_it_can_be(fed: Fed) -> None:
         assert len(keys) == len(expected)
 
 
+def test_keys_is_refused_beyond_a_bound_and_names_scan(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "MAX_WALKED_KEYS", 2048)
+    fed.apply(*(f"SET a:{i:04} x" for i in range(1500)), *(f"SET b:{i} x" for i in range(1500)))
+    assert fed.query("KEYS *").endswith(b"use SCAN\r\n")
+    assert fed.query("KEYS *5").endswith(b"use SCAN\r\n")
+    assert fed.query("KEYS b:14*").startswith(b"*111\r\n")
+    assert fed.query("KEYS a:00*").startswith(b"*100\r\n")
+    assert len(scan_all(fed, "COUNT", "1000")) == 3000
+
+
+def test_the_walks_of_one_request_are_bounded_together(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "MAX_WALKED_KEYS", 2048)
+    fed.apply(*(f"SET {i} x" for i in range(100)))
+    replies = fed.apply(*["KEYS 1*"] * 5, *["SCAN 0"] * 2, "RANDOMKEY", "SET a 1")
+    assert replies.count(b"use SCAN") == 6
+    assert replies.endswith(b"use SCAN\r\n+OK\r\n")
+    replies = fed.apply(*["SCAN 0"] * 1000, flags=2)
+    assert 100 < replies.count(b"-ERR") < 900, "to begin costs something, too"
+
+
+def test_deleted_keys_are_walked_over_but_not_without_end(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.apply(*(f"SET a:{i:04} x" for i in range(3000)), "SET z x")
+    fed.apply(*(f"DEL a:{i:04}" for i in range(3000)))
+    assert fed.query("KEYS *") == b"*1\r\n$1\r\nz\r\n"
+    assert fed.query("RANDOMKEY") == b"$1\r\nz\r\n"
+    monkeypatch.setattr(walk, "MAX_WALKED_KEYS", 2048)
+    for line in ("KEYS *", "RANDOMKEY"):
+        assert fed.query(line).endswith(b"use SCAN\r\n")
+    assert scan_all(fed, "COUNT", "1000") == [b"z"]
+
+
+def test_a_nasty_pattern_makes_a_page_short(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{i:03}{'a' * 50}" for i in range(100)] + ["b" * 1000]
+    fed.apply(*(["SET", name, "x"] for name in names))
+    pattern = "*" + "a?" * 10
+    monkeypatch.setattr(walk, "_MAX_STEPS", 21 * 1000)
+    pages = 0
+
+    def count() -> None:
+        nonlocal pages
+        pages += 1
+
+    found = scan_all(fed, "MATCH", pattern, "COUNT", "1000", between=count)
+    assert sorted(found) == sorted(name.encode() for name in names[:-1])
+    assert pages > 5
+    monkeypatch.setattr(walk, "_MAX_STEPS", 21 * 999)
+    assert fed.query("KEYS b*b?") == b"*1\r\n$1000\r\n" + b"b" * 1000 + b"\r\n"
+    too_long = b"-ERR this pattern takes too long with a key that is here\r\n"
+    assert fed.query("KEYS " + pattern) == too_long
+
+
+def test_a_pattern_has_a_largest_length(fed: Fed) -> None:
+    error = b"-ERR a pattern may have 1024 bytes\r\n"
+    assert fed.query(["KEYS", "*" * 1025]) == error
+    assert fed.query(["SCAN", "0", "MATCH", "*" * 1025]) == error
+    assert fed.query(["KEYS", "*" * 1024]) == b"*0\r\n"
+
+
 def test_scan_can_not_go_on_in_the_log(fed: Fed) -> None:
     fed.apply(*(f"SET {i} x" for i in range(50)))
     cursor, _ = scan(fed, b"0")
