@@ -215,7 +215,7 @@ class World:
         assert b":%d\r\n*%d\r\n" % (len(self.model.keys), len(self.model.keys)) in seen
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rest=st.lists(step, max_size=25))
 def test_members_that_are_fed_the_same_are_equal(
     rest: list[tuple[str, list[list[str]] | int | None]],

@@ -200,4 +200,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+TestStoreModel.settings = settings(max_examples=20, stateful_step_count=15)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tables_world import Disk, contents, open_tables, record, running
 
@@ -104,7 +104,6 @@ class World:
         assert tables.deadlines.first() == min(deadlines.values(), default=None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rest=steps, counting=st.booleans())
 def test_tables_are_a_dictionary_and_the_disk_is_at_a_batch_boundary(
     rest: list[tuple[object, ...]], *, counting: bool

@@ -1,0 +1,22 @@
+"""What makes a run of the tests repeatable: what is random in them is the same in every run.
+
+Hypothesis draws the same examples each time, and trio runs ready tasks in the same order. How
+fast the machine is decides nothing: an example has no deadline. To look for what no run has met
+yet, ``make test ARGS="--hypothesis-profile=search tests/storage"`` draws other examples each time,
+and more of them.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
+
+any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", any_speed, derandomize=True)
+settings.register_profile("search", any_speed, max_examples=2000)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def same_schedule() -> None:
+    """Let trio's scheduler draw the same numbers in every run of a test."""
+    trio_run._r.seed(0)  # pyright: ignore[reportPrivateUsage]
