@@ -11,6 +11,7 @@ pipe from here, and stops in order when this process is gone, however it went.
 """
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -35,6 +36,10 @@ STOP_SECONDS: Final = 20.0
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _LAST_PORT: Final = 65_535
+_FREE_PORTS: Final = range(10_240, 22_000)
+"""Where client ports that nobody chose are taken from: with the member ports above them they lie
+below Linux's usual ports of outgoing connections (32768 and up). One of those takes the port of a
+member that is down, and keeps it from its restart for a minute after it is closed (TIME_WAIT)."""
 
 
 def lay_out(
@@ -204,20 +209,21 @@ def _check_ports(config: NodeConfig) -> None:
             ) from error
 
 
-def _bind(port: int) -> int:
-    """Bind a port for a moment; 0 = a free one of the system's choice."""
+def _bind(port: int) -> None:
+    """Bind a port for a moment.
+
+    Raises:
+        OSError: it is taken.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((HOST, port))
-        return int(probe.getsockname()[1])
 
 
 def free_client_port(members: int) -> int:
     """A client port for :func:`lay_out` of which no port is taken now."""
     while True:
-        first = _bind(0)
-        if first + members > _LAST_PORT:
-            continue
+        first = secrets.choice(_FREE_PORTS)
         try:
             for client, member in _ports(members, first):
                 _bind(client)
