@@ -86,13 +86,13 @@ async def _stop_on_signals(
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         task_status.started()
-        async for number in received:
-            name = signal.Signals(number).name
-            if stop.is_set():
-                _LOG.warning("%s again: ending at once", name)
-                os._exit(128 + number)
-            _LOG.info("%s: ending in order", name)
-            stop.set()
+        # a parent that is gone does not make the first signal a second one
+        name = signal.Signals(await anext(received)).name
+        _LOG.info("%s: ending in order", name)
+        stop.set()
+        number = await anext(received)
+        _LOG.warning("%s again: ending at once", signal.Signals(number).name)
+        os._exit(128 + number)
 
 
 async def _stop_at_eof(stop: trio.Event) -> None:

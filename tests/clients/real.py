@@ -63,7 +63,7 @@ class RealCluster:
             for child in (process, *running._again.values()):
                 if child.poll() is None:
                     child.kill()
-                    child.wait()
+                child.communicate()
 
     def survey(self) -> Survey:
         """What the members say now."""
@@ -99,14 +99,18 @@ class RealCluster:
         os.kill(int((self.directory / f"member-{member}" / "pid").read_text()), signal.SIGKILL)
         self.killed.add(member)
         if child := self._again.pop(member, None):
-            child.wait()
+            child.communicate()
 
     def restart_dead(self) -> None:
         """Start every member again that was killed."""
         for answer in self.survey().answers:
             if answer.status is None:
                 file = self.directory / f"member-{answer.address.member_id}" / "node.toml"
-                child = subprocess.Popen([*QUORATE, "run", str(file)], stderr=subprocess.DEVNULL)
+                child = subprocess.Popen(
+                    [*QUORATE, "run", "--stop-at-eof", str(file)],
+                    stdin=subprocess.PIPE,  # so that it ends with this process, however that ends
+                    stderr=subprocess.DEVNULL,
+                )
                 self._again[answer.address.member_id] = child
 
     def stop_restarted(self) -> None:
@@ -114,7 +118,8 @@ class RealCluster:
         for child in self._again.values():
             child.terminate()
         for child in self._again.values():
-            assert child.wait(PATIENCE_SECONDS) == 0
+            child.communicate(timeout=PATIENCE_SECONDS)
+            assert child.returncode == 0
         self._again.clear()
 
     def flush(self) -> None:

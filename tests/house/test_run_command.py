@@ -127,6 +127,21 @@ def test_it_ends_in_order_when_its_parent_is_gone(config: NodeConfig, start: Sta
     assert "standard input has ended: ending in order" in told
 
 
+def test_it_ends_in_order_when_a_signal_follows_the_end_of_its_parent(
+    config: NodeConfig, start: Start
+) -> None:
+    child = start("--stop-at-eof")
+    wait_until_ready(config)
+    stdin, child.stdin = child.stdin, None
+    assert stdin
+    assert child.stderr
+    stdin.close()
+    assert any("standard input has ended" in line for line in child.stderr)
+    child.terminate()
+    child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 0
+
+
 def test_what_was_acknowledged_survives_kill_9(config: NodeConfig, start: Start) -> None:
     async def command(*words: str) -> object:
         async with open_resp(config.own.host, config.own.client_port) as client:
