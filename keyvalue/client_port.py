@@ -205,7 +205,11 @@ def _text(address: tuple[str, int]) -> str:
 
 async def _listen(host: str, port: int) -> list[socket.socket]:
     """Bind every address of a host; plain sockets, for trio's would hide `accept` without wait."""
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+    except OSError as error:
+        error.filename = _text((host, port))  # the system does not say which
+        raise
     sockets: list[socket.socket] = []
     for listener in listeners:
         plain = socket.socket(fileno=listener.socket.detach())

@@ -23,33 +23,59 @@ EX_SOFTWARE: Final = 70
 EX_OSERR: Final = 71
 EX_IOERR: Final = 74
 EX_TEMPFAIL: Final = 75
+EX_PROTOCOL: Final = 76
 EX_CONFIG: Final = 78
 INTERRUPTED: Final = 130
 
-_STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
+STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.ConfigurationError, EX_CONFIG),
     (errors.StoreMismatchError, EX_CONFIG),  # the configuration names somebody else's store
     (errors.StoreBusyError, EX_TEMPFAIL),
     (errors.StorageError, EX_IOERR),
+    (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
 )
-"""Expected trouble and its exit status; what is not here is a bug."""
+"""Trouble that has a name, and its exit status; what is not here is a bug."""
+
+_UNSAFE: Final = """\
+The member has stopped rather than lose data. It saw what can't be while every member keeps all that
+it has written: a disk that lost writes, a directory that was put back from an older copy or is used
+twice, or a bug in quorate. Keep the directories and log lines of all members; `quorate log verify`
+looks into a recording.\
+"""
+
+_EPILOGUE: Final = """\
+Exit status:
+
+- 0 - done
+- 1 - what was looked at is not as it should be
+- 64 - a wrong call
+- 70 - a bug in quorate
+- 71 - the system refused something, such as a port
+- 74 - the store is damaged, or its disk is full
+- 75 - another process has the store open
+- 76 - the member stopped rather than lose data
+- 78 - a wrong configuration, or a store of another member
+- 130 - Ctrl-C
+
+`quorate demo` shows all of it in a minute; README.md says the rest.\
+"""
 
 app = App(
     name="quorate",
     help="A replicated, recorded log and a linearizable Redis-compatible store.",
-    help_epilogue="`make demo` shows all of it in a minute; README.md says the rest.",
+    help_epilogue=_EPILOGUE,
     version=__version__,
     help_format="markdown",
     backend="trio",
     result_action="return_value",
 )
-log = App(name="log", help="Look into the recording of a member, running or not.")
+log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 app.command(log)
 
 for _verb in (cli_run.run, cli_cluster.cluster, cli_status.status, demo.demo):
-    app.command(_verb)
-app.command(cli_simulate.simulate_seeds, name="simulate")
+    app.command(_verb, help_epilogue="")
+app.command(cli_simulate.simulate_seeds, name="simulate", help_epilogue="")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
     log.command(_log_verb)
 
@@ -85,7 +111,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _told(error: BaseException) -> int:
     """Tell an error once; return its exit status."""
     found = [_told_leaf(leaf) for leaf in _leaves(error)]
-    return EX_SOFTWARE if EX_SOFTWARE in found else found[0]
+    return next((code for code in (EX_PROTOCOL, EX_SOFTWARE) if code in found), found[0])
 
 
 def _told_leaf(leaf: BaseException) -> int:
@@ -99,11 +125,19 @@ def _told_leaf(leaf: BaseException) -> int:
             return leaf.code if isinstance(leaf.code, int) else 1
         case _:
             pass
-    status = next((code for kind, code in _STATUS if isinstance(leaf, kind)), EX_SOFTWARE)
+    status = next((code for kind, code in STATUS if isinstance(leaf, kind)), EX_SOFTWARE)
     if status == EX_SOFTWARE:
         traceback.print_exception(leaf)
         print("quorate: the lines above are a bug in quorate", file=sys.stderr)
     else:
-        for line in str(leaf).splitlines():
+        text = _in_words(leaf) if isinstance(leaf, OSError) else str(leaf)
+        for line in [*text.splitlines(), *(_UNSAFE.splitlines() if status == EX_PROTOCOL else [])]:
             print(f"quorate: {line}", file=sys.stderr)
     return status
+
+
+def _in_words(error: OSError) -> str:
+    """The error without its number, behind the file it is about."""
+    if error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

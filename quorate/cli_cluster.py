@@ -3,7 +3,7 @@
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import trio
 from cyclopts import Parameter
@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from .cluster import LocalCluster, MemberProcess, lay_out, open_cluster
-from .node.config import Profile
 from .status import Survey, survey
 
 __all__ = ["cluster"]
+
+LocalProfile = Literal["lan", "aeron"]
 
 LOOK_SECONDS: Final = 0.2
 """How often the members are asked who leads, and their ends are looked for."""
@@ -25,7 +26,7 @@ async def cluster(
     directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
     members: int = 3,
     client_port: int = 7000,
-    profile: Profile = "lan",
+    profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
 ) -> int:
     """Run the members of a cluster as child processes on this machine.
 
@@ -43,7 +44,7 @@ async def cluster(
         Where member 0 listens for clients.
     profile
         How patient: `lan` replaces a dead leader in less than a second, `aeron` has the defaults
-        of Aeron Cluster.
+        of Aeron Cluster. If left out: `lan`, or what a cluster that is there has.
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)

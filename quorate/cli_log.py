@@ -34,10 +34,17 @@ def store_of(directory: Path) -> Path:
     Raises:
         StoreMismatchError: there is none.
     """
+    if directory.name == "tables" and (directory.parent / "log").is_dir():
+        raise StoreMismatchError(
+            f"{directory}: the tables that the member makes of its recording, which lies in "
+            f"{directory.parent / 'log'}"
+        )
     for place in (directory, directory / "log"):
         if (place / DATA_FILE).exists():
             return place
-    raise StoreMismatchError(f"{directory}: no recording there")
+    members = sorted(place.parent.name for place in directory.glob("member-*/log"))
+    which = f": ask for one of {', '.join(members)} in it" if members else ""
+    raise StoreMismatchError(f"{directory}: no recording there{which}")
 
 
 def describe(directory: Path, /, *, as_json: AsJson = False) -> int:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from .errors import ConfigurationError
 from .node.gateway import MemberAddress, NodeStatus
-from .status import Answer, Survey, Verdict, survey
+from .status import SETTLED, Answer, Survey, Verdict, survey
 from .words import age, size
 
 __all__ = ["AsJson", "make_console", "render", "status"]
@@ -91,7 +91,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
             answer.error or "",
             *"----",
             "",
-            age(seen.heard(at.member_id)),
+            _heard(seen, at.member_id),
         ]
     positions = (said.append_position, said.commit_position, said.applied_position)
     return [
@@ -102,7 +102,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
         str(said.term),
         *(f"{position:,}" for position in positions),
         _lag(seen, said),
-        "itself" if said is seen.leader else f"{age(seen.heard(at.member_id))} ago",
+        "itself" if said is seen.leader else _heard(seen, at.member_id),
     ]
 
 
@@ -118,7 +118,17 @@ def _lag(seen: Survey, said: NodeStatus) -> str:
     words = [f"{size(behind)} behind" if behind > 0 else f"{size(-behind)} ahead"] if behind else []
     if said.commit_position > said.applied_position:
         words.append(f"{size(said.commit_position - said.applied_position)} to apply")
+    if not words and seen.leader is None:
+        words.append("longest log")
+    elif not words and said.state != SETTLED:
+        words.append("not known yet")  # a log as long as the leader's may be another one
     return ", ".join(words) or "up to date"
+
+
+def _heard(seen: Survey, member_id: int) -> str:
+    """When the leader last heard a member; without a leader, when anyone did."""
+    seconds = seen.heard(member_id)
+    return "never" if seconds is None else f"{age(seconds)} ago"
 
 
 def _summary(seen: Survey) -> str:

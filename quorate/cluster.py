@@ -48,7 +48,7 @@ def lay_out(
     members: int,
     client_port: int,
     cluster: str = "local",
-    profile: Profile = "lan",
+    profile: Profile | None = None,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -57,10 +57,12 @@ def lay_out(
         members: how many.
         client_port: of member 0; member *i* listens for clients on ``client_port + i``.
         cluster: name of the cluster.
-        profile: how patient the members are.
+        profile: how patient the members are; if left out, what the files that are there say, or
+            "lan".
 
     Raises:
-        ConfigurationError: a number is out of range, or a file that is there says otherwise.
+        ConfigurationError: a number is out of range, the directory can't be made, or a file that
+            is there says otherwise.
     """
     if not 1 <= members <= MAX_MEMBERS:
         raise ConfigurationError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
@@ -72,17 +74,28 @@ def lay_out(
         MemberConfig(i, HOST, member, client)
         for i, (client, member) in enumerate(_ports(members, client_port))
     )
-    return [
-        _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile))
+    configs = [
+        _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile or "lan"))
         for i in range(members)
     ]
+    for config in configs:
+        if profile not in (None, config.profile):
+            raise ConfigurationError(
+                f'{config.directory / "node.toml"}: profile = "{config.profile}", not "{profile}": '
+                "change it there, or leave --profile out"
+            )
+    return configs
 
 
 def _one(config: NodeConfig) -> NodeConfig:
     file = config.directory / "node.toml"
-    if not file.exists():
-        config.directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
+    try:
+        if not file.exists():
+            config.directory.mkdir(parents=True, exist_ok=True)
+            file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise ConfigurationError(f"{config.directory}: can't be made: {reason}") from error
     found = load_config(file)
     if found.members != config.members:
         ports = [member.client_port for member in found.members]

@@ -8,10 +8,8 @@ _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _KIB: Final = 1024
 
 
-def age(seconds: float | None) -> str:
-    """How long ago: ``0.05 s``, ``12 s``, ``3 min``; a dash for never."""
-    if seconds is None:
-        return "-"
+def age(seconds: float) -> str:
+    """How long ago: ``0.05 s``, ``12 s``, ``3 min``."""
     for unit, name in _UNITS:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"

@@ -148,7 +148,10 @@ class Environment:
             StoreMismatchError: one of them is missing.
         """
         with told(self.directory):
-            return opened(self.raw)
+            try:
+                return opened(self.raw)
+            except lmdb.NotFoundError:
+                raise StoreMismatchError("a store of LMDB, but of other tables") from None
 
     def close(self) -> None:
         """Close and unlock it; idempotent."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from ..errors import DamagedRecordError, StorageError, WireError
+from ..errors import DamagedRecordError, StorageError, StoreMismatchError, WireError
 from .batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
 from .environment import DATA_FILE, Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
@@ -187,6 +187,8 @@ def verify(directory: Path) -> VerifyReport:
             for key, value in records:
                 verifier.check(key, value)
         return verifier.report()
+    except StoreMismatchError as error:
+        raise StoreMismatchError(f"{directory}: {error}") from error
     finally:
         environment.close()
 

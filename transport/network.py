@@ -264,8 +264,12 @@ class TcpNetwork:
         with socket.socket(family, kind, protocol) as listener:
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(target)
-            listener.listen(128)
+            try:
+                listener.bind(target)
+                listener.listen(128)
+            except OSError as error:
+                error.filename = str(address)  # the system does not say which
+                raise
             async with trio.open_nursery() as nursery:
                 task_status.started(Address(*listener.getsockname()[:2]))
                 while True:

@@ -1,6 +1,7 @@
 """The command line explains itself, and tells trouble once, with a status that says its kind."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from quorate.cli import (
     EX_CONFIG,
     EX_IOERR,
     EX_OSERR,
+    EX_PROTOCOL,
     EX_SOFTWARE,
     EX_TEMPFAIL,
     EX_USAGE,
     INTERRUPTED,
+    STATUS,
     run,
 )
 from quorate.cluster import HOST, free_client_port, lay_out
@@ -87,10 +90,11 @@ def test_a_wrong_configuration_is_told_line_by_line(
         (errors.StoreBusyError("x"), EX_TEMPFAIL),
         (errors.StoreFullError("x"), EX_IOERR),
         (OSError(98, "address in use"), EX_OSERR),
-        (errors.SafetyViolationError("x"), EX_SOFTWARE),
+        (errors.SafetyViolationError("x"), EX_PROTOCOL),
         (ZeroDivisionError("x"), EX_SOFTWARE),
         (ExceptionGroup("g", [errors.StoreBusyError("x")]), EX_TEMPFAIL),
         (ExceptionGroup("g", [errors.StoreBusyError("x"), ValueError("x")]), EX_SOFTWARE),
+        (ExceptionGroup("g", [OSError("x"), errors.SafetyViolationError("x")]), EX_PROTOCOL),
         (KeyboardInterrupt(), INTERRUPTED),
         (BaseExceptionGroup("g", [KeyboardInterrupt()]), INTERRUPTED),
     ],
@@ -108,7 +112,17 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
     monkeypatch.setattr("quorate.cli_log.store_of", fail)
     assert run(["log", "describe", "."]) == status
     told = capsys.readouterr().err
-    assert ("bug in quorate" in told) == (status == EX_SOFTWARE)
+    assert ("are a bug in quorate" in told) == (status == EX_SOFTWARE)
+    assert ("has stopped rather than lose data" in told) == (status == EX_PROTOCOL)
+    assert "Errno" not in told
+
+
+def test_help_and_readme_tell_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"])
+    told = {int(found) for found in re.findall(r" (\d+) - ", capsys.readouterr().out)}
+    assert told >= {EX_USAGE, EX_TEMPFAIL, EX_PROTOCOL, INTERRUPTED, *(code for _, code in STATUS)}
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert told <= {int(found) for found in re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["status"]], ids=" ".join)
@@ -145,7 +159,23 @@ def test_ports_stay_in_range(tmp_path: Path, client_port: int) -> None:
 
 def test_a_cluster_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
     first = lay_out(tmp_path, members=3, client_port=7000, profile="aeron")
-    assert lay_out(tmp_path, members=3, client_port=7000, profile="lan") == first
+    assert lay_out(tmp_path, members=3, client_port=7000) == first
+    assert lay_out(tmp_path, members=3, client_port=7000, profile="aeron") == first
+
+
+def test_a_cluster_that_is_there_with_another_profile_is_told(tmp_path: Path) -> None:
+    lay_out(tmp_path, members=3, client_port=7000)
+    with pytest.raises(ConfigurationError, match=r'node\.toml: profile = "lan", not "aeron": '):
+        lay_out(tmp_path, members=3, client_port=7000, profile="aeron")
+
+
+@pytest.mark.parametrize("verb", ["cluster", "demo"])
+def test_a_directory_that_cant_be_made_is_told(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([verb, "--dir", "/proc/here"]) == EX_CONFIG
+    told = capsys.readouterr().err
+    assert told == "quorate: /proc/here/member-0: can't be made: No such file or directory\n"
 
 
 def test_a_cluster_that_is_there_with_other_ports_is_told(tmp_path: Path) -> None:
@@ -171,6 +201,18 @@ def test_a_taken_port_is_told_before_anything_starts(
     assert status == EX_CONFIG
     told = capsys.readouterr().err
     assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: address already in use\n"
+
+
+@pytest.mark.parametrize("port", ["client_port", "member_port"])
+def test_a_member_says_which_address_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str
+) -> None:
+    (config,) = lay_out(tmp_path, members=1, client_port=free_client_port(1))
+    taken = (HOST, getattr(config.own, port))
+    with socket.create_server(taken):
+        assert run(["run", str(config.directory / "node.toml")]) == EX_OSERR
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == f"quorate: {taken[0]}:{taken[1]}: Address already in use"
 
 
 def test_the_demo_wants_an_empty_directory(

@@ -10,6 +10,7 @@ import trio
 
 from quorate.cli import EX_CONFIG, EX_USAGE, run
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.storage.tables import Tables
 
 BATCHES = 4
 NEEDLE = b"a payload that is easily found"
@@ -117,6 +118,29 @@ def test_a_directory_without_a_recording_is_told(
 ) -> None:
     assert run(["log", verb, str(tmp_path)]) == EX_CONFIG
     assert capsys.readouterr().err == f"quorate: {tmp_path}: no recording there\n"
+
+
+def test_what_is_not_the_recording_but_near_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (0, 1):
+        trio.run(record, tmp_path / f"member-{number}" / "log")
+    assert run(["log", "verify", str(tmp_path)]) == EX_CONFIG
+    assert "ask for one of member-0, member-1 in it" in capsys.readouterr().err
+    tables = tmp_path / "member-0" / "tables"
+    Tables.open(tables, cluster="orders", member_id=0).close()
+    assert run(["log", "verify", str(tables)]) == EX_CONFIG
+    assert f"which lies in {tmp_path / 'member-0' / 'log'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["describe", "verify", "dump"])
+def test_another_store_of_lmdb_is_told(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tables.open(tmp_path, cluster="orders", member_id=0).close()
+    assert run(["log", verb, str(tmp_path)]) == EX_CONFIG
+    told = capsys.readouterr().err
+    assert told == f"quorate: {tmp_path}: a store of LMDB, but of other tables\n"
 
 
 def test_a_missing_argument_is_told(capsys: pytest.CaptureFixture[str]) -> None:
