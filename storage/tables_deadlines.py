@@ -36,7 +36,7 @@ class Deadlines:
         heapq.heapify(self._heap)
         self._old_heap: list[_Entry] = []
         self._changes: dict[bytes, int] = {}
-        self._counted_for = -1
+        self._counted_for: int = -1
         self._due = 0
 
     def set(self, key: bytes, deadline: int) -> None:

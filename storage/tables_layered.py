@@ -146,7 +146,7 @@ class LayeredTables:
             pages.append(self._disk.page(after, limit))
         cuts = [cut for _, cut in pages if cut is not None]
         place = min(cuts) if cuts else None
-        stored = sorted(set().union(*(found for found, _ in pages)))
+        stored = sorted(set[bytes]().union(*(found for found, _ in pages)))
         if place is not None:
             del stored[bisect_right(stored, place) :]
         keys: list[bytes] = []
