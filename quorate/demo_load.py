@@ -120,7 +120,7 @@ class _Writer:
                 if self._client is None:
                     address = next(self._addresses)
                     self._client = await RespClient.connect(address.host, address.client_port)
-                return await self._client.call(b"SET", key, value) is not None
+                return await self._client.call(b"SET", key, value) == b"OK"
             except (OSError, RespError):
                 pass
         self.close()

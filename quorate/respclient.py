@@ -6,6 +6,8 @@ trouble is one of two: :class:`OSError` (the connection: nobody knows what becam
 sent) or :class:`RespError` (the member said no).
 """
 
+import errno
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self, cast
@@ -49,7 +51,13 @@ class RespClient:
         Raises:
             OSError: nobody listens there.
         """
-        return cls(await trio.open_tcp_stream(host, port))
+        stream = await trio.open_tcp_stream(host, port)
+        if stream.socket.getsockname() == stream.socket.getpeername():
+            # A dial to a free port of this machine can be given that very port as its own end;
+            # it would read its own commands for replies.
+            stream.socket.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        return cls(stream)
 
     async def call(self, *command: bytes | str) -> Reply:
         """Send one command and return its reply.

@@ -115,12 +115,15 @@ class Client:
         outcome = self._ledger.unknown
         outcome[key] = value  # until we know better; a cancelled client never will
         try:
-            await self._command(b"SET", key, value)
+            reply = await self._command(b"SET", key, value)
         except UnknownOutcomeError:
             return
         except RefusedError:
             outcome = self._ledger.refused
         else:
+            if reply != b"OK":
+                self._ledger.violations.append(f"SET {key!r} was answered with {reply!r:.60}")
+                return
             outcome = self._ledger.acknowledged
         del self._ledger.unknown[key]
         outcome[key] = value

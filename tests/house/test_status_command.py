@@ -211,6 +211,20 @@ async def test_a_closed_port_is_an_answer_in_words() -> None:
     assert (answer.status, answer.error) == (None, "connection refused")
 
 
+async def test_a_connection_with_itself_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dial to a free port of this machine may be given that port for its own end."""
+
+    async def dial(_host: str, _port: int) -> trio.SocketStream:
+        sock = trio.socket.socket()
+        await sock.bind((HOST, 0))
+        await sock.connect(sock.getsockname())
+        return trio.SocketStream(sock)
+
+    monkeypatch.setattr(trio, "open_tcp_stream", dial)
+    answer = await ask(MemberAddress(0, HOST, 7000))
+    assert (answer.status, answer.error) == (None, "connection refused")
+
+
 @pytest.mark.parametrize(
     "reply",
     [b"$2\r\n{}\r\n", b":7\r\n", b"$-1\r\n", b"$1\r\n{\r\n", b"HTTP/1.1 200", b"*1\r\n:1\r\n"],
