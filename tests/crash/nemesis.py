@@ -29,6 +29,9 @@ FAULTS: Final = {
     "pause the leader": 3,
     "pause a follower": 1,
 }
+CALM_SECONDS: Final = 0.3
+AWAY_SECONDS: Final = (0.05, 0.2, 0.5, 1.5)
+"""Back before anybody notices; during the election that follows; after it; far behind."""
 PROGRESS_WRITES: Final = 50
 PROGRESS_SECONDS: Final = 30.0
 
@@ -70,7 +73,7 @@ class Nemesis:
         end = trio.current_time() + seconds
         while self.kills < kills or trio.current_time() < end:
             await self.progress()
-            await trio.sleep(self._rng.uniform(0.0, 0.6))
+            await trio.sleep(self._rng.uniform(0.0, CALM_SECONDS))
             (fault,) = self._rng.choices(list(FAULTS), list(FAULTS.values()))
             await self._strike(fault)
         await self.progress()
@@ -98,9 +101,9 @@ class Nemesis:
     async def _strike(self, fault: str) -> None:
         victims = await self._victims(fault)
         pause = fault.startswith("pause")
-        away = self._rng.uniform(0.1, 1.5)
+        away = self._rng.choice(AWAY_SECONDS)
         names = ", ".join(str(victim.member_id) for victim in victims)
-        self._tell(f"{fault}: member {names}, away for {away:.1f} s")
+        self._tell(f"{fault}: member {names}, away for {away:g} s")
         if pause:
             self.pauses += len(victims)
         else:

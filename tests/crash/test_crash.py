@@ -4,13 +4,14 @@ from pathlib import Path
 
 from .harness import crash_test
 
-KILLS = 6
-SECONDS = 12.0
+KILLS = 12
 
 
 async def test_kills_and_pauses_under_load_lose_nothing(tmp_path: Path) -> None:
-    report = await crash_test(tmp_path, kills=KILLS, seconds=SECONDS, seed=1, tell=print)
+    report = await crash_test(tmp_path, kills=KILLS, seconds=0.0, seed=1, tell=print)
     assert report.violations == ()
     assert report.kills >= KILLS
-    assert report.acknowledged > 50 * KILLS
+    assert report.pauses > 0
+    assert report.acknowledged > 500
+    assert report.reads > 100
     assert report.terms > 1
