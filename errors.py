@@ -101,6 +101,10 @@ class UnknownOutcomeError(RequestError):
     """The command was sent and its outcome will not be known: it may or may not take effect."""
 
 
+class RefusedError(RequestError):
+    """What an operator asked for can't be done now; nothing has changed. The message says why."""
+
+
 class OversizedRequestError(RequestError):
     """The request is larger than the member takes; nothing of it was done."""
 

@@ -92,6 +92,7 @@ class Election:
         count: how many elections there were since the start.
         candidate_term: the term of the ballot that we stand or voted in.
         absent: members that nobody needs to wait for: they closed in order.
+        mandate: the leader has asked us to take over: nobody else is asked before the ballot.
         scouting: a round of scouting is under way.
         silent: members that did not answer it; nor will the ballot wait for them.
         turn_at: when our next round may begin.
@@ -110,6 +111,7 @@ class Election:
         self.highest_term_heard = NULL_VALUE
         self.gone: int | None = None
         self.failed_ballots = 0
+        self.mandate = False
         self.scouting = False
         self.silent: tuple[int, ...] = ()
         self.turn_at = self.held_back_until = 0.0
@@ -199,7 +201,7 @@ class Election:
             self._tell(before, State.INIT)
 
     def _hand_over(self, ended: Ended) -> None:
-        self.gone = ended.gone
+        self.gone, self.mandate = ended.gone, ended.mandate
         if ended.message is not None:
             self.inbox.on_message(*ended.message)
 

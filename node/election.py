@@ -24,7 +24,7 @@ from . import rules
 from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
-from .scouting import scout
+from .scouting import scout, stand
 from .states import State
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ async def canvass(e: Election) -> State:
     """
     core = e.core
     e.peers = {peer: Peer() for peer in core.peers}
+    if e.mandate:
+        e.because("the leader hands over")
+        return State.NOMINATE
     again = trio.current_time()
     while True:
         now = trio.current_time()
@@ -106,8 +109,11 @@ async def canvass(e: Election) -> State:
 async def nominate(e: Election) -> State:
     """Wait a random while, so that not all stand at once, and then scout.
 
-    Only if a quorum would vote for us is our term raised.
+    Only if a quorum would vote for us is our term raised. Whom the leader itself has asked needs
+    not ask anybody.
     """
+    if e.mandate:
+        return await stand(e, max(e.promised_term, e.core.leadership_term) + 1)
     e.turn_at = trio.current_time() + e.core.rng.uniform(0, e.core.timeouts.election_timeout / 2)
     while True:
         for step in (_await_turn, scout):
@@ -171,6 +177,7 @@ def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None
         e.because("quorum leader")
         return State.LEADER_LOG_REPLICATION
     e.failed_ballots += 1
+    e.mandate = False
     e.because(f"ballot of term {e.promised_term} lost, votes {votes}")
     return State.CANVASS
 
@@ -178,7 +185,7 @@ def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None
 def _request_votes(e: Election, term: int, votes: dict[int, bool]) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
     end = e.core.log_end
-    request = RequestVote(end.term, end.position, term, e.core.member_id)
+    request = RequestVote(end.term, end.position, term, e.core.member_id, force=e.mandate)
     for peer in e.core.peers:
         if peer not in votes:
             e.core.send(peer, request)

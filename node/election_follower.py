@@ -44,7 +44,7 @@ async def following(e: Election) -> State:
     finally:
         role.end("cancelled")
         core.role = e.inbox
-        e.requests.lost_leader(in_order=role.ended is not None and role.ended.gone is not None)
+        e.requests.lost_leader(in_order=role.ended is not None and role.ended.in_order)
     if again:
         return again[0]
     return e.reopen(ended)

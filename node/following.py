@@ -34,6 +34,7 @@ from ..transport import (
     Scout,
     StaleLeader,
     StopCatchup,
+    TimeoutNow,
 )
 from . import rules
 from .applier import Waiting
@@ -102,6 +103,8 @@ class Following(Role):
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
                 # It says so on the link on which it led: it does not lead any more.
                 self.end(f"leader {sender} has given up", message=(sender, message))
+            case RequestVote(force=True, candidate_term_id=term) if term > self.term:
+                self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
             case Scout(member_id=member) if member == sender:
@@ -143,7 +146,11 @@ class Following(Role):
                 self.catchup_stopped = True
                 self.changed.notify()
             case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
-                self._finish(Ended(f"leader {leader} closed in order", gone=leader))
+                words = f"leader {leader} closed in order"
+                self._finish(Ended(words, gone=leader, in_order=True))
+            case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
+                words = f"leader {self.leader_id} hands over"
+                self._finish(Ended(words, in_order=True, mandate=True))
             case _:
                 pass
 

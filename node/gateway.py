@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 
 class RequestKind(enum.IntEnum):
-    """Whether a request goes through the log."""
+    """Where a request goes: into the log, to the applied state, or to the leader itself."""
 
     COMMAND = 0
     QUERY = 1
+    CONTROL = 2
 
 
 class Request:
     """One command or query on its way.
 
     Args:
-        kind: command (recorded, replicated, applied) or query (linearizable read).
+        kind: command (recorded, replicated, applied), query (linearizable read) or control (of
+            an operator, see :mod:`.control`).
         payload: the bytes for the service.
         flags: one byte of the service's own.
         done: called at most once, on the trio thread, with the reply or the error. It must

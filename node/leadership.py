@@ -47,11 +47,12 @@ from . import rules
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
+from .control import Controls
 from .followers import Follower
 from .gateway import Request, RequestKind
 from .log_time import LogTime
 from .reads import Reads
-from .roles import Role, Signal, sleep_until
+from .roles import Ended, Role, Signal, sleep_until
 
 if TYPE_CHECKING:
     from .core import Core
@@ -88,6 +89,7 @@ class Leadership(Role):
         self.replication_position = 0
         self.followers = {peer: Follower(peer) for peer in core.peers}
         self.catchups = Catchups(self)
+        self.controls = Controls(self)
         self.reads = Reads(core)
         self._since = self._moved_at = trio.current_time()
         self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
@@ -108,6 +110,8 @@ class Leadership(Role):
                     f"a request of {len(request.payload)} bytes; this cluster takes {limit}"
                 )
             )
+        elif request.kind is RequestKind.CONTROL:
+            self.controls.submit(request)
         elif request.kind is RequestKind.COMMAND:
             self._commands.append(request)
             self._work.notify()
@@ -123,7 +127,7 @@ class Leadership(Role):
 
     def surrender(self) -> list[Request]:
         """End all requests: in flight means unknown outcome; return those that were never sent."""
-        unsent = self.unsent()
+        unsent = [*self.unsent(), *self.controls.surrender()]
         for request in self.core.applier.forget():
             request.done(
                 UnknownOutcomeError(
@@ -221,6 +225,8 @@ class Leadership(Role):
         if AppendFlags.CATCHUP in message.flags:
             self._stop_catchup(follower)
         self._advance()
+        if not self.accepting:
+            self.changed.notify()
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
@@ -279,10 +285,8 @@ class Leadership(Role):
                 self._on_append_position(follower, message)
             case CanvassPosition():
                 self._on_canvass(follower, message)
-            case RequestVote():
-                refuse_vote(self.core, sender, message, leader_alive=True)
-            case Scout(member_id=member) if member == sender:
-                answer_scout(self.core, message, in_ballot=False, leader_alive=True)
+            case RequestVote() | Scout():
+                self._on_candidate(sender, message)
             case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
                 self._on_subscribe(follower)
             case CatchupPosition(leadership_term_id=self.term):
@@ -302,6 +306,16 @@ class Leadership(Role):
                 self.core.send(sender, StaleLeader(self.term, self.core.member_id))
             case _:
                 pass  # of an older term, or about an election that is over
+
+    def _on_candidate(self, sender: int, message: RequestVote | Scout) -> None:
+        """Refuse a rival, unless it was asked to take over, by us or by a leader before us."""
+        if isinstance(message, Scout):
+            if message.member_id == sender:
+                answer_scout(self.core, message, in_ballot=False, leader_alive=True)
+        elif message.force and message.candidate_term_id > self.term:
+            self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
+        else:
+            refuse_vote(self.core, sender, message, leader_alive=True)
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
@@ -366,6 +380,7 @@ class Leadership(Role):
             nursery.start_soon(self._go_on)
             nursery.start_soon(self._timekeeper)
             nursery.start_soon(self.catchups.run)
+            nursery.start_soon(self.controls.run)
 
     def open(self) -> None:
         """Take requests from now on (the election is closed)."""
@@ -379,6 +394,12 @@ class Leadership(Role):
         applier = self.core.applier
         while (self._in_flight or applier.lagging) and self.ended is None:
             await applier.progressed.wait()
+
+    async def level(self, follower: Follower) -> None:
+        """Wait until a follower has all of our log; we must not be accepting any more."""
+        await self.drain()
+        while follower.match < self.publication_position:
+            await self.changed.wait()
 
     async def _flusher(self) -> Never:
         while True:

@@ -241,6 +241,19 @@ class Member:
         """
         return await self._ask(RequestKind.QUERY, payload, flags)
 
+    async def control(self, words: str) -> str:
+        """Ask the leader for what an operator may ask: ``transfer MEMBER``.
+
+        Returns:
+            What was done, in words.
+
+        Raises:
+            RefusedError: it can't be done now; nothing has changed.
+            NoLeaderError: no leader was found in time.
+            UnknownOutcomeError: the leader was lost meanwhile.
+        """
+        return (await self._ask(RequestKind.CONTROL, words.encode(), 0)).decode()
+
     async def _ask(self, kind: RequestKind, payload: bytes, flags: int) -> bytes:
         task = trio.lowlevel.current_task()
         answers: list[bytes | RequestError] = []

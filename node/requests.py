@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import NoLeaderError, OversizedRequestError, RequestError, UnknownOutcomeError
+from ..errors import (
+    NoLeaderError,
+    OversizedRequestError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+)
 from ..transport import MAX_BATCH_BYTES, ForwardReply, ForwardRequest
 from .gateway import Request, RequestKind
 from .roles import Signal
@@ -37,12 +43,14 @@ class ForwardStatus(IntEnum):
     NO_LEADER = 2
     UNKNOWN = 3
     OVERSIZED = 4
+    REFUSED = 5
 
 
 _ERRORS: dict[int, type[RequestError]] = {
     ForwardStatus.NO_LEADER: NoLeaderError,
     ForwardStatus.UNKNOWN: UnknownOutcomeError,
     ForwardStatus.OVERSIZED: OversizedRequestError,
+    ForwardStatus.REFUSED: RefusedError,
 }
 
 
@@ -234,4 +242,6 @@ def _status_of(error: RequestError) -> ForwardStatus:
         return ForwardStatus.RETRY
     if isinstance(error, OversizedRequestError):
         return ForwardStatus.OVERSIZED
+    if isinstance(error, RefusedError):
+        return ForwardStatus.REFUSED
     return ForwardStatus.UNKNOWN

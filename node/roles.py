@@ -54,11 +54,15 @@ class Ended:
         reason: in words, for the log.
         message: a message with its sender that the next election should see first.
         gone: a member that closed in order, which nobody needs to wait for.
+        in_order: the leader knows that it leads no more, and answers what it was asked.
+        mandate: the leader has asked us to take over from it.
     """
 
     reason: str
     message: tuple[int, Message] | None = None
     gone: int | None = None
+    in_order: bool = False
+    mandate: bool = False
 
 
 class Role:

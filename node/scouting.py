@@ -34,7 +34,7 @@ async def scout(e: Election) -> State | None:
         while e.scouting:
             supported = scouting.verdict()
             if supported is not None:
-                return await scouting.stand() if supported else scouting.withdraw()
+                return await scouting.conclude() if supported else scouting.withdraw()
             scouting.ask()
             event = await e.inbox.receive(scouting.wakes_at)
             if event is not None and (state := await scouting.hear(*event)) is not None:
@@ -42,6 +42,13 @@ async def scout(e: Election) -> State | None:
         return None
     finally:
         e.scouting = False
+
+
+async def stand(e: Election, term: int) -> State:
+    """Raise the term: the vote for ourselves is durable before anyone hears of it."""
+    await e.core.promise(NodeState(term, e.core.member_id))
+    e.because(f"candidate for term {term}")
+    return State.CANDIDATE_BALLOT
 
 
 class Round:
@@ -105,13 +112,10 @@ class Round:
             patience = trio.current_time() + e.core.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)
 
-    async def stand(self) -> State:
-        """Raise the term: the vote for ourselves is durable before anyone hears of it."""
-        e, term = self._e, self._question.proposed_term_id
-        e.silent = tuple(self._silent)
-        await e.core.promise(NodeState(term, e.core.member_id))
-        e.because(f"candidate for term {term}")
-        return State.CANDIDATE_BALLOT
+    async def conclude(self) -> State:
+        """A quorum would vote for us."""
+        self._e.silent = tuple(self._silent)
+        return await stand(self._e, self._question.proposed_term_id)
 
     def withdraw(self) -> State:
         """Leave the others alone for a while."""

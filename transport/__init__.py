@@ -40,6 +40,7 @@ from .messages import (
     StopCatchup,
     StreamPurpose,
     TermSpan,
+    TimeoutNow,
     Vote,
     VoteReason,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "StreamPurpose",
     "TcpNetwork",
     "TermSpan",
+    "TimeoutNow",
     "Vote",
     "VoteReason",
     "decode_untrusted",

@@ -139,13 +139,17 @@ class CanvassPosition:
 
 @attrs.frozen
 class RequestVote:
-    """A candidate asks for a vote in `candidate_term_id`."""
+    """A candidate asks for a vote in `candidate_term_id`.
+
+    With `force` even of those that hear a leader: it was the leader that asked it to stand.
+    """
 
     log_leadership_term_id: I64
     log_position: I64
     candidate_term_id: I64
     candidate_member_id: I32
     protocol_version: I32 = PROTOCOL_VERSION
+    force: bool = False
 
 
 @attrs.frozen
@@ -310,6 +314,15 @@ class LeadershipCession:
 
 
 @attrs.frozen
+class TimeoutNow:
+    """The leader asks `member_id` to take over (Raft dissertation, section 3.10)."""
+
+    leadership_term_id: I64
+    leader_member_id: I32
+    member_id: I32
+
+
+@attrs.frozen
 class LogSubscribe:
     """A follower asks the leader for the live log on the leader's link to it."""
 
@@ -379,6 +392,7 @@ Message: TypeAlias = (
     | StopCatchup
     | StaleLeader
     | LeadershipCession
+    | TimeoutNow
     | Scout
     | ScoutReply
     | LogSubscribe

@@ -49,6 +49,7 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         101: m.LeadershipCession,
         102: m.Scout,
         103: m.ScoutReply,
+        104: m.TimeoutNow,
         110: m.LogSubscribe,
         111: m.LogJoined,
         112: m.LogBatch,

@@ -1,0 +1,133 @@
+"""What an operator may ask the leader to do: one thing at a time, answered when it is done.
+
+A control request travels like a client's: through any member, forwarded to the leader, parked
+while there is none. Its payload is words: a verb and its arguments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Never
+
+import trio
+
+from ..errors import RefusedError, UnknownOutcomeError
+from ..transport import TimeoutNow
+from .roles import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .gateway import Request
+    from .leadership import Leadership
+
+MAX_WAITING: Final = 64
+
+
+class Controls:
+    """The control requests of one leadership."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._waiting: deque[Request] = deque()
+        self._running: Request | None = None
+        self._asked = Signal()
+        self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {"transfer": self._transfer}
+
+    def submit(self, request: Request) -> None:
+        """Take a request; those before it are done first."""
+        if len(self._waiting) >= MAX_WAITING:
+            request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))
+            return
+        self._waiting.append(request)
+        self._asked.notify()
+
+    def surrender(self) -> list[Request]:
+        """End the one that runs; return those that were not begun."""
+        running, self._running = self._running, None
+        ended = self._leadership.ended
+        if running is not None and ended is not None:
+            if ended.in_order:
+                running.done(ended.reason.encode())
+            else:
+                running.done(UnknownOutcomeError(f"the leadership has ended: {ended.reason}"))
+        waiting = [*self._waiting]
+        self._waiting.clear()
+        return waiting
+
+    async def run(self) -> Never:
+        """Do what is asked for; until cancelled."""
+        while True:
+            while not self._waiting:
+                await self._asked.wait()
+            request = self._running = self._waiting.popleft()
+            try:
+                answer: bytes | RefusedError = (await self._do(request.payload)).encode()
+            except RefusedError as error:
+                answer = error
+            if self._running is request:  # else the leadership has ended, and so it was answered
+                self._running = None
+                request.done(answer)
+
+    async def _do(self, payload: bytes) -> str:
+        verb, *arguments = _words_untrusted(payload)
+        if verb not in self._verbs:
+            known = ", ".join(self._verbs)
+            raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
+        return await self._verbs[verb](arguments)
+
+    # --- transfer ---------------------------------------------------------------------------------
+
+    async def _transfer(self, arguments: list[str]) -> str:
+        """Hand the leadership over, in order: first the target gets all of the log.
+
+        New writes wait meanwhile, and go to the new leader; none is lost (Raft dissertation,
+        section 3.10; BlazingMQ: the designated leader).
+        """
+        leadership = self._leadership
+        target = self._member_untrusted(arguments)
+        if target == leadership.core.member_id:
+            return f"member {target} leads already"
+        follower = leadership.followers[target]
+        connected = leadership.core.links.connected(target)
+        if not (connected and follower.ready and follower.live):
+            raise RefusedError(
+                f"member {target} does not follow: its log is known up to {follower.match} of "
+                f"{leadership.publication_position}"
+            )
+        leadership.accepting = False
+        try:
+            with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
+                await leadership.level(follower)
+                takeover = TimeoutNow(leadership.term, leadership.core.member_id, target)
+                leadership.core.send(target, takeover)
+                await trio.sleep_forever()  # the end of the leadership is the answer
+        finally:
+            if leadership.ended is None:
+                leadership.open()
+        raise RefusedError(f"member {target} did not take over in time; nothing has changed")
+
+    def _member_untrusted(self, arguments: list[str]) -> int:
+        members = (self._leadership.core.member_id, *self._leadership.core.peers)
+        if len(arguments) != 1 or not arguments[0].isdecimal() or int(arguments[0]) not in members:
+            given = " ".join(arguments)
+            known = ", ".join(map(str, sorted(members)))
+            raise RefusedError(
+                f"transfer to {given!r}: expected the id of a member, one of {known}"
+            )
+        return int(arguments[0])
+
+
+def _words_untrusted(payload: bytes) -> list[str]:
+    """Split a control request into its words.
+
+    Raises:
+        RefusedError: it is not text, or has no words.
+    """
+    try:
+        words = payload.decode("ascii").split()
+    except UnicodeDecodeError:
+        words = []
+    if not words:
+        raise RefusedError("a control request is a verb and its arguments, in ASCII")
+    return words

@@ -1,0 +1,212 @@
+"""Leadership goes to whom an operator names: in order, without a lost write, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from quorate.errors import RefusedError
+from quorate.node import State
+from quorate.simulation.peers import ME, log
+from quorate.simulation.script import Script, scripted
+from quorate.simulation.world import TIMEOUTS
+from quorate.storage import NodeState
+from quorate.transport import (
+    AppendFlags,
+    CommitPosition,
+    NewLeadershipTerm,
+    RequestVote,
+    Scout,
+    TimeoutNow,
+    Vote,
+    VoteReason,
+)
+
+from .worlds import open_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from quorate.simulation import Ledger, World
+
+
+def others(world: World[Ledger], leader: int) -> list[int]:
+    return [member for member in world.hosts if member != leader]
+
+
+@pytest.mark.parametrize("asked", ["leader", "target", "third"])
+async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
+    tmp_path: Path, autojump_clock: MockClock, asked: str
+) -> None:
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        target, third = others(world, leader)
+        at = {"leader": leader, "target": target, "third": third}[asked]
+        term = world.hosts[leader].running.status().term
+        acked: list[float] = []
+
+        async def write(name: int) -> None:
+            for i in range(100):
+                await world.command(name % 3, b"%d-%d" % (name, i))
+                acked.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            for name in range(12):
+                nursery.start_soon(write, name)
+            await trio.sleep(0.05)
+            said = await world.hosts[at].running.control(f"transfer {target}")
+        assert said == f"member {target} takes over"
+        assert await world.settled() == target
+        assert world.hosts[target].running.status().term == term + 1
+        payloads = world.hosts[third].service.payloads
+        await trio.sleep(0.2)
+        assert sorted(payloads) == sorted(b"%d-%d" % (n, i) for n in range(12) for i in range(100))
+        assert max(b - a for a, b in itertools.pairwise(acked)) < 0.05
+
+
+async def test_who_leads_already_is_left_alone(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        seen = len(world.transitions)
+        member = world.hosts[leader].running
+        assert await member.control(f"transfer {leader}") == f"member {leader} leads already"
+        assert len(world.transitions) == seen
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("transfer", "transfer to ''"),
+        ("transfer 7", "transfer to '7': expected the id of a member, one of 0, 1, 2"),
+        ("transfer x", "transfer to 'x'"),
+        ("transfer 1 2", "transfer to '1 2'"),
+        ("jump", "'jump' is none of the things"),
+        ("", "a verb and its arguments"),
+        ("tränsfer", "in ASCII"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    tmp_path: Path, autojump_clock: MockClock, words: str, why: str
+) -> None:
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        for at in (leader, others(world, leader)[0]):
+            with pytest.raises(RefusedError, match=why):
+                await world.hosts[at].running.control(words)
+
+
+async def test_a_member_that_does_not_follow_is_not_made_leader(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        target = others(world, leader)[0]
+        await world.kill(target)
+        await trio.sleep(0.01)
+        with pytest.raises(RefusedError, match=f"member {target} does not follow"):
+            await world.hosts[leader].running.control(f"transfer {target}")
+        assert await world.command(leader, b"x") == b"1"
+
+
+# --- the one who hands over -----------------------------------------------------------------------
+
+
+async def ask(s: Script, words: str, answers: list[object]) -> None:
+    try:
+        answers.append(await s.member.control(words))
+    except RefusedError as error:
+        answers.append(error)
+
+
+@scripted()
+async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothing_changes(
+    s: Script,
+) -> None:
+    term = await s.lead()
+    await s.peers[1].hears(CommitPosition)
+    answers: list[object] = []
+    follower = s.member.core.role.followers[1]  # type: ignore[attr-defined]
+    follower.live = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, "transfer 1", answers)
+        await s.until(lambda: s.store.append_position > 0)
+        await trio.sleep(0.05)
+        assert s.peers[1].messages(TimeoutNow) == []
+        for peer in s.peers.values():
+            peer.append_position(term, s.store.append_position, AppendFlags.READY)
+        assert await s.peers[1].hears(TimeoutNow) == TimeoutNow(term, ME, 1)
+        for _ in range(20):
+            for peer in s.peers.values():
+                peer.append_position(term, s.store.append_position, AppendFlags.READY)
+            await trio.sleep(0.05)
+    assert [str(each) for each in answers] == [
+        "member 1 did not take over in time; nothing has changed"
+    ]
+    assert s.member.topology.is_leader
+    assert s.state is State.CLOSED
+
+
+# --- the one who takes over -----------------------------------------------------------------------
+
+
+@scripted(batches=log((0, 96)))
+async def test_whom_the_leader_asks_stands_at_once_and_is_voted_for_against_a_living_leader(
+    s: Script,
+) -> None:
+    leader = await s.follow(1, 0, log_term=0)
+    leader.say(TimeoutNow(0, 1, ME))
+    await s.enters(State.CANDIDATE_BALLOT, within=0.02)
+    assert s.store.node_state == NodeState(1, ME)
+    for peer in s.peers.values():
+        assert await peer.hears(RequestVote) == RequestVote(0, 96, 1, ME, force=True)
+        assert peer.messages(Scout) == []
+        peer.vote(1)
+    await s.enters(State.LEADER_LOG_REPLICATION)
+    assert (await leader.hears(NewLeadershipTerm)).leadership_term_id == 1
+
+
+@scripted()
+async def test_a_mandate_is_good_for_one_ballot(s: Script) -> None:
+    leader = await s.follow(1, 0)
+    leader.say(TimeoutNow(0, 1, ME))
+    await s.enters(State.CANDIDATE_BALLOT)
+    await s.enters(State.CANVASS, within=2 * TIMEOUTS.election_timeout)
+    term = await s.stand()
+    asked = await leader.hears(RequestVote, lambda m: m.candidate_term_id == term)
+    assert not asked.force
+
+
+@scripted()
+async def test_only_the_leader_can_ask_and_only_in_its_term(s: Script) -> None:
+    await s.follow(1, 0)
+    for message in (TimeoutNow(0, 2, ME), TimeoutNow(1, 1, ME), TimeoutNow(0, 1, 2)):
+        s.peers[2 if message.leader_member_id == 2 else 1].say(message)
+    await trio.sleep(0.05)
+    assert s.state is State.CLOSED
+    assert s.store.node_state == NodeState(0, -1)
+
+
+@scripted()
+async def test_a_follower_votes_for_whom_the_leader_has_asked(s: Script) -> None:
+    await s.follow(1, 0)
+    s.peers[2].say(RequestVote(0, 0, 1, 2, force=True))
+    vote = await s.peers[2].hears(Vote)
+    assert (vote.vote, vote.reason) == (True, VoteReason.GRANTED)
+    assert s.store.node_state == NodeState(1, 2)
+
+
+@scripted(batches=log((0, 96)))
+async def test_even_then_not_for_a_shorter_log(s: Script) -> None:
+    await s.follow(1, 0, log_term=0)
+    s.peers[2].say(RequestVote(0, 0, 1, 2, force=True))
+    vote = await s.peers[2].hears(Vote)
+    assert (vote.vote, vote.reason) == (False, VoteReason.LOG_NEWER)
