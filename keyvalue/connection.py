@@ -88,7 +88,7 @@ class Connection:
         self._port = port
         self._poller = poller
         self._events = WAIT_READABLE
-        self._conversation = Conversation(session, parser, port, self._deliver)
+        self._conversation = Conversation(session, parser, port, self._deliver, self.close)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
 

@@ -18,6 +18,7 @@ going on nobody is redirected: the gateway parks the request, and a client that 
 leader would only come back.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -41,6 +42,8 @@ __all__ = ["PATIENCE_S", "Conversation"]
 PATIENCE_S: Final = 0.002
 """How long one client's connection commands are answered at a stretch."""
 
+_log = logging.getLogger("quorate.keyvalue")
+
 _KEPT_BYTES: Final = 4096
 
 _AT_ONCE: Final = frozenset(("exec", "discard", "multi", "watch", "quit", "reset"))
@@ -60,10 +63,12 @@ class Conversation:
         parser: for what it sends.
         port: what it shares with the others.
         deliver: called, with nothing to do but wait, to take `replies`; also when
-            `held_bytes` has fallen and when `session.closing` was set. It does not raise.
+            `held_bytes` has fallen and when `session.closing` was set.
+        abort: ends the connection at once, and so calls :meth:`end`.
     """
 
     __slots__ = (
+        "_abort",
         "_commands",
         "_convert",
         "_deliver",
@@ -89,11 +94,13 @@ class Conversation:
         parser: CommandParser,
         port: PortState,
         deliver: Callable[[], None],
+        abort: Callable[[], None],
     ) -> None:
         self.session = session
         self._parser = parser
         self._port = port
         self._deliver = deliver
+        self._abort = abort
         self._run_bytes = min(RUN_BYTES, port.limits.request_bytes)
         # the chunk that is being done, and how far
         self._commands: list[list[bytes]] = []
@@ -121,12 +128,15 @@ class Conversation:
 
     def feed(self, data: bytes) -> None:
         """Take what the client sent; not empty."""
-        if self._request is None and not self._paused:
-            self._load(data)
-            self._run()
-        else:
+        if self._request is not None or self._paused:
             self._held.append(data)
             self.held_bytes += len(data)
+            return
+        try:
+            self._load(data)
+            self._run()
+        except Exception:  # noqa: BLE001 - see _fail
+            self._fail()
 
     def end(self) -> None:
         """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
@@ -136,6 +146,15 @@ class Conversation:
             self._request = None
         self._held.clear()
         self.replies.clear()
+
+    def _fail(self) -> None:
+        """End the connection for a mistake in here.
+
+        Its client could make the same mistake happen at the next member, and the next. And who
+        calls us with a result is amidst applying the log, of which nothing may be left out.
+        """
+        _log.exception("client %d: its connection is closed", self.session.client_id)
+        self._abort()
 
     # In order --------------------------------------------------------------------------------
 
@@ -184,8 +203,12 @@ class Conversation:
 
     def _resume(self) -> None:
         self._paused = False
-        if not self.session.closing:
+        if self.session.closing:
+            return
+        try:
             self._run()
+        except Exception:  # noqa: BLE001 - see _fail
+            self._fail()
 
     def _step(self) -> bool:
         """Do the next command, or the run that begins with it; True if it goes through the gateway.
@@ -270,15 +293,18 @@ class Conversation:
         self._port.gateway.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
-        """Take what became of the request; may be called from within `submit`."""
+        """Take what became of the request; may be called from within `submit`. Never raises."""
         self._request = None
         convert, self._convert = self._convert, None
-        if isinstance(result, bytes):
-            self.replies.append(result if convert is None else convert(result))
-        else:
-            self.replies.append(resp.error(_in_words(result)) * self._expected)
-        if not self._running:
-            self._run()
+        try:
+            if isinstance(result, bytes):
+                self.replies.append(result if convert is None else convert(result))
+            else:
+                self.replies.append(resp.error(_in_words(result)) * self._expected)
+            if not self._running:
+                self._run()
+        except Exception:  # noqa: BLE001 - see _fail
+            self._fail()
 
     # Transactions ----------------------------------------------------------------------------
 

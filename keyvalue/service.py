@@ -103,12 +103,14 @@ class KeyValueService:
     # --- the state machine
 
     def apply(self, command: Command) -> bytes:
-        """Apply a committed command and return the reply."""
+        """Apply a committed command and return the reply; nothing if nobody wants it."""
         store = self._store
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1
         store.applying = True
-        return self._answer(command.payload, command.flags, self._commands)
+        return self._answer(
+            command.payload, command.flags, self._commands, wanted=command.wants_reply
+        )
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Everything up to `position` is applied; remove some of what has expired by now."""
@@ -128,7 +130,9 @@ class KeyValueService:
         first = self._tables.deadlines.first()
         return None if first is None else min(first, self._store.now + TICK_MS)
 
-    def _answer(self, payload: bytes, flags: int, known: "_Commands") -> bytes:
+    def _answer(
+        self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
+    ) -> bytes:
         try:
             commands = self._parse(payload)
         except WireError as trouble:
@@ -137,22 +141,30 @@ class KeyValueService:
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
         if flags & TRANSACTION:
             try:
-                return self._transaction(commands, flags, known)
+                return self._transaction(commands, flags, known, wanted=wanted)
             except CommandError as trouble:  # it watches too much: nothing was executed
                 return trouble.reply
-        replies = self._execute(commands, known)
+        replies = self._execute(commands, known, wanted=wanted)
         return replies[0] if len(replies) == 1 else b"".join(replies)
 
-    def _transaction(self, commands: list[list[bytes]], flags: int, known: "_Commands") -> bytes:
+    def _transaction(
+        self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool
+    ) -> bytes:
         if commands and commands[0][0].upper() == _WATCH:
             watched = commands.pop(0)[1:]
             for key, revision in zip(watched[::2], watched[1::2], strict=False):
                 if parse_integer(revision) != self._store.revision_of(key):
                     return resp.NULL_ARRAY[flags & RESP3]
-        return resp.array(self._execute(commands, known))
+        return resp.array(self._execute(commands, known, wanted=wanted))
 
-    def _execute(self, commands: list[list[bytes]], known: "_Commands") -> list[bytes]:
-        """Execute one command after the other; an error is one's reply, and the next goes on."""
+    def _execute(
+        self, commands: list[list[bytes]], known: "_Commands", *, wanted: bool
+    ) -> list[bytes]:
+        """Execute one command after the other; an error is one's reply, and the next goes on.
+
+        Returns:
+            The replies; none if they are not wanted, for together they may be large.
+        """
         store = self._store
         replies: list[bytes] = []
         size = 0
@@ -171,6 +183,8 @@ class KeyValueService:
                     reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
+            if not wanted:
+                continue
             if size + len(reply) > MAX_REPLY_BYTES:
                 reply = _TOO_MUCH
             size += len(reply)

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     import trio
 
 
-@attrs.frozen(slots=True)
+@attrs.define
 class Command:
     """A committed command, as the log holds it.
+
+    One is made for every entry, so it is not frozen, which would cost ten times more; nobody
+    changes one.
 
     Args:
         payload: the client's bytes; their meaning is the service's.
@@ -28,6 +31,8 @@ class Command:
         position: log position at which its record batch begins.
         index: its place in that batch, from 0.
         timestamp_ms: cluster time in milliseconds, given by the leader and recorded.
+        wants_reply: whether anybody waits for the reply here; else any bytes will do for one. It
+            must not bear on the state: it differs between members.
     """
 
     payload: bytes
@@ -38,6 +43,7 @@ class Command:
     position: int
     index: int
     timestamp_ms: int
+    wants_reply: bool = True
 
 
 class Service(Protocol):

@@ -90,9 +90,9 @@ _KIND_BYTES: Final = bytes(EntryKind)
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
 
-@attrs.frozen
+@attrs.define
 class Entry:
-    """One entry of a batch.
+    """One entry of a batch. Not frozen, which would cost twice as much; nobody changes one.
 
     Args:
         kind: what it is.

@@ -239,6 +239,55 @@ async def test_without_descriptors_clients_wait(
     await second.ask(command("PING"), b"+PONG\r\n")
 
 
+@pytest.mark.parametrize("broken", ["weave", "run_end", "redirection"])
+async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
+    world: World,
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    broken: str,
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(conversation, broken, fail)
+    other = await world.connect()
+    data = {
+        "weave": command("MULTI") + command("PING") + command("SET", "a", "1") + command("EXEC"),
+        "run_end": command("SET", "a", "1") + command("PING"),
+        "redirection": command("CLUSTER", "SLOTS") + command("SET", "a", "1"),
+    }[broken]
+    if broken == "redirection":
+        world.member.follow(1)
+    world.member.parked = []
+    await client.send(data)
+    if broken == "weave":
+        await world.until(lambda: world.member.parked)
+    world.member.release()  # here nothing rises
+    assert b"*1" not in await client.rest()
+    assert "a mistake" in caplog.text
+    await world.until(lambda: len(world.port.state.clients) == 1)
+    monkeypatch.undo()
+    await other.ask(command("PING"), b"+PONG\r\n")
+
+
+async def test_a_mistake_after_a_pause_ends_one_connection(
+    world: World,
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(conversation, "PATIENCE_S", -1.0)
+    other = await world.connect()
+    await client.send(command("PING") * 100)
+    await world.until(lambda: world.port.state.unfinished)
+    monkeypatch.setattr(conversation, "fault", pytest.fail)
+    await client.rest()
+    monkeypatch.undo()
+    assert "its connection is closed" in caplog.text
+    await other.ask(command("PING"), b"+PONG\r\n")
+
+
 # Slow readers --------------------------------------------------------------------------------
 
 

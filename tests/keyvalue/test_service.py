@@ -234,6 +234,27 @@ def test_many_small_replies_are_bounded_too(fed: Fed) -> None:
     assert len(replies) < MAX_REPLY_BYTES + 100 * 100
 
 
+def test_a_reply_that_nobody_wants_is_not_made_and_changes_nothing(tmp_path: Path) -> None:
+    members = [Fed(open_service(tmp_path / name)) for name in "ab"]
+    payloads = [
+        (encode("SET a 1", "INCR a", "NOSUCH", "GET a"), 0),
+        (encode("SET b " + "x" * 1000), 0),
+        (encode(*["GET b"] * (MAX_REPLY_BYTES // 1000), "INCR a"), TRANSACTION),
+        (encode("WATCH a 0", "INCR a"), TRANSACTION),
+        (b"*1", 0),
+    ]
+    for payload, flags in payloads:
+        for wanted, fed in enumerate(members):
+            command = Command(payload, flags, 0, 0, 1, fed.position, 0, START_MS, bool(wanted))
+            assert wanted or len(fed.replay(command)) < 100
+            if wanted:
+                fed.replay(command)
+    seen = [fed.query("WATCH a b", "MGET a b", "DBSIZE") for fed in members]
+    assert seen[0] == seen[1]
+    for fed in members:
+        fed.service.close()
+
+
 # --- restart
 
 
