@@ -13,6 +13,7 @@
     ├── TransportError              links between members
     │   ├── WireError               bytes from outside that are not a valid frame or message
     │   └── HandshakeError          the other end is of another cluster, or not the member we called
+    ├── HistoryError                a recorded history that is none, or is of unknown operations
     ├── SafetyViolationError        something that the protocol rules out was seen: the member stops
     └── RequestError                a command or query of a client
         ├── NoLeaderError           it was not sent: no leader was found in time
@@ -83,6 +84,10 @@ class WireError(TransportError):
 
 class HandshakeError(TransportError):
     """The other end is of another cluster, speaks another protocol, or is not whom we called."""
+
+
+class HistoryError(QuorateError):
+    """A recorded history is not one, or holds an operation that the checker does not know."""
 
 
 class SafetyViolationError(QuorateError):
