@@ -36,10 +36,13 @@ STOP_SECONDS: Final = 20.0
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _LAST_PORT: Final = 65_535
+_FIRST_OUTGOING_PORT: Final = 32_768
+"""From here on Linux usually takes the ports of outgoing connections. One of those takes the port
+of a member that is down, and keeps it from its restart for a minute after it is closed
+(TIME_WAIT); a dial to such a port may even be given that port, and is connected with itself."""
+
 _FREE_PORTS: Final = range(10_240, 22_000)
-"""Where client ports that nobody chose are taken from: with the member ports above them they lie
-below Linux's usual ports of outgoing connections (32768 and up). One of those takes the port of a
-member that is down, and keeps it from its restart for a minute after it is closed (TIME_WAIT)."""
+"""Where client ports that nobody chose are taken from; all member ports lie below the above."""
 
 
 def lay_out(
@@ -249,7 +252,7 @@ def free_client_port(members: int) -> int:
 def _ports(members: int, client_port: int) -> list[tuple[int, int]]:
     """Client and member port of each member."""
     offset = _MEMBER_PORT_OFFSET
-    if client_port + members + offset > _LAST_PORT:
+    if client_port + members + offset > _FIRST_OUTGOING_PORT:
         offset = -offset
     return [(client_port + i, client_port + i + offset) for i in range(members)]
 

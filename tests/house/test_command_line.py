@@ -151,10 +151,14 @@ def test_each_member_gets_its_file_and_ports(tmp_path: Path) -> None:
     assert len({(m.member_port, m.client_port) for m in configs[0].members}) == 5
 
 
-@pytest.mark.parametrize("client_port", [1, 55530, 55535, 65533])
-def test_ports_stay_in_range(tmp_path: Path, client_port: int) -> None:
+@pytest.mark.parametrize("client_port", [1, 22765, 22766, 32767, 65533])
+def test_ports_of_members_stay_below_those_of_outgoing_connections(
+    tmp_path: Path, client_port: int
+) -> None:
     configs = lay_out(tmp_path, members=3, client_port=client_port)
-    assert all(1 <= member.member_port <= 65535 for member in configs[0].members)
+    ports = [member.member_port for member in configs[0].members]
+    assert all(1 <= port < 32768 for port in ports) or client_port >= 42768
+    assert all(1 <= port <= 65535 for port in ports)
 
 
 def test_a_cluster_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
