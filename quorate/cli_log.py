@@ -21,7 +21,7 @@ from .storage.verify import Description, DumpedBatch, VerifyReport
 from .storage.verify import describe as describe_store
 from .storage.verify import dump as dump_store
 from .storage.verify import verify as verify_store
-from .words import size
+from .words import counted, size
 
 __all__ = ["describe", "dump", "store_of", "verify"]
 
@@ -73,11 +73,11 @@ def _show_description(found: Description, console: Console) -> None:
         "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
         "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
         "recorded": f"{found.start_position:,} to {found.append_position:,}, "
-        f"{found.batches:,} batches, {size(found.bytes)}",
+        f"{counted(found.batches, 'batch', 'batches')}, {size(found.bytes)}",
         "known committed": f"up to {found.commit_position:,}",
         "last batch": _utc(found.timestamp_ms),
-        "file": f"{size(found.file_bytes)}, {found.free_pages:,} free pages of "
-        f"{size(found.page_bytes)}",
+        "file": f"{size(found.file_bytes)}, "
+        f"{counted(found.free_pages, 'free page', 'free pages')} of {size(found.page_bytes)}",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows.items():
@@ -121,8 +121,13 @@ def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
 
 def _show_report(report: VerifyReport, console: Console) -> None:
     whose = f'member {report.identity.member_id} of cluster "{report.identity.cluster}"'
-    held = f"{report.batches:,} batches, {report.entries:,} entries, {size(report.bytes)}"
-    console.print(f"{escape(whose)}: {held}, {report.terms:,} terms")
+    held = (
+        counted(report.batches, "batch", "batches"),
+        counted(report.entries, "entry", "entries"),
+        size(report.bytes),
+        counted(report.terms, "term", "terms"),
+    )
+    console.print(f"{escape(whose)}: {', '.join(held)}")
     for finding in report.findings:
         console.print(escape(str(finding)), style="red", soft_wrap=True)
     if report.count > len(report.findings):
@@ -130,7 +135,7 @@ def _show_report(report: VerifyReport, console: Console) -> None:
     if report.ok:
         console.print("Every record is sound.", style="green")
     else:
-        console.print(f"DAMAGED: {report.count:,} findings.", style="bold red")
+        console.print(f"DAMAGED: {counted(report.count, 'finding', 'findings')}.", style="bold red")
 
 
 def dump(
@@ -183,7 +188,7 @@ def _lines(batch: DumpedBatch, committed: int) -> Iterator[str]:
     known = "" if header.end <= committed else "  not known to be committed"
     yield (
         f"term {header.term}  {header.position:,} to {header.end:,}  {_utc(header.timestamp_ms)}  "
-        f"{header.count} entries{known}"
+        f"{counted(header.count, 'entry', 'entries')}{known}"
     )
     for entry in batch.entries:
         yield f"  {entry.kind.name:<20} {_preview(entry)}"

@@ -89,8 +89,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
             where,
             "no answer",
             answer.error or "",
-            *"----",
-            "",
+            *"-----",
             _heard(seen, at.member_id),
         ]
     positions = (said.append_position, said.commit_position, said.applied_position)
@@ -128,7 +127,9 @@ def _lag(seen: Survey, said: NodeStatus) -> str:
 def _heard(seen: Survey, member_id: int) -> str:
     """When the leader last heard a member; without a leader, when anyone did."""
     seconds = seen.heard(member_id)
-    return "never" if seconds is None else f"{age(seconds)} ago"
+    if seconds is not None:
+        return f"{age(seconds)} ago"
+    return "not yet" if seen.leader else "-"  # a leader counts from the beginning of its term
 
 
 def _summary(seen: Survey) -> str:

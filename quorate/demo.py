@@ -126,10 +126,11 @@ class _Story:
             nursery.start_soon(show_progress, self._console, loader)
             await loader.reached(int(loader.files * KILL_AT))
             async with trio.open_nursery() as telling:
+                old = await _next_leader(cluster, after=-1)
                 logs = LogTeller(self._console, cluster.members)
-                telling.start_soon(logs.run)
                 killed_at = trio.current_time()
-                dead = await self._kill_leader(cluster, logs)
+                telling.start_soon(logs.run)
+                dead = await self._kill_leader(cluster, old, logs)
                 await loader.reached(int(loader.files * RESTART_AT))
                 await self._restart(cluster, dead, logs)
                 telling.cancel_scope.cancel()
@@ -143,10 +144,14 @@ class _Story:
             ("no write acknowledged for", f"{span(stalled)} at the longest"),
         ]
 
-    async def _kill_leader(self, cluster: LocalCluster, logs: LogTeller) -> MemberProcess:
-        old = await _next_leader(cluster, after=-1)
+    async def _kill_leader(
+        self, cluster: LocalCluster, old: NodeStatus, logs: LogTeller
+    ) -> MemberProcess:
         dead = cluster.members[old.member_id]
-        self._say(f"\nkill -9 {dead.pid}: member {old.member_id}, the leader of term {old.term}.")
+        self._say(
+            f"\nkill -9 {dead.pid}: member {old.member_id}, the leader of term {old.term}. "
+            "What the members tell, by seconds since then:"
+        )
         killed_at = trio.current_time()
         await dead.kill()
         new = await _next_leader(cluster, after=old.term)

@@ -154,6 +154,9 @@ class Survey:
             for answer in self.answers
             if not answer.status
         ]
+        if self.said and self.spare < 0:
+            needed = len(self.answers) // 2 + 1
+            found.append(f"{len(self.said)} of {len(self.answers)} answer; writes need {needed}.")
         leaders = [status for status in self.said if status.role == "leader"]
         if not leaders and self.said:
             found.append("No member says that it leads.")

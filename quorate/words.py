@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["age", "size", "span"]
+__all__ = ["age", "counted", "size", "span"]
 
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _KIB: Final = 1024
@@ -32,3 +32,8 @@ def size(count: int) -> str:
         if value < _KIB:
             return f"{value:.1f} {unit}"
     return f"{value / _KIB:.1f} TiB"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """So many of something: ``1 batch``, ``2,000 batches``."""
+    return f"{count:,} {one if count == 1 else many}"

@@ -85,7 +85,7 @@ def test_verify_names_the_damage_and_fails(
     assert run(["log", "verify", str(directory)]) == 1
     told = capsys.readouterr().out
     assert "member 2, term 0, position " in told
-    assert "DAMAGED: 1 findings" in told
+    assert "DAMAGED: 1 finding." in told
     assert run(["log", "verify", str(directory), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ok"] is False
 

@@ -106,10 +106,17 @@ def test_without_a_leader_the_longest_log_is_named() -> None:
     assert "longest log" in lines.splitlines()[3]
 
 
-def test_a_member_that_was_never_heard_is_said_to_be_so() -> None:
+def test_whom_the_leader_has_not_heard_yet_is_told() -> None:
     unheard = tuple(PeerStatus(n, False, -1, None) for n in (0, 2))
     lines = shown(seen(status_of(0), status_of(1, peers=unheard), None)).splitlines()
-    assert [line.split()[-1] for line in lines[1:4]] == ["never", "itself", "never"]
+    assert [line.rstrip()[-7:] for line in lines[1:4:2]] == ["not yet", "not yet"]
+    lines = shown(seen(None, None, status_of(2, leader_id=None, peers=unheard))).splitlines()
+    assert [line.split()[-1] for line in lines[1:4]] == ["-", "-", "-"]
+
+
+def test_fewer_than_a_quorum_is_told() -> None:
+    alone = seen(None, None, status_of(2, leader_id=None))
+    assert "1 of 3 answer; writes need 2." in alone.problems
 
 
 def test_a_member_that_does_not_answer_is_a_row_and_a_problem() -> None:
