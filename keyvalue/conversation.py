@@ -24,7 +24,7 @@ from typing import Final
 
 import trio
 
-from ..errors import NoLeaderError, OversizedRequestError, RequestError
+from ..errors import NoLeaderError, OversizedRequestError, RefusedError, RequestError
 from ..node.gateway import Request, RequestKind
 from . import resp
 from .cluster_view import redirection
@@ -45,8 +45,11 @@ PATIENCE_S: Final = 0.002
 _log = logging.getLogger("quorate.keyvalue")
 
 _KEPT_BYTES: Final = 4096
+_CONTROL_BYTES: Final = 1024
 
-_AT_ONCE: Final = frozenset(("exec", "discard", "multi", "watch", "quit", "reset"))
+_AT_ONCE: Final = frozenset(
+    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control")
+)
 """Never queued in a transaction."""
 
 _ATTACKS: Final = frozenset((b"post", b"host:"))
@@ -269,6 +272,8 @@ class Conversation:
                 self._exec()
             case "watch":
                 self._watch(spec, arguments)
+            case "quorate.control":
+                self._control(arguments)
             case _:
                 self.replies.append(answer(spec, arguments, self.session, self._port))
 
@@ -305,6 +310,17 @@ class Conversation:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
+
+    def _control(self, arguments: Sequence[bytes]) -> None:
+        """Ask the leader for what an operator may ask, in lower case; its answer is words."""
+        words = b" ".join(arguments[1:]).lower()
+        if self.session.transaction is not None:
+            self._refuse(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
+        elif len(words) > _CONTROL_BYTES:
+            self._refuse(resp.error(f"ERR a control request of more than {_CONTROL_BYTES} bytes"))
+        else:
+            self._convert = resp.simple
+            self._submit(RequestKind.CONTROL, words, 0, 1)
 
     # Transactions ----------------------------------------------------------------------------
 
@@ -382,6 +398,8 @@ def _in_words(error: RequestError) -> str:
     match error:
         case NoLeaderError():
             return "CLUSTERDOWN no leader was found in time; nothing was done"
+        case RefusedError():
+            return f"REFUSED {error}"
         case OversizedRequestError():
             return f"ERR {error}" if str(error) else "ERR the request is too large"
         case _:

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from cyclopts import App, CycloptsError
 
-from . import cli_cluster, cli_log, cli_run, cli_simulate, cli_status, demo, errors
+from . import cli_cluster, cli_log, cli_run, cli_simulate, cli_status, cli_transfer, demo, errors
 from ._version import __version__
 
 __all__ = ["app", "main", "run"]
@@ -73,7 +73,13 @@ app = App(
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 app.command(log)
 
-for _verb in (cli_run.run, cli_cluster.cluster, cli_status.status, demo.demo):
+for _verb in (
+    cli_run.run,
+    cli_cluster.cluster,
+    cli_status.status,
+    cli_transfer.transfer,
+    demo.demo,
+):
     app.command(_verb, help_epilogue="")
 app.command(cli_simulate.simulate_seeds, name="simulate", help_epilogue="")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):

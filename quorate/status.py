@@ -22,7 +22,7 @@ import trio
 from .node.gateway import MemberAddress, NodeStatus
 from .respclient import RespError, open_resp
 
-__all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "survey"]
+__all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"]
 
 SETTLED: Final = "CLOSED"
 """The state of a member that is in no election."""
@@ -90,18 +90,19 @@ async def ask(address: MemberAddress) -> Answer:
             own = MemberAddress(said.member_id, address.host, address.client_port)
             return Answer(own, said, None, said.topology.members)
         except (OSError, RespError, ValueError) as trouble:
-            error = _in_words(trouble)
+            error = in_words(trouble)
     return Answer(address, None, error)
 
 
-def _in_words(trouble: BaseException) -> str:
+def in_words(trouble: BaseException) -> str:
+    """Say why a member could not be asked."""
     match trouble:
         case BaseExceptionGroup(exceptions=(first, *_)):
-            return _in_words(cast("BaseException", first))
+            return in_words(cast("BaseException", first))
         case OSError(errno=int(number)):
             return os.strerror(number).lower()
         case OSError(__cause__=BaseException() as cause):  # trio's, of all addresses
-            return _in_words(cause)
+            return in_words(cause)
         case _:
             return str(trouble)
 

@@ -1,0 +1,80 @@
+"""`quorate transfer`: hand the leadership to a member that an operator names."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import trio
+from cyclopts import Parameter
+
+from .cli_status import Addresses, parse_address
+from .node.gateway import MemberAddress
+from .respclient import Reply, RespError, open_resp
+from .status import in_words, survey
+from .words import span
+
+__all__ = ["transfer"]
+
+LEADS: Final = 0
+REFUSED: Final = 1
+UNREACHABLE: Final = 2
+
+_PATIENCE_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.02
+
+To = Annotated[int, Parameter(show_default=False)]
+
+
+async def transfer(*, to: To, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+    """Hand the leadership to a member, in order.
+
+    The leader lets its writes land, gives the member all of its log, and asks it to stand. New
+    writes wait meanwhile and go to the new leader; none is lost.
+
+    Exit status: 0 - the member leads; 1 - it was refused, and nothing has changed, or the member
+    does not lead in the end; 2 - no member can be reached.
+
+    Parameters
+    ----------
+    to
+        Id of the member.
+    connect
+        Where a member listens for clients, HOST:PORT. May be given several times: the first one
+        that answers is asked. 127.0.0.1:7000 if left out.
+    """
+    addresses = [parse_address(text) for text in connect]
+    began = trio.current_time()
+    for address in addresses:
+        try:
+            said = await _ask(address, "transfer", str(to))
+        except OSError as trouble:
+            print(f"{address.host}:{address.client_port}: {in_words(trouble)}", file=sys.stderr)
+        except RespError as refusal:
+            print(str(refusal).partition(" ")[2], file=sys.stderr)
+            return REFUSED
+        else:
+            print(said.decode() if isinstance(said, bytes) else said)
+            return await _wait_until_it_leads(to, addresses, began)
+    return UNREACHABLE
+
+
+async def _ask(address: MemberAddress, *words: str) -> Reply:
+    async with open_resp(address.host, address.client_port) as client:
+        return await client.call("QUORATE.CONTROL", *words)
+
+
+async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], began: float) -> int:
+    with trio.move_on_after(_PATIENCE_SECONDS):
+        while True:
+            seen = await survey(addresses)
+            if (
+                seen.leader is not None
+                and seen.leader.member_id == to
+                and seen.leader.state == "CLOSED"
+            ):
+                took = span(trio.current_time() - began)
+                print(f"member {to} leads term {seen.leader.term}, after {took}")
+                return LEADS
+            await trio.sleep(_POLL_SECONDS)
+    print(f"member {to} does not lead after {span(_PATIENCE_SECONDS)}", file=sys.stderr)
+    return REFUSED

@@ -1,0 +1,69 @@
+"""`quorate transfer` on a real cluster, while clients write."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import subprocess
+import threading
+
+import pytest
+import redis
+
+from .real import QUORATE, RealCluster
+
+
+def transfer(to: int, port: int) -> subprocess.CompletedProcess[str]:
+    command = [*QUORATE, "transfer", "--to", str(to), "--connect", f"127.0.0.1:{port}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_leadership_goes_round_while_clients_write_and_no_write_fails(whole: RealCluster) -> None:
+    stop = threading.Event()
+    counted = [0, 0, 0]
+    troubles: list[Exception] = []
+
+    def write(member: int) -> None:
+        with redis.Redis(port=whole.ports[member]) as client:
+            while not stop.is_set():
+                try:
+                    client.incr(f"count:{member}")
+                except redis.RedisError as error:
+                    troubles.append(error)
+                    return
+                counted[member] += 1
+
+    writers = [threading.Thread(target=write, args=(member,)) for member in range(3)]
+    for writer in writers:
+        writer.start()
+    leader = whole.leader
+    for step in (1, 2, 3):
+        to = (leader + step) % 3
+        done = transfer(to, whole.ports[step % 3])
+        assert done.returncode == 0, done.stderr
+        assert f"member {to} takes over\nmember {to} leads term" in done.stdout
+        assert whole.leader == to
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert troubles == []
+    with redis.Redis(port=whole.ports[0]) as client:
+        assert [int(client.get(f"count:{member}") or 0) for member in range(3)] == counted
+
+
+def test_what_can_not_be_done_is_refused(whole: RealCluster) -> None:
+    done = transfer(7, whole.ports[0])
+    assert done.returncode == 1
+    assert done.stderr == "transfer to '7': expected the id of a member, one of 0, 1, 2\n"
+    with redis.Redis(port=whole.follower_port) as client:
+        with pytest.raises(redis.ResponseError, match="REFUSED 'jump' is none of the things"):
+            client.execute_command("QUORATE.CONTROL", "jump")
+        pipe = client.pipeline()
+        pipe.execute_command("QUORATE.CONTROL", "transfer", "1")
+        with pytest.raises(redis.ResponseError, match="inside MULTI"):
+            pipe.execute()
+
+
+def test_nobody_there(whole: RealCluster) -> None:
+    done = transfer(1, 1)
+    assert (done.returncode, done.stderr) == (2, "127.0.0.1:1: connection refused\n")
