@@ -24,7 +24,7 @@ from typing import Final
 
 import trio
 
-from ..errors import NoLeaderError, OversizedRequestError, RefusedError, RequestError
+from ..errors import RequestError
 from ..node.gateway import Request, RequestKind
 from . import resp
 from .cluster_view import redirection
@@ -32,6 +32,7 @@ from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer
 from .guard import CommandParser
 from .limits import MAX_WATCHED_KEYS
+from .outcomes import in_words
 from .routes import RUN_BYTES, run_end, uniform_kind
 from .service import TRANSACTION
 from .session import PortState, Session
@@ -305,7 +306,7 @@ class Conversation:
             if isinstance(result, bytes):
                 self.replies.append(result if convert is None else convert(result))
             else:
-                self.replies.append(resp.error(_in_words(result)) * self._expected)
+                self.replies.append(resp.error(in_words(result)) * self._expected)
             if not self._running:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
@@ -391,19 +392,3 @@ class Conversation:
             return reply
         self.session.watched.update(found)
         return resp.OK
-
-
-def _in_words(error: RequestError) -> str:
-    """Word an error for a client; what a program tells apart is the first word."""
-    match error:
-        case NoLeaderError():
-            return "CLUSTERDOWN no leader was found in time; nothing was done"
-        case RefusedError():
-            return f"REFUSED {error}"
-        case OversizedRequestError():
-            return f"ERR {error}" if str(error) else "ERR the request is too large"
-        case _:
-            return (
-                "UNKNOWN the outcome of this request is not known: "
-                "it was sent, and may or may not take effect"
-            )

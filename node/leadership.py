@@ -18,14 +18,12 @@ Rules that make this safe:
 from __future__ import annotations
 
 import json
-import math
-from collections import deque
 from typing import TYPE_CHECKING, Never
 
 import trio
 
 from ..errors import OversizedRequestError, SafetyViolationError, UnknownOutcomeError
-from ..storage import DESCRIPTOR_BYTES, Entry, EntryKind, decode_header_untrusted, encode_batch
+from ..storage import Entry, EntryKind, decode_header_untrusted, encode_batch
 from ..transport import (
     AppendFlags,
     AppendPosition,
@@ -51,16 +49,15 @@ from .control import Controls
 from .followers import Follower
 from .gateway import Request, RequestKind
 from .log_time import LogTime
+from .proposals import Proposals
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
+from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from .core import Core
 
 APP_VERSION = 1
-
-# With one more request of the usual largest size it fits the queue of a link.
-MAX_IN_FLIGHT_BYTES = 32 << 20
 
 
 class Leadership(Role):
@@ -91,13 +88,11 @@ class Leadership(Role):
         self.catchups = Catchups(self)
         self.controls = Controls(self)
         self.reads = Reads(core)
+        self.proposals = Proposals(core)
         self._since = self._moved_at = trio.current_time()
         self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
-        self._commands: list[Request] = []
-        self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
+        self._timekeeper = Timekeeper(self, self._time)
         self._work = Signal()
-        self._timer = Signal()
-        self._timer_due_ms: float = math.inf
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -113,7 +108,7 @@ class Leadership(Role):
         elif request.kind is RequestKind.CONTROL:
             self.controls.submit(request)
         elif request.kind is RequestKind.COMMAND:
-            self._commands.append(request)
+            self.proposals.put(request)
             self._work.notify()
         else:
             self.reads.submit(request)
@@ -121,9 +116,7 @@ class Leadership(Role):
 
     def unsent(self) -> list[Request]:
         """Give back the requests that are not in the log: nothing was done of them."""
-        unsent = [*self.reads.surrender(), *self._commands]
-        self._commands = []
-        return unsent
+        return [*self.reads.surrender(), *self.proposals.withdraw()]
 
     def surrender(self) -> list[Request]:
         """End all requests: in flight means unknown outcome; return those that were never sent."""
@@ -141,39 +134,12 @@ class Leadership(Role):
         """Form batches of what waits, as far as the window allows, and start a round of reads."""
         if not self.accepting or self.ended is not None:
             return
-        limit = self.core.config.limits.max_batch_bytes
-        while self._commands and self._has_room():
-            self._propose(self._take(limit))
+        while requests := self.proposals.take():
+            entries = [Entry(EntryKind.COMMAND, each.payload, each.flags) for each in requests]
+            self.append(entries, requests)
         # Before an entry of our own term is committed a read may miss acknowledged writes.
         if self.core.applier.commit_position > self.base and self.reads.start_round():
             self.announce_commit()
-
-    def _has_room(self) -> bool:
-        """Whether one more batch may be on its way; one always may."""
-        applier, most = self.core.applier, self.core.config.limits.batches_in_flight
-        if applier.lagging:  # what is committed faster than it is applied would pile up
-            return False
-        in_flight = self.publication_position - applier.commit_position
-        return not self._in_flight or (
-            len(self._in_flight) < most and in_flight < MAX_IN_FLIGHT_BYTES
-        )
-
-    def _take(self, limit_bytes: int) -> list[Request]:
-        """Take commands for one batch: at least one, then as many as fit."""
-        size = 0
-        for count, request in enumerate(self._commands):
-            size += len(request.payload) + DESCRIPTOR_BYTES
-            if size > limit_bytes and count:
-                taken, self._commands = self._commands[:count], self._commands[count:]
-                break
-        else:
-            taken, self._commands = self._commands, []
-        return [request for request in taken if not request.cancelled]
-
-    def _propose(self, requests: list[Request]) -> None:
-        if requests:
-            entries = [Entry(EntryKind.COMMAND, each.payload, each.flags) for each in requests]
-            self.append(entries, requests)
 
     def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
         """Append a batch of entries to the log: to the followers and to our own recorder."""
@@ -191,7 +157,7 @@ class Leadership(Role):
             if follower.live:
                 follower.live = core.links.send_frame(follower.member_id, frame)
         self.publication_position += len(batch)
-        self._in_flight.append(self.publication_position)
+        self.proposals.sent(self.publication_position)
         header = decode_header_untrusted(batch)
         core.applier.offer(Waiting(header, None, entries, requests or [None] * len(entries)))
         core.store.append(batch)
@@ -238,12 +204,11 @@ class Leadership(Role):
             self.replication_position = reached
             self.changed.notify()
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
-            while self._in_flight and self._in_flight[0] <= reached:
-                self._in_flight.popleft()
+            self.proposals.committed(reached)
             applier.commit(reached)
-            self._reschedule_timer()
+            self._timekeeper.look_again()
             self._work.notify()
-            if not self._in_flight and not self._commands:
+            if not self.proposals.in_flight and not self.proposals.waiting:
                 self.announce_commit()  # else the next batch carries it
         if self.reads.answer(each.confirm_id for each in self.followers.values()):
             self._work.notify()
@@ -378,7 +343,7 @@ class Leadership(Role):
             nursery.start_soon(self._heartbeats)
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._go_on)
-            nursery.start_soon(self._timekeeper)
+            nursery.start_soon(self._timekeeper.run)
             nursery.start_soon(self.catchups.run)
             nursery.start_soon(self.controls.run)
 
@@ -386,13 +351,13 @@ class Leadership(Role):
         """Take requests from now on (the election is closed)."""
         self.accepting = True
         self._work.notify()
-        self._timer.notify()
+        self._timekeeper.look_again()
 
     async def drain(self) -> None:
         """Take no more requests, and wait until those in flight are committed."""
         self.accepting = False
         applier = self.core.applier
-        while (self._in_flight or applier.lagging) and self.ended is None:
+        while (self.proposals.in_flight or applier.lagging) and self.ended is None:
             await applier.progressed.wait()
 
     async def level(self, follower: Follower) -> None:
@@ -429,25 +394,3 @@ class Leadership(Role):
             if min(quorum, disk) <= now:
                 self.end("inactive follower quorum" if quorum <= now else "our disk has stalled")
             await sleep_until(min(quorum, disk, now + timeout))
-
-    def _reschedule_timer(self) -> None:
-        due = self.core.applier.service.next_deadline_ms()
-        if due is not None and due < self._timer_due_ms:
-            self._timer.notify()
-
-    async def _timekeeper(self) -> Never:
-        """Record a timer entry when the service wants log time to move and nobody writes."""
-        while True:
-            due = self.core.applier.service.next_deadline_ms()
-            now = self._time.now_ms()
-            self._timer_due_ms = math.inf if due is None else due
-            if due is None:
-                await self._timer.wait()
-            elif due > now:
-                await self._timer.wait(trio.current_time() + (due - now) / 1000)
-            elif not self.accepting:
-                await self._timer.wait()
-            else:
-                if not self._in_flight:
-                    self.append([Entry(EntryKind.TIMER)])
-                await self.core.applier.progressed.wait()

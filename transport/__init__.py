@@ -7,16 +7,21 @@ and `streams` for catch-up and replay.
 """
 
 from .codec import MAX_BATCH_BYTES
-from .limits import LinkLimits
-from .link_in import LinkHandler
-from .links import Links
-from .memory import MemoryHost, MemoryNetwork
-from .messages import (
+from .fields import (
     MAX_STRING_BYTES,
     MAX_TERM_SPANS,
     NULL_VALUE,
     PROTOCOL_VERSION,
     AppendFlags,
+    HelloStatus,
+    StreamPurpose,
+    VoteReason,
+)
+from .limits import LinkLimits
+from .link_in import LinkHandler
+from .links import Links
+from .memory import MemoryHost, MemoryNetwork
+from .messages import (
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
@@ -25,7 +30,6 @@ from .messages import (
     ForwardRequest,
     Hello,
     HelloReply,
-    HelloStatus,
     LeadershipCession,
     LogBatch,
     LogJoined,
@@ -38,11 +42,9 @@ from .messages import (
     ScoutReply,
     StaleLeader,
     StopCatchup,
-    StreamPurpose,
     TermSpan,
     TimeoutNow,
     Vote,
-    VoteReason,
 )
 from .network import (
     Address,

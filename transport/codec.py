@@ -21,6 +21,7 @@ import attrs
 import google_crc32c
 
 from ..errors import WireError
+from . import fields as f
 from . import messages as m
 
 # CRC-32C, from a library that carries no types
@@ -47,7 +48,7 @@ _TAIL_FORMATS: Final[Mapping[object, str]] = {
     bytes: "I",
     tuple[m.TermSpan, ...]: "H",
 }
-_LARGEST_TAILS: Final[Mapping[str, int]] = {"H": m.MAX_TERM_SPANS * SPAN.size, "I": MAX_BATCH_BYTES}
+_LARGEST_TAILS: Final[Mapping[str, int]] = {"H": f.MAX_TERM_SPANS * SPAN.size, "I": MAX_BATCH_BYTES}
 
 
 @attrs.frozen
@@ -72,11 +73,11 @@ class Tail:
         """
         if isinstance(value, str):
             content = value.encode()
-            length, limit = len(content), m.MAX_STRING_BYTES
+            length, limit = len(content), f.MAX_STRING_BYTES
         elif isinstance(value, tuple):
             spans = cast("tuple[m.TermSpan, ...]", value)
             content = b"".join([SPAN.pack(span.term, span.base, span.end) for span in spans])
-            length, limit = len(spans), m.MAX_TERM_SPANS
+            length, limit = len(spans), f.MAX_TERM_SPANS
         else:
             content = cast("bytes", value)
             length, limit = len(content), MAX_BATCH_BYTES
@@ -92,7 +93,7 @@ class Tail:
         """
         if self.kind is bytes:
             return length
-        limit = m.MAX_STRING_BYTES if self.kind is str else m.MAX_TERM_SPANS
+        limit = f.MAX_STRING_BYTES if self.kind is str else f.MAX_TERM_SPANS
         if length > limit:
             raise WireError(f"{self.name}: {length} is more than {limit}")
         return length if self.kind is str else length * SPAN.size
@@ -139,7 +140,7 @@ class Codec:
                 tails.append(Tail(field.name, index, kind))
                 formats.append(_TAIL_FORMATS[kind])
             elif get_origin(kind) is Annotated:
-                formats.append(cast("m.Integer", get_args(kind)[1]).format)
+                formats.append(cast("f.Integer", get_args(kind)[1]).format)
             else:
                 formats.append("B")
                 tables.append((index, field.name, _values(kind)))

@@ -12,16 +12,18 @@ from typing import Protocol
 import trio
 
 from ..errors import WireError
-from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
-from .messages import (
+from .fields import (
     MAX_STRING_BYTES,
     NULL_VALUE,
     PROTOCOL_VERSION,
+    HelloStatus,
+    StreamPurpose,
+)
+from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
+from .messages import (
     Hello,
     HelloReply,
-    HelloStatus,
     Message,
-    StreamPurpose,
 )
 from .network import Address, Connection
 from .streams import WEATHER, FrameStream, describe, first_message, refuse_second_hello, send_all

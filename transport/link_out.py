@@ -20,7 +20,9 @@ import trio
 
 from ..errors import HandshakeError
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
-from .messages import Hello
+from .messages import (
+    Hello,
+)
 from .network import Address, Connection, Network
 from .streams import WEATHER, describe, dial
 

@@ -15,8 +15,16 @@ from typing import Final, Self
 import trio
 
 from ..errors import HandshakeError, WireError
+from .fields import (
+    NULL_VALUE,
+    HelloStatus,
+)
 from .limits import RECEIVE_BYTES, LinkLimits
-from .messages import NULL_VALUE, Hello, HelloReply, HelloStatus, Message
+from .messages import (
+    Hello,
+    HelloReply,
+    Message,
+)
 from .network import Address, Connection, Network
 from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
 

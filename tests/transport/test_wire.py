@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
+from quorate.transport import fields as f
 from quorate.transport import messages as m
 from quorate.transport.codec import checksum
 from quorate.transport.wire import (
@@ -25,10 +26,10 @@ from quorate.transport.wire import (
 
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
 PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
-    str: st.text(max_size=m.MAX_STRING_BYTES // 4),
+    str: st.text(max_size=f.MAX_STRING_BYTES // 4),
     bytes: st.binary(max_size=300),
     bool: st.booleans(),
-    m.AppendFlags: st.integers(0, 3).map(m.AppendFlags),
+    f.AppendFlags: st.integers(0, 3).map(f.AppendFlags),
     tuple[m.TermSpan, ...]: st.lists(
         st.builds(m.TermSpan, NUMBERS, NUMBERS, NUMBERS), max_size=20
     ).map(tuple),
@@ -38,7 +39,7 @@ PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
 def field_values(kind: object) -> st.SearchStrategy[object]:
     """Draw what a field of this annotation may hold."""
     if get_origin(kind) is Annotated:
-        letter = cast("m.Integer", get_args(kind)[1]).format
+        letter = cast("f.Integer", get_args(kind)[1]).format
         size = 8 * struct.calcsize("<" + letter)
         low, high = (-(1 << size - 1), 1 << size - 1) if letter.islower() else (0, 1 << size)
         return st.sampled_from([low, high - 1, 0]) | st.integers(low, high - 1)
@@ -73,7 +74,7 @@ def test_every_message_class_has_a_number() -> None:
 
 
 def test_the_wire_form_is_pinned() -> None:
-    append = m.AppendPosition(3, 4096, 1, m.AppendFlags.READY, 7)
+    append = m.AppendPosition(3, 4096, 1, f.AppendFlags.READY, 7)
     assert encode(append).hex() == (
         "1d000000" "36" "01" "0000" "91ce443d"
         "0300000000000000" "0010000000000000" "01000000" "02" "0700000000000000"
@@ -207,7 +208,7 @@ def test_an_unknown_type_or_version_is_refused(
         decode_untrusted(reframed(number, bytes(29), version=version, reserved=reserved))
 
 
-VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, m.VoteReason.GRANTED, 7))[HEADER_BYTES:]
+VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED, 7))[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +260,9 @@ def test_only_the_first_frame_is_held_to_the_size_of_a_hello() -> None:
 
 
 def test_the_longest_hello_fits_what_a_stranger_may_send() -> None:
-    hello = m.Hello("x" * 256, 1, 2, 3, m.StreamPurpose.CATCHUP, 4, 5, 6)
+    hello = m.Hello("x" * 256, 1, 2, 3, f.StreamPurpose.CATCHUP, 4, 5, 6)
     assert len(encode(hello)) <= HELLO_FRAME_BYTES
-    reply = m.HelloReply(1, m.HelloStatus.WRONG_CLUSTER, "x" * 256, 2)
+    reply = m.HelloReply(1, f.HelloStatus.WRONG_CLUSTER, "x" * 256, 2)
     assert len(encode(reply)) <= HELLO_FRAME_BYTES
 
 

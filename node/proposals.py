@@ -1,0 +1,81 @@
+"""The leader's commands on their way: those that wait for a batch, and the batches in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ..storage import DESCRIPTOR_BYTES
+
+if TYPE_CHECKING:
+    from .core import Core
+    from .gateway import Request
+
+MAX_IN_FLIGHT_BYTES: Final = 32 << 20
+"""With one more request of the usual largest size it fits the queue of a link."""
+
+
+class Proposals:
+    """The window of a leadership.
+
+    Args:
+        core: of the member.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: list[Request] = []
+        self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
+
+    @property
+    def waiting(self) -> bool:
+        """Whether commands wait."""
+        return bool(self._waiting)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch is on its way."""
+        return bool(self._in_flight)
+
+    def put(self, request: Request) -> None:
+        """Let a command wait for the next batch."""
+        self._waiting.append(request)
+
+    def withdraw(self) -> list[Request]:
+        """Give back the commands that are in no batch."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def take(self) -> list[Request]:
+        """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
+        if not self._has_room():
+            return []
+        self._waiting = [request for request in self._waiting if not request.cancelled]
+        size, limit = 0, self._core.config.limits.max_batch_bytes
+        for count, request in enumerate(self._waiting):
+            size += len(request.payload) + DESCRIPTOR_BYTES
+            if size > limit and count:
+                taken, self._waiting = self._waiting[:count], self._waiting[count:]
+                break
+        else:
+            taken, self._waiting = self._waiting, []
+        return taken
+
+    def _has_room(self) -> bool:
+        """Whether one more batch may be on its way; one always may."""
+        applier, most = self._core.applier, self._core.config.limits.batches_in_flight
+        if applier.lagging:  # what is committed faster than it is applied would pile up
+            return False
+        if not self._in_flight:
+            return True
+        size = self._in_flight[-1] - applier.commit_position
+        return len(self._in_flight) < most and size < MAX_IN_FLIGHT_BYTES
+
+    def sent(self, end: int) -> None:
+        """A batch that ends there is on its way."""
+        self._in_flight.append(end)
+
+    def committed(self, position: int) -> None:
+        """Everything below is committed."""
+        while self._in_flight and self._in_flight[0] <= position:
+            self._in_flight.popleft()

@@ -1,0 +1,73 @@
+"""What the fields of messages are made of: widths of integers, bounds, and words with a number."""
+
+from enum import IntEnum, IntFlag
+from typing import Annotated, Final, TypeAlias
+
+import attrs
+
+NULL_VALUE: Final = -1
+"""No such term, position or member."""
+
+PROTOCOL_VERSION: Final = 1 << 16
+"""Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello."""
+
+MAX_TERM_SPANS: Final = 512
+"""Most terms that a NewLeadershipTerm lists."""
+
+MAX_STRING_BYTES: Final = 256
+"""Longest string in a message, as UTF-8."""
+
+
+@attrs.frozen
+class Integer:
+    """The wire form of an integer field.
+
+    Args:
+        format: its letter in the language of ``struct``.
+    """
+
+    format: str
+
+
+I64: TypeAlias = Annotated[int, Integer("q")]
+I32: TypeAlias = Annotated[int, Integer("i")]
+U64: TypeAlias = Annotated[int, Integer("Q")]
+U8: TypeAlias = Annotated[int, Integer("B")]
+
+
+class VoteReason(IntEnum):
+    """Why a member gave its vote, or did not."""
+
+    GRANTED = 0
+    TERM = 1
+    ALREADY_VOTED = 2
+    LOG_NEWER = 3
+    LEADER_ALIVE = 4
+    BUSY = 5
+
+
+class AppendFlags(IntFlag):
+    """What an append position is about."""
+
+    NONE = 0
+    CATCHUP = 1
+    """The follower is catching up."""
+    READY = 2
+    """The new term is in the follower's recording log, durably."""
+
+
+class StreamPurpose(IntEnum):
+    """What a connection is opened for."""
+
+    CONSENSUS = 0
+    CATCHUP = 1
+    REPLAY = 2
+
+
+class HelloStatus(IntEnum):
+    """How a hello was received."""
+
+    ACCEPTED = 0
+    WRONG_CLUSTER = 1
+    WRONG_MEMBER = 2
+    WRONG_VERSION = 3
