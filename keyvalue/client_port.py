@@ -28,6 +28,7 @@ from typing import Final, Never
 import trio
 
 from ..node.gateway import Gateway
+from ..node.roles import Signal
 from . import resp
 from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
@@ -40,6 +41,15 @@ TURN_EVENTS: Final = 512
 
 TURN_SECONDS: Final = 0.005
 """After that, the other tasks of the member have a turn too: it must be heard to be alive."""
+
+DRAIN_SECONDS: Final = 1.0
+"""How long a member that stops goes on to answer what it has read."""
+
+CLOSE_SECONDS: Final = 0.2
+"""How long clients then have to close their ends: a busy one does at once."""
+
+LINGER_SECONDS: Final = 5.0
+"""How long a client has otherwise, once we have closed ours."""
 
 _BACKLOG: Final = 511  # as Redis
 _ACCEPTS_IN_A_ROW: Final = 64
@@ -74,6 +84,9 @@ class ClientPort:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
+        self._lingering: dict[Connection, float] = {}  # and until when
+        self._ended = Signal()
+        self._accepting = trio.CancelScope()
         self._ids = itertools.count(1)
 
     @property
@@ -93,17 +106,34 @@ class ClientPort:
         try:
             self._state.host, self._state.port = listeners[0].getsockname()[:2]
             async with trio.open_nursery() as nursery:
-                for listener in listeners:
-                    nursery.start_soon(self._accept, listener)
+                nursery.start_soon(self._accept_clients, listeners)
+                nursery.start_soon(self._end_lingering)
                 task_status.started((self._state.host, self._state.port))
                 await self._serve()
         finally:
             for connection in list(self._connections.values()):
                 connection.close()
-            for listener in listeners:
-                listener.close()
             self._epoll.close()
             os.close(self._wake)
+
+    async def drain(self) -> None:
+        """Take no more clients and no more commands, and wait until what was read is answered.
+
+        For :data:`DRAIN_SECONDS` at most: a client may not read, a request may wait for a leader.
+        """
+        self._accepting.cancel()
+        await trio.lowlevel.checkpoint()
+        for connection in list(self._connections.values()):
+            connection.finish()
+        with trio.move_on_after(DRAIN_SECONDS):
+            while len(self._lingering) < len(self._connections):
+                await self._ended.wait()
+
+    async def close(self) -> None:
+        """After :meth:`drain`, let clients close first, for :data:`CLOSE_SECONDS` at most."""
+        with trio.move_on_after(CLOSE_SECONDS):
+            while self._connections:
+                await self._ended.wait()
 
     async def _serve(self) -> Never:
         """Look after ready clients, turn by turn."""
@@ -144,6 +174,17 @@ class ClientPort:
 
     # Coming and going ------------------------------------------------------------------------
 
+    async def _accept_clients(self, listeners: list[socket.socket]) -> None:
+        """Accept until `drain`; then no longer listen."""
+        try:
+            with self._accepting:
+                async with trio.open_nursery() as nursery:
+                    for listener in listeners:
+                        nursery.start_soon(self._accept, listener)
+        finally:
+            for listener in listeners:
+                listener.close()
+
     async def _accept(self, listener: socket.socket) -> Never:
         while True:
             await trio.lowlevel.wait_readable(listener)
@@ -156,6 +197,14 @@ class ClientPort:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     _log.warning("no client can be accepted: %s", error.strerror)
                     await trio.sleep(_RETRY_ACCEPT_S)
+
+    async def _end_lingering(self) -> Never:
+        """Close what has lingered for long enough; looked after now and then."""
+        while True:
+            await trio.sleep(LINGER_SECONDS)
+            now = trio.current_time()
+            for connection in [one for one, until in self._lingering.items() if until <= now]:
+                connection.close()
 
     def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
         state = self._state
@@ -179,6 +228,8 @@ class ClientPort:
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
         state.clients[session.client_id] = connection
+        if self._accepting.cancel_called:
+            connection.finish()
 
     def watch(self, fileno: int, events: int) -> None:
         """Change the events that a connection waits for."""
@@ -189,6 +240,13 @@ class ClientPort:
         self._epoll.unregister(connection.fileno)
         del self._connections[connection.fileno]
         del self._state.clients[connection.session.client_id]
+        self._lingering.pop(connection, None)
+        self._ended.notify()
+
+    def linger(self, connection: Connection) -> None:
+        """A connection has said its last word, and waits for the client to close."""
+        self._lingering[connection] = trio.current_time() + LINGER_SECONDS
+        self._ended.notify()
 
 
 def _refuse(client: socket.socket) -> None:

@@ -13,6 +13,11 @@ closes only its sending half gets no further replies.
 the socket does not take are kept and sent when it does; reading goes on meanwhile, for a client
 may well write all its commands before it reads the first reply. Beyond `output_bytes` the
 connection is closed.
+
+**Ending in order.** To close a socket with unread bytes resets the connection, and a reset may
+overtake the last replies. So when we end it, after a broken protocol or since the member stops,
+only our direction is closed at first, and what the client still sends is read and thrown away
+until it closes too, or has had its time.
 """
 
 import select
@@ -32,14 +37,16 @@ RECEIVE_BYTES: Final = 64 * 1024
 WAIT_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
 """What a new connection waits for. The end of the stream is waited for always."""
 
-_LINGER_READS: Final = 64
-
 
 class Poller(Protocol):
     """Who calls :meth:`Connection.on_event`."""
 
     def watch(self, fileno: int, events: int) -> None:
         """Change the events that a connection waits for."""
+        ...
+
+    def linger(self, connection: "Connection") -> None:
+        """A connection has said its last word, and waits for the client to close."""
         ...
 
     def forget(self, connection: "Connection") -> None:
@@ -61,6 +68,8 @@ class Connection:
     __slots__ = (
         "_conversation",
         "_events",
+        "_finishing",
+        "_lingering",
         "_outgoing",
         "_outgoing_bytes",
         "_poller",
@@ -91,6 +100,7 @@ class Connection:
         self._conversation = Conversation(session, parser, port, self._deliver, self.close)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
+        self._finishing = self._lingering = False
 
     @property
     def waiting_bytes(self) -> tuple[int, int]:
@@ -107,6 +117,12 @@ class Connection:
         self._socket.close()
         self._outgoing.clear()
         self._outgoing_bytes = 0
+
+    def finish(self) -> None:
+        """Read no more, answer what was read, and then end it in order."""
+        self._finishing = True
+        self._wait_for(self._events & ~select.EPOLLIN)
+        self._finish_if_done()
 
     def on_event(self, events: int) -> None:
         """The socket is ready for some of the events that it waits for."""
@@ -130,6 +146,8 @@ class Connection:
         if not data:
             self.close()
             return
+        if self._lingering:
+            return
         port, conversation = self._port, self._conversation
         self.session.seen_at = port.now
         port.counters.input_bytes += len(data)
@@ -150,13 +168,11 @@ class Connection:
             self._send_replies()
         if self.fileno < 0:
             return
-        if not self.session.closing:
-            if self._conversation.held_bytes <= self._port.limits.input_bytes:
-                self._wait_for(self._events | select.EPOLLIN)
-        elif self._outgoing:
-            self._wait_for(select.EPOLLRDHUP | select.EPOLLOUT)
-        else:
-            self._finish()
+        if self.session.closing or self._finishing:
+            self._wait_for(self._events & ~select.EPOLLIN)
+            self._finish_if_done()
+        elif self._conversation.held_bytes <= self._port.limits.input_bytes:
+            self._wait_for(self._events | select.EPOLLIN)
 
     def _send_replies(self) -> None:
         replies = self._conversation.replies
@@ -202,17 +218,24 @@ class Connection:
             self.close()
             return
         self._wait_for(self._events & ~select.EPOLLOUT)
-        if self.session.closing:
-            self._finish()
+        self._finish_if_done()
 
-    def _finish(self) -> None:
-        """Close, for the last reply is sent."""
-        if self._conversation.failed:
-            # closing with unread bytes would reset the connection, and the error be lost
-            try:
-                for _ in range(_LINGER_READS):
-                    if not self._receive(RECEIVE_BYTES):
-                        break
-            except OSError:
-                pass
-        self.close()
+    def _finish_if_done(self) -> None:
+        """End it if it is to end and the last reply is sent."""
+        if self._outgoing or self._lingering:
+            return
+        if self.session.closing and not self._conversation.failed:
+            self.close()
+        elif self.session.closing or (self._finishing and self._conversation.idle):
+            self._linger()
+
+    def _linger(self) -> None:
+        self._conversation.end()
+        self._lingering = True
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.close()
+            return
+        self._wait_for(WAIT_READABLE)
+        self._poller.linger(self)

@@ -126,6 +126,12 @@ class Conversation:
         return self._parser.failure is not None
 
     @property
+    def idle(self) -> bool:
+        """Whether everything that was fed is answered, but for half a command."""
+        under_way = self._request is not None or self._paused or self._running
+        return not under_way and self._next == len(self._commands) and not self._held
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes that were fed and not done yet."""
         return self.held_bytes + self._parser.waiting_bytes

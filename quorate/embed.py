@@ -122,7 +122,9 @@ async def open_node(
             port = ClientPort(member, config.client_listen_host, config.own.client_port, limits)
             address = await nursery.start(port.run)
             yield Node(member, KeyValue(member), address)
-            await member.close()  # clients get what is in flight before their port closes
+            await port.drain()  # while the member still answers
+            await member.close()
+            await port.close()
             nursery.cancel_scope.cancel()
     finally:
         store.close()

@@ -75,6 +75,53 @@ def test_a_signal_ends_it_in_order(
     assert not (config.directory / "pid").exists()
 
 
+def test_busy_clients_get_their_last_replies_and_a_plain_end(
+    config: NodeConfig, start: Start
+) -> None:
+    child = start()
+    wait_until_ready(config)
+    increments, clients = 16, 20
+
+    async def ask_on_and_on(client: trio.SocketStream, name: bytes) -> int:
+        """Send pipelines until the end of the stream; count the replies."""
+        pipeline = b"*2\r\n$4\r\nINCR\r\n$2\r\n%b\r\n" % name * increments
+        received, asked = b"", 0
+        while True:
+            try:
+                await client.send_all(pipeline)
+            except trio.BrokenResourceError:
+                break  # closed already; what there is can still be read
+            asked += increments
+            while received.count(b"\n") < asked and (more := await client.receive_some(65536)):
+                received += more
+            if received.count(b"\n") < asked:
+                break
+        assert received == b"".join(b":%d\r\n" % (n + 1) for n in range(received.count(b"\n")))
+        return received.count(b"\n")
+
+    async def main() -> list[int]:
+        counts: list[int] = []
+
+        async def one(number: int) -> None:
+            address = config.own.host, config.own.client_port
+            async with await trio.open_tcp_stream(*address) as client:
+                counts.append(await ask_on_and_on(client, b"%02d" % number))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(clients):
+                nursery.start_soon(one, number)
+            await trio.sleep(0.3)
+            child.terminate()
+        return counts
+
+    counts = trio.run(main)
+    assert len(counts) == clients
+    assert min(counts) > 0
+    assert all(count % increments == 0 for count in counts), "whole pipelines are answered"
+    child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 0
+
+
 def test_every_log_line_has_time_level_and_logger(config: NodeConfig, start: Start) -> None:
     child = start()
     wait_until_ready(config)

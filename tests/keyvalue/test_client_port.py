@@ -1,10 +1,14 @@
 """Clients come, speak, and go; over real sockets."""
 
+from pathlib import Path
+
 import pytest
 import trio
 from client_port_world import RawClient, World, command
 
 from quorate.errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
+from quorate.keyvalue import client_port
+from quorate.keyvalue.client_port import ClientPortLimits
 from quorate.keyvalue.connection import RECEIVE_BYTES
 from quorate.keyvalue.limits import MAX_ARGUMENTS
 from quorate.keyvalue.routes import RUN_COMMANDS
@@ -189,7 +193,31 @@ async def test_who_breaks_the_protocol_is_told_so_and_closed(
         nursery.start_soon(client.send, command("PING") + data)
         assert await client.rest() == b"+PONG\r\n-ERR Protocol error: " + error + b"\r\n"
     assert world.port.state.counters.protocol_errors == 1
+    await client.aclose()
     await world.until(lambda: not world.port.state.clients)
+
+
+async def test_a_value_beyond_the_limit_is_an_error_even_for_who_sends_all_of_it_first(
+    tmp_path: Path,
+) -> None:
+    async with World.opened(tmp_path / "tables", ClientPortLimits(request_bytes=1 << 20)) as world:
+        client = await world.connect()
+        await client.send(command("SET", "a", b"v" * (16 << 20)) + command("PING"))
+        assert await client.rest() == b"-ERR Protocol error: invalid bulk length\r\n"
+
+
+async def test_who_broke_the_protocol_and_stays_is_closed_in_the_end(
+    world: World, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
+    async with trio.open_nursery() as nursery:
+        port = client_port.ClientPort(world.member, "127.0.0.1", 0)
+        client = RawClient(await trio.open_tcp_stream(*await nursery.start(port.run)))
+        await client.ask(b"*x\r\n", b"-ERR Protocol error: invalid multibulk length\r\n")
+        assert await client.rest() == b""
+        await world.until(lambda: not port.state.clients)
+        await client.aclose()
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_error_arrives_although_there_is_more_to_read(client: RawClient) -> None:
