@@ -37,7 +37,6 @@ from quorate.transport import (
     HelloReply,
     HelloStatus,
     LeadershipCession,
-    LinkLimits,
     Links,
     LogBatch,
     LogJoined,
@@ -117,6 +116,9 @@ class Receiver:
         if self.received == self.wanted:
             self.arrived.set()
 
+    def on_receiving(self, _member: int) -> None:
+        """Wait for the rest."""
+
     def on_link_up(self, _member: int) -> None:
         """Ring."""
         self.up.set()
@@ -168,7 +170,6 @@ async def two_members(receivers: dict[int, Receiver]) -> AsyncGenerator[dict[int
             network=TcpNetwork(),
             handler=receiver,
             rng=Random(member),
-            limits=LinkLimits(queue_bytes=64 << 20),
         )
         for member, receiver in receivers.items()
     }

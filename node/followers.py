@@ -14,7 +14,8 @@ class Follower:
     Attributes:
         match: its durable position, as reported for our term: a proven common prefix.
         ready: our term is durably in its recording log.
-        heard_at: when it last reported a position for our term (trio's clock).
+        heard_at: when it last reported a position for our term, or since then sent a part of a
+            message (trio's clock).
         confirm_id: the highest confirmation number that it echoed.
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked.

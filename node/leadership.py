@@ -282,6 +282,12 @@ class Leadership(Role):
         else:
             refuse_vote(self.core, sender, message, leader_alive=True)
 
+    def on_receiving(self, member: int) -> None:
+        """A follower whose report waits behind a long message of its own is there all the same."""
+        follower = self.followers[member]
+        if follower.heard_at >= 0:
+            follower.heard_at = trio.current_time()
+
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
         follower.live, follower.ready, follower.join_position = False, False, None

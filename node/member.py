@@ -161,6 +161,10 @@ class Member:
         else:
             self.core.role.on_message(sender, message)
 
+    def on_receiving(self, member: int) -> None:
+        """A part of a message has come from a member."""
+        self.core.role.on_receiving(member)
+
     def on_link_up(self, member: int) -> None:
         """Our link to a member is ready."""
         self._requests.relinked(member)

@@ -92,6 +92,9 @@ class Role:
     def on_message(self, sender: int, message: Message) -> None:
         """Hear a message; in the order of the sender's stream."""
 
+    def on_receiving(self, member: int) -> None:
+        """A part of a message has come from a member, which may take long to come whole."""
+
     def on_durable(self, position: int) -> None:
         """The recording is durable up to `position`."""
 

@@ -193,6 +193,10 @@ class Peer:
             term = message.proposed_term_id
             self.say(ScoutReply(term, message.nonce, self.member_id, self.supports, NULL_VALUE))
 
+    def on_receiving(self, member: int) -> None:
+        """See `LinkHandler`."""
+        assert member == ME
+
     def on_link_up(self, member: int) -> None:
         """See `LinkHandler`."""
         assert member == ME

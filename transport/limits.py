@@ -5,14 +5,16 @@ from typing import Final
 
 import attrs
 
-RECEIVE_BYTES: Final = 256 << 10
-"""Most bytes taken from the network at once: more of them per task switch, less fair."""
+RECEIVE_BYTES: Final = 64 << 10
+"""Most bytes taken from the network at once. So many are reserved for each receive, and given back
+but for what came: from 128 KiB on that may cost the allocator two calls of the kernel, ten times
+what it takes to receive a small message."""
 
 FLUSH_BYTES: Final = 1 << 20
 """Most bytes that a queue hands to the network before other tasks get their turn."""
 
 JOIN_BYTES: Final = 64 << 10
-"""Small frames that wait in a queue are joined up to about this size into one send."""
+"""Small frames that wait in a queue are joined up to this size into one send."""
 
 REMEMBERED_REASONS: Final = 256
 """Reasons for refusing connections that are remembered, to log each once."""
@@ -23,8 +25,9 @@ class LinkLimits:
     """What links may take.
 
     Args:
-        queue_bytes: most bytes that wait for one peer. A frame that finds the queue empty is taken
-            whatever its size.
+        queue_bytes: most bytes of messages, the live log among them, that wait for one peer; bulk
+            has as many for itself. What finds nothing of its own kind waiting is taken whatever
+            its size.
         backoff_shortest: seconds to wait after a first failed dial, at most; doubled by each more.
         backoff_longest: seconds that the wait grows to. A link that lasted longer starts anew.
         dial_seconds: how long connecting may take; the kernel repeats a lost packet after 1 s.
@@ -32,7 +35,7 @@ class LinkLimits:
         pending_hellos: connections that may be waited for at once; more are closed unheard.
     """
 
-    queue_bytes: int = 32 << 20
+    queue_bytes: int = 64 << 20
     backoff_shortest: float = 0.02
     backoff_longest: float = 1.0
     dial_seconds: float = 2.0

@@ -43,6 +43,10 @@ class LinkHandler(Protocol):
         """Take a message, in the order in which member `sender` sent it."""
         ...
 
+    def on_receiving(self, member: int, /) -> None:
+        """A part of a message has come from the member: it is alive, however long that takes."""
+        ...
+
     def on_link_up(self, member: int, /) -> None:
         """Our link to the member is ready to send."""
         ...
@@ -177,6 +181,8 @@ class Reception:
             while self._links.get(member) is connection:
                 for message in messages:
                     self._handler.on_message(member, message)
+                if decoder.pending:
+                    self._handler.on_receiving(member)
                 try:
                     messages = await _receive(connection, decoder)
                 except WEATHER as error:

@@ -1,10 +1,14 @@
 """Our link to one peer: dialled again and again, with a queue in front of it.
 
-A frame is offered to the network at once. What the network does not take waits in a queue of
-bounded size, which one task empties as the network becomes ready. When the queue is full a message
-is dropped: senders of consensus messages repeat themselves; a forwarded reply is lost. The live
-log can't: a frame of it that does not fit closes the link, the peer sees its stream end, and asks
-for the log anew.
+A frame is offered to the network at once. What the network does not take waits in one of two queues
+of bounded size, which one task empties as the network becomes ready: messages, the live log among
+them, and behind them bulk, which is whatever the protocol does not wait for. So however much bulk
+there is, it takes no room from a message, and delays it by the one frame that is half sent.
+
+When its queue is full a message is dropped: senders of consensus messages repeat themselves. What
+nobody repeats, above all the live log, can't be: a frame of it that does not fit closes the link,
+the peer sees its stream end, and asks for the log anew. Bulk is refused while there is still room
+for what is being made, see `OutgoingLink.has_room`.
 
 Nothing but the answer to our hello ever comes back over this connection, so waiting to receive is
 waiting for its end.
@@ -16,6 +20,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Never
 
+import attrs
 import trio
 
 from ..errors import HandshakeError
@@ -27,6 +32,34 @@ from .network import Address, Connection, Network
 from .streams import WEATHER, describe, dial
 
 log = logging.getLogger("quorate.transport")
+
+
+@attrs.define(eq=False)
+class Queue:
+    """Frames that wait, oldest first, and their size in bytes; the first may be half sent."""
+
+    frames: deque[bytes | memoryview] = attrs.field(factory=deque[bytes | memoryview])
+    size: int = 0
+
+    def append(self, frame: bytes | memoryview) -> None:
+        """Add a frame, or what the network has not taken of it."""
+        self.frames.append(frame)
+        self.size += len(frame)
+
+    def take(self) -> bytes | memoryview:
+        """Take the first frame, joined with more if all of them are small."""
+        chunks = [self.frames.popleft()]
+        size = len(chunks[0])
+        while self.frames and size + len(self.frames[0]) <= JOIN_BYTES:
+            chunks.append(self.frames.popleft())
+            size += len(chunks[-1])
+        self.size -= size
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def put_back(self, rest: memoryview) -> None:
+        """Put back the rest of what was taken."""
+        self.frames.appendleft(rest)
+        self.size += len(rest)
 
 
 class OutgoingLink:
@@ -59,9 +92,11 @@ class OutgoingLink:
         self._limits = limits
         self._rng = rng
         self._connection: Connection | None = None
-        self._queue: deque[bytes | memoryview] = deque()
-        self._queued = 0  # bytes in the queue
-        self._filled = trio.Event()  # the queue has something
+        self._messages = Queue()
+        self._bulk = Queue()
+        self._half_sent: Queue | None = None  # the queue whose first frame is out in part
+        self._filled = trio.Event()  # something waits
+        self._emptied = trio.Event()  # nothing waits any more
         self._nudged = trio.Event()  # the peer has shown that it is there
         self._said = ""  # the last reason that was logged
 
@@ -70,16 +105,28 @@ class OutgoingLink:
         """Whether a connection is there to send on."""
         return self._connection is not None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether bulk may be made for the peer: less than half a queue of it waits."""
+        return self.connected and self._bulk.size < self._limits.queue_bytes // 2
+
     def send(self, frame: bytes) -> bool:
         """Send a frame, now or from the queue; False if there is no link, or no room."""
+        waiting = self._messages.size
+        if waiting and waiting + len(frame) > self._limits.queue_bytes:
+            return False
+        return self._send(frame, self._messages)
+
+    def send_bulk(self, frame: bytes) -> bool:
+        """Send a frame behind all messages; False if there is no link, or a queue of bulk waits."""
+        return self._bulk.size < self._limits.queue_bytes and self._send(frame, self._bulk)
+
+    def _send(self, frame: bytes, queue: Queue) -> bool:
         connection = self._connection
         if connection is None:
             return False
         rest: bytes | memoryview = frame
-        if self._queue:
-            if self._queued + len(frame) > self._limits.queue_bytes:
-                return False
-        else:
+        if not (self._messages.size or self._bulk.size):
             try:
                 taken = connection.send_nowait(frame)
             except WEATHER as error:
@@ -88,19 +135,25 @@ class OutgoingLink:
             if taken == len(frame):
                 return True
             rest = memoryview(frame)[taken:]
+            self._half_sent = queue if taken else None
             self._filled.set()
-        self._queue.append(rest)
-        self._queued += len(rest)
+            self._emptied = trio.Event()
+        queue.append(rest)
         return True
 
+    async def flush(self) -> None:
+        """Wait until the network has taken what waits, or it is lost with the connection."""
+        while self._messages.size or self._bulk.size:
+            await self._emptied.wait()
+
     def close(self, reason: str) -> None:
-        """Close the link at once; what waits in the queue is lost. It is dialled anew by itself."""
+        """Close the link at once; what waits is lost. It is dialled anew by itself."""
         if self._connection is not None:
             self._say(reason)
             self._connection.close()
             self._connection = None
-            self._queue.clear()
-            self._queued = 0
+            self._messages, self._bulk, self._half_sent = Queue(), Queue(), None
+            self._emptied.set()
 
     def nudge(self) -> None:
         """The peer has just dialled us: if there is no link to it, dial it now, not later."""
@@ -168,27 +221,21 @@ class OutgoingLink:
     def _flush(self, connection: Connection) -> None:
         """Hand to the network what it takes, within bounds; other tasks want their turn."""
         sent = 0
-        while self._queue and sent < FLUSH_BYTES:
-            chunk = self._next_chunk()
+        while sent < FLUSH_BYTES:
+            queue = self._half_sent or (self._messages if self._messages.size else self._bulk)
+            if not queue.size:
+                self._filled = trio.Event()
+                self._emptied.set()
+                return
+            chunk = queue.take()
             taken = connection.send_nowait(chunk)
-            self._queued -= taken
             sent += taken
             if taken < len(chunk):
-                self._queue.appendleft(memoryview(chunk)[taken:])
+                queue.put_back(memoryview(chunk)[taken:])
+                if taken:
+                    self._half_sent = queue
                 return
-        if not self._queue:
-            self._filled = trio.Event()
-
-    def _next_chunk(self) -> bytes | memoryview:
-        """Take the first frame from the queue, joined with more if they are small."""
-        chunk = self._queue.popleft()
-        if len(chunk) >= JOIN_BYTES or not self._queue:
-            return chunk
-        chunks, size = [chunk], len(chunk)
-        while self._queue and size < JOIN_BYTES:
-            chunks.append(self._queue.popleft())
-            size += len(chunks[-1])
-        return b"".join(chunks)
+            self._half_sent = None
 
     def _say(self, reason: str, level: int = logging.INFO) -> None:
         """Log why there is no link, once until the reason changes or the link is up again."""

@@ -6,8 +6,7 @@ and a break of one says nothing about the other.
 
 Sending is synchronous and never waits: a slow or dead peer fills its own queue and holds up nobody.
 Receiving is one task per connection. Idle links whose other end vanished are noticed by TCP's
-keepalive, after about 11 s; who needs to know sooner sends heartbeats and watches for them, and
-calls `Links.disconnect` to have a silent peer dialled anew.
+keepalive, after about 11 s; who needs to know sooner sends heartbeats and watches for them.
 
 Whatever the network does (refused and broken connections, timeouts, bytes that are no frames)
 ends a connection at most. A bug in the handler ends `Links.run`.
@@ -135,8 +134,25 @@ class Links:
         link = self._links[member]
         sent = link.send(frame)
         if not sent:
-            link.close("the live log does not fit its queue")
+            link.close("its queue is full, and what does not fit may not be missed")
         return sent
+
+    def has_room(self, member: int) -> bool:
+        """Tell whether there is a link to the peer on which less than half a queue of bulk waits.
+
+        Who makes bulk asks before the work; what is finished `send_bulk` takes up to a whole queue.
+        """
+        return self._links[member].has_room
+
+    def send_bulk(self, member: int, message: Message) -> bool:
+        """Send a message behind all others, without waiting: it neither delays nor displaces them.
+
+        Returns:
+            False if there is no link to the peer, or a whole queue of bulk waits for it: the
+            message is dropped.
+        """
+        link = self._links[member]
+        return link.connected and link.send_bulk(encode(message))
 
     def broadcast(self, message: Message) -> None:
         """Send a message to every peer that there is a link to, in ascending order of ids."""
@@ -158,6 +174,14 @@ class Links:
     def disconnect(self, member: int) -> None:
         """Close our link to the peer, which is then dialled anew."""
         self._links[member].close("closed by ourselves")
+
+    async def flush(self) -> None:
+        """Wait until the network has taken all that waits for peers that there is a link to.
+
+        A peer that does not read holds it up: the caller says how long.
+        """
+        for link in self._links.values():
+            await link.flush()
 
     async def open_stream(
         self,

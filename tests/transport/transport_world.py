@@ -49,7 +49,7 @@ def simulated(test: Callable[Parameters, Awaitable[None]]) -> Callable[Parameter
 
 @attrs.frozen
 class Event:
-    """Something that a handler was told: kind is ``message``, ``up`` or ``lost``."""
+    """Something that a handler was told: ``message``, ``receiving``, ``up`` or ``lost``."""
 
     time: float
     kind: str
@@ -71,6 +71,9 @@ class Recorder:
 
     def on_message(self, sender: int, message: Message) -> None:
         self._record("message", sender, message)
+
+    def on_receiving(self, member: int) -> None:
+        self._record("receiving", member)
 
     def on_link_up(self, member: int) -> None:
         self._record("up", member)
