@@ -59,6 +59,7 @@ def _clients(port: PortState, _status: NodeStatus) -> _Facts:
         "maxclients": port.limits.max_clients,
         "blocked_clients": 0,
         "parked_requests": _status.parked,
+        "forwarded_requests": _status.forwarded,
     }
 
 

@@ -40,10 +40,14 @@ class Request:
         flags: one byte of the service's own.
         done: called at most once, on the trio thread, with the reply or the error. It must
             neither block nor raise.
-        forwarded: it came from another member, which will try again by itself.
+
+    Attributes:
+        deadline: when it is given up if it was not sent until then (trio's clock); 0 before it was
+            submitted.
+        losses: how often it was lost on its way to a leader.
     """
 
-    __slots__ = ("cancelled", "deadline", "done", "flags", "forwarded", "kind", "payload")
+    __slots__ = ("cancelled", "deadline", "done", "flags", "kind", "losses", "payload")
 
     def __init__(
         self,
@@ -51,16 +55,19 @@ class Request:
         payload: bytes,
         flags: int,
         done: Callable[[bytes | RequestError], None],
-        *,
-        forwarded: bool = False,
     ) -> None:
         self.kind = kind
         self.payload = payload
         self.flags = flags
         self.done = done
-        self.forwarded = forwarded
         self.cancelled = False
         self.deadline = 0.0
+        self.losses = 0
+
+    def answer(self, query: Callable[[bytes, int], bytes]) -> None:
+        """Answer a query with what `query` makes of its payload and flags; not if nobody waits."""
+        if not self.cancelled:
+            self.done(query(self.payload, self.flags))
 
     def cancel(self) -> None:
         """The client is gone: if it was not sent yet it never will be, and `done` is not called."""
@@ -108,7 +115,11 @@ class PeerStatus:
 
 @attrs.frozen
 class NodeStatus:
-    """What a member says of itself. Ages and uptime in seconds, positions in bytes of the log."""
+    """What a member says of itself. Ages and uptime in seconds, positions in bytes of the log.
+
+    Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
+    waiting for its answer.
+    """
 
     member_id: int
     cluster: str
@@ -126,6 +137,7 @@ class NodeStatus:
     uptime_s: float
     timestamp_ms: int
     parked: int
+    forwarded: int
     incarnation: int
     peers: tuple[PeerStatus, ...]
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import OversizedRequestError, SafetyViolationError, UnknownOutcomeError
+from ..errors import SafetyViolationError, UnknownOutcomeError
 from ..storage import Entry, EntryKind, decode_header_untrusted, encode_batch
 from ..transport import (
     AppendFlags,
@@ -98,14 +98,7 @@ class Leadership(Role):
 
     def submit(self, request: Request) -> None:
         """Take a request of a client; the turn's batch is formed when the loop comes round."""
-        if len(request.payload) > self.core.config.limits.max_request_bytes:
-            limit = self.core.config.limits.max_request_bytes
-            request.done(
-                OversizedRequestError(
-                    f"a request of {len(request.payload)} bytes; this cluster takes {limit}"
-                )
-            )
-        elif request.kind is RequestKind.CONTROL:
+        if request.kind is RequestKind.CONTROL:
             self.controls.submit(request)
         elif request.kind is RequestKind.COMMAND:
             self.proposals.put(request)

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("quorate.node")
 
-# How long an orderly stop waits for the leader's writes in flight.
+# How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.
 CLOSE_GRACE_SECONDS = 1.0
 
 
@@ -145,6 +145,8 @@ class Member:
             # What crosses our farewell on its way is still answered: it was not done.
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
         self._requests.close()
+        with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
+            await self.core.links.flush()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Have `observer` told of every transition of the election."""
@@ -314,6 +316,7 @@ class Member:
             uptime_s=now - self._started,
             timestamp_ms=core.applier.timestamp_ms,
             parked=self._requests.parked,
+            forwarded=self._requests.forwarded,
             incarnation=self.incarnation,
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
         )

@@ -85,5 +85,5 @@ class Reads:
             if applier.applied_position < self._rounds[0].position:
                 break  # still being read back; the next report looks again
             for request in self._rounds.popleft().reads:
-                request.done(applier.service.query(request.payload, request.flags))
+                request.answer(applier.service.query)
         return bool(self._waiting)

@@ -1,29 +1,24 @@
 """Where requests of clients wait, and how they reach the leader.
 
 On the leader they go straight into its log. On a follower they are forwarded over the link to
-the leader. While there is no leader they are parked, for a few seconds at most; a parked request
-was never sent, so it can always be dropped or sent anew. Once a command has left for a leader
-that is then lost, nobody can say what became of it, and its error says so.
+the leader. While there is no leader, or too much waits for it already, they are parked, for a few
+seconds at most; a parked request was never sent, or came back untouched, so it can always be
+dropped or sent anew. Once a command has left for a leader that is then lost, nobody can say what
+became of it, and its error says so. A query can be asked anew, but not of one leader after the
+other: it might be what they were lost to.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
 from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import (
-    NoLeaderError,
-    OversizedRequestError,
-    RefusedError,
-    RequestError,
-    UnknownOutcomeError,
-)
-from ..transport import MAX_BATCH_BYTES, ForwardReply, ForwardRequest
+from ..errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
+from ..transport import ForwardReply, ForwardRequest
+from .forwarded import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
 from .gateway import Request, RequestKind
-from .roles import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,25 +28,10 @@ if TYPE_CHECKING:
 
 MAX_PARKED_BYTES = 256 << 20
 MAX_FORWARDED = 65536
+MAX_FORWARDED_BYTES = 256 << 20
 
-
-class ForwardStatus(IntEnum):
-    """How a forwarded request ended at the other member."""
-
-    REPLY = 0
-    RETRY = 1
-    NO_LEADER = 2
-    UNKNOWN = 3
-    OVERSIZED = 4
-    REFUSED = 5
-
-
-_ERRORS: dict[int, type[RequestError]] = {
-    ForwardStatus.NO_LEADER: NoLeaderError,
-    ForwardStatus.UNKNOWN: UnknownOutcomeError,
-    ForwardStatus.OVERSIZED: OversizedRequestError,
-    ForwardStatus.REFUSED: RefusedError,
-}
+# How often a query is asked anew after it was lost together with its leader or the link.
+MAX_LOSSES = 1
 
 
 class Requests:
@@ -64,15 +44,21 @@ class Requests:
         self._parked: deque[Request] = deque()
         self._parked_bytes = 0
         self._closed = False
-        self._forwarded: dict[int, tuple[int, Request]] = {}  # by id: to whom, and what
+        # To whom, and what by its number.
+        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in core.peers}
+        self._forwarded_bytes = 0
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
         self._next_id = core.rng.getrandbits(62)
-        self._changed = Signal()
 
     @property
     def parked(self) -> int:
         """Number of requests that wait for a leader."""
         return len(self._parked)
+
+    @property
+    def forwarded(self) -> int:
+        """Number of requests that wait for a leader's answer."""
+        return sum(map(len, self._forwarded.values()))
 
     @property
     def leads(self) -> bool:
@@ -81,24 +67,37 @@ class Requests:
 
     def submit(self, request: Request) -> None:
         """Take a request: into the log, to the leader, or among the parked ones."""
+        limits = self._core.config.limits
         if not request.deadline:
-            request.deadline = trio.current_time() + self._core.config.limits.park_seconds
-        if self._leadership is not None:
+            request.deadline = trio.current_time() + limits.park_seconds
+        if (size := len(request.payload)) > limits.max_request_bytes:
+            request.done(
+                OversizedRequestError(
+                    f"a request of {size} bytes; this cluster takes {limits.max_request_bytes}"
+                )
+            )
+        elif self._leadership is not None:
             self._leadership.submit(request)
-        elif request.forwarded:
+        elif isinstance(request, ForwardedRequest):
             request.done(NoLeaderError("not the leader"))
         elif self._leader is None or not self._forward(request, self._leader):
             self._park(request)
 
     def _forward(self, request: Request, leader: int) -> bool:
-        if len(self._forwarded) >= MAX_FORWARDED:
+        size, forwarded = len(request.payload), self._forwarded[leader]
+        if len(forwarded) >= MAX_FORWARDED or self._forwarded_bytes + size > MAX_FORWARDED_BYTES:
             return False
         self._next_id += 1
         message = ForwardRequest(self._next_id, request.kind, request.flags, request.payload)
-        if not self._core.send(leader, message):
-            return False
-        self._forwarded[self._next_id] = leader, request
-        return True
+        links = self._core.links
+        if size <= SMALL_BYTES:
+            sent = links.send(leader, message)
+        else:
+            sent = links.has_room(leader) and links.send_bulk(leader, message)
+        if sent:
+            forwarded[self._next_id] = request
+            self._forwarded_bytes += size
+        return sent
 
     def _park(self, request: Request) -> None:
         if self._closed:
@@ -109,7 +108,6 @@ class Requests:
             return
         self._parked.append(request)
         self._parked_bytes += len(request.payload)
-        self._changed.notify()
 
     # --- who leads --------------------------------------------------------------------------------
 
@@ -132,18 +130,12 @@ class Requests:
     def close(self) -> None:
         """The member stops: nothing that is parked will find a leader through it."""
         self._closed = True
-        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
-        self._submit_again(parked)
+        self._release()
 
     def lost_leadership(self, leadership: Leadership) -> None:
         """This member does not lead any more: its clients learn it at once."""
         self._leadership = None
         self._submit_again(leadership.surrender())
-
-    def _submit_again(self, requests: Iterable[Request]) -> None:
-        for request in requests:
-            if not request.cancelled:
-                self.submit(request)
 
     def lost_leader(self, *, in_order: bool) -> None:
         """The leader is lost, and with it what was on its way.
@@ -160,88 +152,93 @@ class Requests:
 
     def unlinked(self, member: int) -> None:
         """A member's link to us is over: nothing is answered any more."""
-        if member != self._leader:  # else its role ends, and we hear of that
-            self._abandon(member)
+        if member == self._leader:
+            self._leader = None  # nor asked, until its role has ended
+        self._abandon(member)
 
     def _abandon(self, member: int) -> None:
-        """Give up what was forwarded: reads are asked anew, commands have an unknown outcome."""
-        lost = [key for key, (to, _) in self._forwarded.items() if to == member]
-        for key in lost:
-            _, request = self._forwarded.pop(key)
-            if request.kind is RequestKind.QUERY:
-                self.submit(request)
-            else:
+        """Give up what was forwarded: a query is asked anew, all else has an unknown outcome."""
+        lost, self._forwarded[member] = self._forwarded[member], {}
+        self._forwarded_bytes -= sum(len(request.payload) for request in lost.values())
+        for request in lost.values():
+            if request.cancelled:
+                continue
+            request.losses += 1
+            if request.kind is not RequestKind.QUERY:
                 request.done(
                     UnknownOutcomeError(
-                        "the link to the leader was lost with this write on its way; it may or "
+                        "the link to the leader was lost with this request on its way; it may or "
                         "may not take effect"
                     )
                 )
+            elif request.losses > MAX_LOSSES:
+                request.done(
+                    NoLeaderError(
+                        f"the leader was lost {request.losses} times with this query on its way; "
+                        "nothing was done"
+                    )
+                )
+            else:
+                self.submit(request)
+
+    # --- again ------------------------------------------------------------------------------------
+
+    async def run(self) -> Never:
+        """Again and again end what has waited too long, and try to send the rest."""
+        while True:
+            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
+            for member in self._core.peers:
+                if not self._core.links.connected(member):
+                    self._abandon(member)  # it may still be heard, and our link not come back
+            self._end_overdue()
+            self._release()
+
+    def _end_overdue(self) -> None:
+        now = trio.current_time()
+        overdue = [each for each in self._parked if each.deadline <= now]
+        for request in overdue:
+            request.done(
+                NoLeaderError(
+                    f"no leader took it within {self._core.config.limits.park_seconds:g} s; "
+                    "nothing was done"
+                )
+            )
+            request.cancel()
 
     def _release(self) -> None:
         """Send what was parked."""
         parked, self._parked, self._parked_bytes = self._parked, deque(), 0
         self._submit_again(parked)
 
-    async def run(self) -> Never:
-        """End parked requests whose time is over, and try again to send the others."""
-        while True:
-            if not self._parked:
-                await self._changed.wait()
-            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
-            now = trio.current_time()
-            overdue = [each for each in self._parked if each.deadline <= now]
-            for request in overdue:
-                request.done(
-                    NoLeaderError(
-                        f"no leader within {self._core.config.limits.park_seconds:g} s; "
-                        "nothing was done"
-                    )
-                )
-                request.cancel()
-            self._release()
+    def _submit_again(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            if not request.cancelled:
+                self.submit(request)
 
     # --- between members --------------------------------------------------------------------------
 
     def on_forward_request(self, sender: int, message: ForwardRequest) -> None:
         """Another member forwards a request of one of its clients."""
-        if message.kind not in set(RequestKind):
-            return  # of a newer version; its sender will give up by itself
-
-        def done(result: bytes | RequestError) -> None:
-            status, payload = ForwardStatus.REPLY, b""
-            if isinstance(result, bytes):
-                payload = result
-            else:
-                status, payload = _status_of(result), str(result).encode()
-            if len(payload) > MAX_BATCH_BYTES:  # what a frame carries; a command has taken effect
-                status, payload = ForwardStatus.UNKNOWN, b"the reply is too large to be forwarded"
-            self._core.send(sender, ForwardReply(message.request_id, status, payload))
-
-        self.submit(
-            Request(RequestKind(message.kind), message.payload, message.flags, done, forwarded=True)
-        )
+        links = self._core.links
+        if message.kind in set(RequestKind):
+            self.submit(ForwardedRequest(links, sender, message))
+        else:  # of a newer version
+            Answer(links, sender, message.request_id, RequestKind.QUERY).tell(
+                ForwardStatus.REFUSED,
+                b"the leader knows no requests of kind %d; nothing was done" % message.kind,
+            )
 
     def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
         """The leader answers a forwarded request."""
-        _, request = self._forwarded.pop(message.request_id, (sender, None))
-        if request is None or request.cancelled:
+        request = self._forwarded[sender].pop(message.request_id, None)
+        if request is None:
+            return
+        self._forwarded_bytes -= len(request.payload)
+        if request.cancelled:
             return
         if message.status == ForwardStatus.REPLY:
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:
             self._park(request)
         else:
-            kind = _ERRORS.get(message.status, UnknownOutcomeError)
-            request.done(kind(message.payload.decode(errors="replace")))
-
-
-def _status_of(error: RequestError) -> ForwardStatus:
-    """The status by which an error travels; an unsent one is tried again where it came from."""
-    if isinstance(error, NoLeaderError):
-        return ForwardStatus.RETRY
-    if isinstance(error, OversizedRequestError):
-        return ForwardStatus.OVERSIZED
-    if isinstance(error, RefusedError):
-        return ForwardStatus.REFUSED
-    return ForwardStatus.UNKNOWN
+            request.done(error_of(message))

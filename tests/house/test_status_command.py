@@ -38,6 +38,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         uptime_s=60.0,
         timestamp_ms=1_000,
         parked=0,
+        forwarded=0,
         incarnation=77,
         peers=peers,
     )

@@ -104,6 +104,7 @@ class OneMember:
             uptime_s=100_000.5,
             timestamp_ms=self.now_ms,
             parked=len(self.parked or ()),
+            forwarded=0,
             incarnation=77,
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),

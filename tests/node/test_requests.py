@@ -1,0 +1,256 @@
+"""Requests that a member forwards or parks: none waits for what will not come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from quorate.errors import (
+    NoLeaderError,
+    OversizedRequestError,
+    RequestError,
+    UnknownOutcomeError,
+)
+from quorate.node import State, requests
+from quorate.node.forwarded import ForwardStatus
+from quorate.node.gateway import RequestKind
+from quorate.simulation.peers import ME, log
+from quorate.simulation.script import Script, scripted
+from quorate.transport import (
+    MAX_BATCH_BYTES,
+    ForwardReply,
+    ForwardRequest,
+    LeadershipCession,
+    TermSpan,
+)
+
+from .worlds import open_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+LOG = log((0, 96), (0, 192))
+LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))  # of a leader that has what LOG has
+BIG = 11 << 20  # three requests of this size are more than half a queue of a link
+
+QUERY, COMMAND = RequestKind.QUERY, RequestKind.COMMAND
+
+
+async def ask(
+    s: Script, kind: RequestKind, answers: list[bytes | RequestError], payload: bytes = b"x"
+) -> None:
+    """Ask the member, and note what comes of it."""
+    call = s.member.query if kind is QUERY else s.member.command
+    try:
+        answers.append(await call(payload))
+    except RequestError as error:
+        answers.append(error)
+
+
+@pytest.mark.parametrize("kind", [QUERY, COMMAND])
+@scripted(batches=LOG)
+async def test_a_request_that_is_sent_back_again_and_again_keeps_its_first_deadline(
+    s: Script, kind: RequestKind
+) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    asked, started = 0, trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, kind, answers)
+        while not answers:
+            assert trio.current_time() - started < 10
+            leader.commit(1)
+            with trio.move_on_after(0.05):
+                request = await leader.hears(ForwardRequest)
+                asked += 1
+                leader.say(ForwardReply(request.request_id, ForwardStatus.RETRY, b""))
+    assert isinstance(answers[0], NoLeaderError)
+    assert 4.0 <= trio.current_time() - started < 4.2
+    assert asked > 20
+    assert (s.member.status().parked, s.member.status().forwarded) == (0, 0)
+
+
+@scripted(batches=LOG)
+async def test_a_query_that_is_lost_is_asked_anew_once(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, QUERY, answers)
+        first = await leader.hears(ForwardRequest)
+        s.member.core.links.disconnect(1)
+        second = await leader.hears(ForwardRequest)
+        assert second.request_id != first.request_id
+        s.member.core.links.disconnect(1)
+        await s.until(lambda: bool(answers), within=0.1)
+    assert isinstance(answers[0], NoLeaderError)
+    assert s.state is State.CLOSED
+    assert len(leader.messages(ForwardRequest)) == 2
+
+
+@scripted(batches=LOG)
+async def test_a_query_does_not_go_through_all_leaders(s: Script) -> None:
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        one = await s.follow(1, 1, *LEVEL, log_term=0)
+        nursery.start_soon(ask, s, QUERY, answers)
+        await one.hears(ForwardRequest)
+        s.stop_peer(1)
+        await s.enters(State.CANVASS)
+        spans = LEVEL[0], TermSpan(1, 192, 192), TermSpan(2, 192, -1)
+        two = await s.follow(2, 2, *spans, log_term=1)
+        await two.hears(ForwardRequest)
+        s.stop_peer(2)
+        await s.enters(State.CANVASS)
+        await s.until(lambda: bool(answers), within=0.1)
+    assert isinstance(answers[0], NoLeaderError)
+
+
+@scripted(batches=LOG)
+async def test_a_command_that_is_lost_has_an_unknown_outcome(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, COMMAND, answers)
+        await leader.hears(ForwardRequest)
+        s.member.core.links.disconnect(1)
+    assert isinstance(answers[0], UnknownOutcomeError)
+    assert len(leader.messages(ForwardRequest)) == 1
+
+
+@scripted(batches=LOG)
+async def test_a_leader_that_goes_in_order_and_has_not_answered_leaves_an_unknown_outcome(
+    s: Script,
+) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, COMMAND, answers)
+        await leader.hears(ForwardRequest)
+        leader.say(LeadershipCession(1, 192, 1))
+        s.stop_peer(1)  # both are heard before the follower's role has ended
+        await s.until(lambda: bool(answers), within=0.01)
+    assert isinstance(answers[0], UnknownOutcomeError)
+    assert s.member.status().forwarded == 0
+
+
+@pytest.mark.parametrize("kind", [QUERY, COMMAND])
+@scripted(batches=LOG)
+async def test_nothing_waits_for_a_link_to_the_leader_that_does_not_come_back(
+    s: Script, kind: RequestKind
+) -> None:
+    """The leader is heard all the time, over its own link."""
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, kind, answers)
+        await leader.hears(ForwardRequest)
+        s.network.refuse("h1")
+        s.member.core.links.disconnect(1)
+        started = trio.current_time()
+        while not answers:
+            assert trio.current_time() - started < 10
+            leader.commit(1)
+            await trio.sleep(0.05)
+    assert s.state is State.CLOSED
+    assert s.member.status().forwarded == 0
+    passed = trio.current_time() - started
+    if kind is COMMAND:
+        assert isinstance(answers[0], UnknownOutcomeError)
+        assert passed < 0.2
+    else:  # it waits for the link like one that was never sent
+        assert isinstance(answers[0], NoLeaderError)
+        assert 3.9 < passed < 4.2
+
+
+@scripted(batches=LOG)
+async def test_what_nobody_waits_for_is_not_asked_anew(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    with trio.move_on_after(0.1):
+        await s.member.query(b"x")
+    assert s.member.status().forwarded == 1
+    s.member.core.links.disconnect(1)
+    await trio.sleep(0.3)
+    assert len(leader.messages(ForwardRequest)) == 1
+    assert s.member.status().forwarded == 0
+
+
+@scripted(batches=LOG)
+async def test_requests_for_which_the_link_has_no_room_are_parked(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    s.network.cut(f"h{ME}", "h1", both=False)
+    async with trio.open_nursery() as nursery:
+        for payload in [bytes(BIG)] * 5 + [b"small"]:
+            nursery.start_soon(ask, s, COMMAND, answers, payload)
+        await s.until(lambda: s.member.status().parked == 2, within=0.1)
+        assert s.member.status().forwarded == 4
+        s.network.heal(f"h{ME}", "h1")
+        for _ in range(6):
+            leader.commit(1)
+            request = await leader.hears(ForwardRequest)
+            leader.say(ForwardReply(request.request_id, 0, b"+"))
+    assert answers == [b"+"] * 6
+
+
+@scripted(batches=LOG)
+async def test_what_is_forwarded_at_once_is_bounded_in_bytes(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "MAX_FORWARDED_BYTES", 1000)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, s, COMMAND, answers, bytes(400))
+            await s.until(lambda: s.member.status().parked == 1, within=0.1)
+            for _ in range(3):
+                request = await leader.hears(ForwardRequest, within=0.2)
+                leader.say(ForwardReply(request.request_id, 0, b"+"))
+        assert answers == [b"+"] * 3
+        for _ in range(2):  # what is lost does not count any more
+            async with trio.open_nursery() as nursery:
+                for _ in range(2):
+                    nursery.start_soon(ask, s, COMMAND, answers, bytes(400))
+                for _ in range(2):
+                    await leader.hears(ForwardRequest, within=0.2)
+                s.member.core.links.disconnect(1)
+            await s.until(lambda: s.member.core.links.connected(1), within=0.2)
+        assert len(answers) == 7
+
+
+@scripted(batches=LOG)
+async def test_a_request_that_no_leader_would_take_is_refused_at_once(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    with pytest.raises(OversizedRequestError, match="33554433 bytes; this cluster takes 33554432"):
+        await s.member.command(bytes((32 << 20) + 1))
+    with pytest.raises(OversizedRequestError):
+        await s.member.query(bytes(MAX_BATCH_BYTES + 1))
+    assert leader.messages(ForwardRequest) == []
+
+
+async def test_many_large_replies_through_one_follower_all_arrive(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        seen = len(world.transitions)
+        service = world.hosts[leader].service
+        service.query = lambda payload, _: payload * (1 << 18)  # type: ignore[method-assign,assignment]
+        follower = world.hosts[(leader + 1) % 3].running
+        right: list[int] = []
+
+        async def one(number: int) -> None:
+            reply = await follower.query(b"%04d" % number)
+            assert reply == b"%04d" % number * (1 << 18)
+            right.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(80):
+                nursery.start_soon(one, number)
+        assert sorted(right) == list(range(80))
+        assert (follower.status().parked, follower.status().forwarded) == (0, 0)
+        assert world.transitions[seen:] == []
