@@ -23,8 +23,8 @@ import trio
 
 from ..errors import WireError
 from ..node.service import Command
-from ..storage.executor import ThreadExecutor
-from ..storage.tables import ExecutorFactory, Tables
+from ..storage.executor import ExecutorFactory, ThreadExecutor
+from ..storage.tables import FlushJob, Tables
 from . import expiry, keys, numbers, resp, strings, walk
 from .arguments import CommandError, parse_integer
 from .commands import Kind, fault, lookup
@@ -72,7 +72,7 @@ class KeyValueService:
         *,
         cluster: str,
         member_id: int,
-        executor: ExecutorFactory = ThreadExecutor,
+        executor: ExecutorFactory[FlushJob] = ThreadExecutor,
     ) -> Self:
         """Open the tables in `directory`; make them when there are none.
 

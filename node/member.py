@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..errors import RequestError
-    from ..storage.store import ExecutorFactory
+    from ..storage import ExecutorFactory, Write
     from ..transport import Network
     from .config import NodeConfig
     from .core import Transition
@@ -349,7 +349,7 @@ async def open_member(
     rng: Random,
     clock_ms: Callable[[], int],
     network: Network | None = None,
-    executor: ExecutorFactory = ThreadExecutor,
+    executor: ExecutorFactory[Write] = ThreadExecutor,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 

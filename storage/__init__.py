@@ -16,12 +16,12 @@ from .batch import (
     decode_header_untrusted,
     encode_batch,
 )
-from .executor import Executor, InlineExecutor, Job, ThreadExecutor
+from .executor import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
 from .identity import Identity
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
-from .store import ExecutorFactory, Store
+from .store import Store, Write
 from .verify import Description, DumpedBatch, Finding, VerifyReport, describe, dump, verify
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "TermRow",
     "ThreadExecutor",
     "VerifyReport",
+    "Write",
     "check_batch_untrusted",
     "decode_entries_untrusted",
     "decode_header_untrusted",

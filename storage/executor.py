@@ -49,6 +49,7 @@ class Job(Protocol):
 
 J = TypeVar("J", bound=Job)
 J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
+F = TypeVar("F", bound=Job)
 T = TypeVar("T")
 
 
@@ -72,7 +73,17 @@ class Executor(Protocol[J_contra]):
         ...
 
 
-def _nothing() -> None:
+class ExecutorFactory(Protocol[F]):
+    """How a store gets its executor: `ThreadExecutor`, or `InlineExecutor` for virtual time."""
+
+    def __call__(
+        self, write: Callable[[Sequence[F]], None], *, delivered: Callable[[], None]
+    ) -> Executor[F]:
+        """Return an executor that hands groups to `write`."""
+        ...
+
+
+def nothing() -> None:
     """Stand in for a callback that nobody needs."""
 
 
@@ -85,7 +96,7 @@ class ThreadExecutor(Generic[J]):
     """
 
     def __init__(
-        self, write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = _nothing
+        self, write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = nothing
     ) -> None:
         self._write = write
         self._delivered = delivered
@@ -181,7 +192,7 @@ class InlineExecutor(Generic[J]):
         self,
         write: Callable[[Sequence[J]], None],
         *,
-        delivered: Callable[[], None] = _nothing,
+        delivered: Callable[[], None] = nothing,
         latency: float = 0.0,
     ) -> None:
         self.latency = latency

@@ -14,7 +14,7 @@ still take effect: what was submitted is written.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -22,7 +22,7 @@ import trio
 from ..errors import StorageError, StoreMismatchError
 from . import changes
 from .environment import INITIAL_MAP_BYTES, Environment
-from .executor import Executor, ThreadExecutor
+from .executor import ThreadExecutor
 from .identity import Identity, check_identity
 from .reader import CHUNK_BYTES, LogReader
 from .recording_log import SnapshotRow, TermRow, with_end, with_term
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from .changes import Change
     from .environment import Transaction
+    from .executor import ExecutorFactory
     from .node_state import NodeState
 
 # Batches that one transaction of `drop_prefix` deletes: other writes wait no longer than that.
@@ -48,16 +49,6 @@ class Write:
 
     change: Change
     done: Callable[[], None]
-
-
-class ExecutorFactory(Protocol):
-    """How the store gets its executor: `ThreadExecutor`, or `InlineExecutor` for virtual time."""
-
-    def __call__(
-        self, write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
-    ) -> Executor[Write]:
-        """Return an executor that hands groups to `write`."""
-        ...
 
 
 def _ignore(_position: int) -> None:
@@ -75,7 +66,11 @@ class Store(StateView):
     """
 
     def __init__(
-        self, reader: LogReader, identity: Identity, recorded: Recorded, executor: ExecutorFactory
+        self,
+        reader: LogReader,
+        identity: Identity,
+        recorded: Recorded,
+        executor: ExecutorFactory[Write],
     ) -> None:
         super().__init__(recorded)
         self.identity = identity
@@ -93,7 +88,7 @@ class Store(StateView):
         cluster: str,
         member_id: int,
         rng: random.Random,
-        executor: ExecutorFactory = ThreadExecutor,
+        executor: ExecutorFactory[Write] = ThreadExecutor,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
         """Open the store in `directory`; make one, durably, when there is none.

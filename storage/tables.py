@@ -30,14 +30,14 @@ bounded by about twice ``flush_bytes`` plus what arrives during a flush.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from ..errors import StorageError
 from .environment import INITIAL_MAP_BYTES
-from .executor import Executor, ThreadExecutor
+from .executor import ThreadExecutor, nothing
 from .tables_disk import Cut, TablesDisk
 from .tables_layer import Layer
 from .tables_layered import LayeredTables
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Never, Self
+
+    from .executor import ExecutorFactory
 
 FLUSH_BYTES: Final = 64 << 20
 FLUSH_INTERVAL_S: Final = 30.0
@@ -63,27 +65,19 @@ class FlushJob:
     done: Callable[[], None]
 
 
-class ExecutorFactory(Protocol):
-    """How the tables get their executor: `ThreadExecutor`, or `InlineExecutor` in virtual time."""
-
-    def __call__(self, write: Callable[[Sequence[FlushJob]], None]) -> Executor[FlushJob]:
-        """Return an executor that hands groups to `write`."""
-        ...
-
-
 class Tables(LayeredTables):
     """Keys and records, complete up to a log position. Everything runs on the trio thread."""
 
     def __init__(
         self,
         disk: TablesDisk,
-        executor: ExecutorFactory,
+        executor: ExecutorFactory[FlushJob],
         *,
         flush_bytes: int,
         flush_interval_s: float,
     ) -> None:
         super().__init__(disk)
-        self._executor = executor(self._write)
+        self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
         self._flush_interval_s = flush_interval_s
         self._applied = (disk.position, disk.timestamp_ms)
@@ -103,7 +97,7 @@ class Tables(LayeredTables):
         *,
         cluster: str,
         member_id: int,
-        executor: ExecutorFactory = ThreadExecutor,
+        executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         flush_bytes: int = FLUSH_BYTES,
         flush_interval_s: float = FLUSH_INTERVAL_S,
         map_bytes: int = INITIAL_MAP_BYTES,

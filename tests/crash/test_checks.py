@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import hiredis
@@ -22,10 +21,9 @@ PAYLOADS = (b"first", b"second", b"third")
 
 async def record(directory: Path, member_id: int, payloads: Sequence[bytes]) -> Path:
     """A member's directory with a recording; all but the last batch are known to be committed."""
-    executor = partial(InlineExecutor, latency=0.0)
     rng = random.Random(member_id)
     store = Store.open(
-        directory / "log", cluster="c", member_id=member_id, rng=rng, executor=executor
+        directory / "log", cluster="c", member_id=member_id, rng=rng, executor=InlineExecutor
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -1,6 +1,5 @@
 """`quorate log` tells what a store holds, and names damage."""
 
-import functools
 import json
 import random
 from pathlib import Path
@@ -22,7 +21,7 @@ async def record(directory: Path) -> None:
         cluster="orders",
         member_id=2,
         rng=random.Random(1),
-        executor=functools.partial(InlineExecutor, latency=0.0),
+        executor=InlineExecutor,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

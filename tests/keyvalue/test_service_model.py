@@ -5,6 +5,7 @@ from its log. Their replies, contents and revisions are those of the model and o
 """
 
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -156,8 +157,10 @@ class World:
     async def live(self, rest: list[tuple[str, list[list[str]] | int | None]]) -> None:
         executors: list[InlineExecutor[FlushJob]] = []
 
-        def executor(write: object) -> InlineExecutor[FlushJob]:
-            executors.append(InlineExecutor(write, latency=0.5))  # type: ignore[arg-type]
+        def executor(
+            write: Callable[[Sequence[FlushJob]], None], *, delivered: Callable[[], None]
+        ) -> InlineExecutor[FlushJob]:
+            executors.append(InlineExecutor(write, delivered=delivered, latency=0.5))
             return executors[0]
 
         service = KeyValueService.open(

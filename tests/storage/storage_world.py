@@ -17,6 +17,7 @@ from quorate.storage import (
     InlineExecutor,
     Store,
     TermRow,
+    Write,
     decode_header_untrusted,
     encode_batch,
 )
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from quorate.storage.store import ExecutorFactory
+    from quorate.storage import ExecutorFactory
 
 MAP_BYTES = 1 << 24
-virtual = partial(InlineExecutor, latency=0.01)
+virtual = partial(InlineExecutor[Write], latency=0.01)
 
 
 def batch_at(
@@ -53,7 +54,7 @@ def batch_at(
 
 def open_store(
     directory: Path,
-    executor: ExecutorFactory = virtual,
+    executor: ExecutorFactory[Write] = virtual,
     *,
     cluster: str = "testing",
     member_id: int = 1,

@@ -20,8 +20,10 @@ class Disk:
         self.latency = latency
         self.executor: InlineExecutor[FlushJob] | None = None
 
-    def __call__(self, write: Callable[[Sequence[FlushJob]], None]) -> InlineExecutor[FlushJob]:
-        self.executor = InlineExecutor(write, latency=self.latency)
+    def __call__(
+        self, write: Callable[[Sequence[FlushJob]], None], *, delivered: Callable[[], None]
+    ) -> InlineExecutor[FlushJob]:
+        self.executor = InlineExecutor(write, delivered=delivered, latency=self.latency)
         return self.executor
 
     def cut_power(self) -> None:

@@ -27,6 +27,7 @@ from quorate.storage import (
     SnapshotRow,
     TermRow,
     ThreadExecutor,
+    Write,
 )
 
 both = pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
@@ -34,7 +35,7 @@ both = pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
 
 @both
 async def test_what_was_appended_durably_is_there_after_reopening(
-    tmp_path: Path, executor: ExecutorFactory
+    tmp_path: Path, executor: ExecutorFactory[Write]
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
         first = batch_at(0, timestamp_ms=3)
@@ -55,7 +56,7 @@ async def test_positions_follow_what_is_durable(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     reports: list[int] = []
-    async with running(open_store(tmp_path, partial(InlineExecutor, latency=1))) as store:
+    async with running(open_store(tmp_path, partial(InlineExecutor[Write], latency=1))) as store:
         store.on_durable = reports.append
         end = await begin_term(store, 0)
         done: list[int] = []
@@ -108,7 +109,7 @@ async def test_a_cancelled_append_is_durable_or_never_began(
     tmp_path: Path,
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with running(open_store(tmp_path, partial(InlineExecutor, latency=1))) as store:
+    async with running(open_store(tmp_path, partial(InlineExecutor[Write], latency=1))) as store:
         end = await begin_term(store, 0)
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -170,7 +171,7 @@ async def test_ensure_coherent_adds_missing_terms_and_closes_open_ones(tmp_path:
 
 @both
 async def test_a_vote_is_durable_when_it_is_saved(
-    tmp_path: Path, executor: ExecutorFactory
+    tmp_path: Path, executor: ExecutorFactory[Write]
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
         await store.save_node_state(NodeState(4, -1))
@@ -200,7 +201,7 @@ async def test_snapshots_are_kept_in_order(tmp_path: Path) -> None:
 
 @both
 async def test_reading_gives_whole_batches_within_limits(
-    tmp_path: Path, executor: ExecutorFactory
+    tmp_path: Path, executor: ExecutorFactory[Write]
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
         await begin_term(store, 0)
@@ -264,7 +265,7 @@ async def test_reading_while_writing_sees_a_growing_prefix(tmp_path: Path) -> No
 
 
 @both
-async def test_the_map_grows_with_the_log(tmp_path: Path, executor: ExecutorFactory) -> None:
+async def test_the_map_grows_with_the_log(tmp_path: Path, executor: ExecutorFactory[Write]) -> None:
     async with running(open_store(tmp_path, executor, map_bytes=1 << 16)) as store:
         await begin_term(store, 0)
         for _ in range(5):

@@ -23,6 +23,7 @@ from quorate.storage import (
     InlineExecutor,
     TermRow,
     ThreadExecutor,
+    Write,
 )
 from quorate.storage.store import PRUNE_STEP
 
@@ -159,7 +160,7 @@ async def test_dropping_everything_keeps_the_place_in_the_log(tmp_path: Path) ->
 
 
 async def test_a_long_prefix_is_dropped_in_steps(tmp_path: Path) -> None:
-    async with running(open_store(tmp_path, partial(InlineExecutor, latency=0))) as store:
+    async with running(open_store(tmp_path, partial(InlineExecutor[Write], latency=0))) as store:
         end = await begin_term(store, 0)
         await fill(store, 2 * PRUNE_STEP + 10)
         starts: list[int] = []
@@ -179,7 +180,7 @@ async def test_a_long_prefix_is_dropped_in_steps(tmp_path: Path) -> None:
 
 
 async def test_space_that_was_pruned_is_used_again(tmp_path: Path) -> None:
-    async with running(open_store(tmp_path, partial(InlineExecutor, latency=0))) as store:
+    async with running(open_store(tmp_path, partial(InlineExecutor[Write], latency=0))) as store:
         await begin_term(store, 0)
         sizes: list[int] = []
         for _ in range(6):

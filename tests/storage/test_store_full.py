@@ -10,7 +10,14 @@ import trio
 from storage_world import batch_at, begin_term, fill, open_store, running
 
 from quorate.errors import StoreFullError
-from quorate.storage import ExecutorFactory, InlineExecutor, NodeState, ThreadExecutor, verify
+from quorate.storage import (
+    ExecutorFactory,
+    InlineExecutor,
+    NodeState,
+    ThreadExecutor,
+    Write,
+    verify,
+)
 
 both = pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
 
@@ -28,7 +35,7 @@ def files_limited_to(size: int) -> Generator[None]:
 
 @both
 async def test_a_full_disk_ends_the_run_and_loses_nothing(
-    tmp_path: Path, executor: ExecutorFactory
+    tmp_path: Path, executor: ExecutorFactory[Write]
 ) -> None:
     durable: list[int] = []
     store = open_store(tmp_path, executor)
