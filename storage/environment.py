@@ -113,6 +113,22 @@ class Environment:
             held.callback(raw.close)
             return cls(directory, raw, held.pop_all())
 
+    @contextlib.contextmanager
+    def opening(self) -> Generator[None]:
+        """Look into it for the first time: if that fails, it is closed.
+
+        Raises:
+            StoreMismatchError: as in the block, with the directory in front.
+        """
+        try:
+            yield
+        except StoreMismatchError as error:
+            self.close()
+            raise StoreMismatchError(f"{self.directory}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
     def read(self, fn: Callable[[Transaction], T]) -> T:
         """Return what `fn` makes of one consistent view. Keep it short."""
         with self._using_map, told(self.directory):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import StoreMismatchError
 from .environment import Environment
 from .reader import LogReader
 from .state import MAX_DBS, Databases, StateView, load, load_identity
@@ -83,16 +82,10 @@ def open_readonly(directory: Path) -> ReadOnlyStore:
         StorageError: its tables are damaged.
     """
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
-    try:
+    with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
         return ReadOnlyStore(environment, dbs, identity, _load(environment, dbs, identity))
-    except StoreMismatchError as error:
-        environment.close()
-        raise StoreMismatchError(f"{directory}: {error}") from error
-    except BaseException:
-        environment.close()
-        raise
 
 
 def _load(environment: Environment, dbs: Databases, identity: Identity) -> Recorded:

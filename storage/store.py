@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from ..errors import StorageError, StoreMismatchError
+from ..errors import StorageError
 from . import changes
 from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
@@ -108,17 +108,11 @@ class Store(StateView):
             initialise=functools.partial(initialise, identity=new),
             map_bytes=map_bytes,
         )
-        try:
+        with environment.opening():
             dbs = environment.databases(Databases)
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
-        except StoreMismatchError as error:
-            environment.close()
-            raise StoreMismatchError(f"{directory}: {error}") from error
-        except BaseException:
-            environment.close()
-            raise
         return cls(LogReader(environment, dbs, member_id), identity, recorded, executor)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import lmdb
 
-from ..errors import StorageError, StoreMismatchError
+from ..errors import StorageError
 from .environment import INITIAL_MAP_BYTES, Environment, told
 from .identity import (
     IDENTITY_KEY,
@@ -114,18 +114,12 @@ class TablesDisk:
         environment = Environment.open(
             directory, max_dbs=_MAX_DBS, initialise=initialise, map_bytes=map_bytes
         )
-        try:
+        with environment.opening():
             dbs = environment.databases(_Databases)
             found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
             identity = decode_identity_untrusted(found)
             check_identity(identity, cluster=cluster, member_id=member_id)
             return cls(environment, dbs)
-        except StoreMismatchError as error:
-            environment.close()
-            raise StoreMismatchError(f"{directory}: {error}") from error
-        except BaseException:
-            environment.close()
-            raise
 
     def close(self) -> None:
         """Close them; idempotent."""

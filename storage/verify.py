@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from ..errors import DamagedRecordError, StorageError, StoreMismatchError, WireError
+from ..errors import DamagedRecordError, StorageError, WireError
 from .batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
 from .environment import DATA_FILE, Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
@@ -178,17 +178,16 @@ def verify(directory: Path) -> VerifyReport:
         StorageError: LMDB itself can't read the file.
     """
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
-    try:
+    with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
+    try:
         verifier = _Verifier(identity, dbs)
         environment.read(verifier.check_tables)
         while records := environment.read(verifier.next_records):
             for key, value in records:
                 verifier.check(key, value)
         return verifier.report()
-    except StoreMismatchError as error:
-        raise StoreMismatchError(f"{directory}: {error}") from error
     finally:
         environment.close()
 

@@ -40,10 +40,6 @@ async def load(world: World[Ledger], at: int, count: int, name: str) -> list[byt
     return payloads
 
 
-def others(world: World[Ledger], leader: int) -> list[int]:
-    return [i for i in world.hosts if i != leader]
-
-
 async def test_a_single_member_elects_itself(tmp_path: Path, autojump_clock: Clock) -> None:
     async with open_world(tmp_path, 1) as world:
         await world.start()
@@ -90,7 +86,7 @@ async def test_a_member_that_missed_terms_replicates_them_one_by_one(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        late = others(world, leader)[0]
+        late = world.others(leader)[0]
         written = await load(world, leader, 5, "a")
         await equal(world, written)
         await world.kill(late)
@@ -114,7 +110,7 @@ async def test_a_member_catches_up_in_the_current_term_under_load(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        late = others(world, leader)[0]
+        late = world.others(leader)[0]
         written = await load(world, leader, 50, "a")
         await world.kill(late)
         written += await load(world, leader, 200, "b")
@@ -157,14 +153,14 @@ async def test_uncommitted_entries_of_a_cut_off_leader_are_truncated(
                 outcome.append(error)
 
         async with trio.open_nursery() as nursery:
-            for peer in others(world, old):
+            for peer in world.others(old):
                 world.network.cut(f"h{old}", f"h{peer}")
             nursery.start_soon(doomed)
-            await world.until(lambda: set(world.leaders()) & set(others(world, old)) != set())
+            await world.until(lambda: set(world.leaders()) & set(world.others(old)) != set())
             new = next(i for i in world.leaders() if i != old)
             written += await load(world, new, 5, "b")
         assert isinstance(outcome[0], UnknownOutcomeError)
-        for peer in others(world, old):
+        for peer in world.others(old):
             world.network.heal(f"h{old}", f"h{peer}")
         assert await world.settled() == new
         await equal(world, written)
@@ -176,7 +172,7 @@ async def test_a_leader_without_its_quorum_steps_down(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        await world.kill(*others(world, leader))
+        await world.kill(*world.others(leader))
         await world.until(lambda: not world.leaders(), within=2.0)
         with pytest.raises(NoLeaderError):
             await world.command(leader, b"x")
@@ -203,7 +199,7 @@ async def test_an_orderly_stop_of_the_leader_under_load_leaves_no_outcome_unknow
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        host = leader if at == "leader" else others(world, leader)[0]
+        host = leader if at == "leader" else world.others(leader)[0]
         refused = [0]
         stopping = trio.Event()
 
@@ -224,7 +220,7 @@ async def test_an_orderly_stop_of_the_leader_under_load_leaves_no_outcome_unknow
             await world.hosts[leader].running.close()
         assert bool(refused[0]) is (at == "leader")
         await trio.sleep(1.0)
-        payloads = world.hosts[others(world, leader)[0]].service.payloads
+        payloads = world.hosts[world.others(leader)[0]].service.payloads
         assert len(payloads) == len(set(payloads)) == 20 * 200 - refused[0]
 
 

@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.simulation import Ledger, World
-
-
-def others(world: World[Ledger], leader: int) -> list[int]:
-    return [member for member in world.hosts if member != leader]
-
 
 @pytest.mark.parametrize("asked", ["leader", "target", "third"])
 async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
@@ -46,7 +40,7 @@ async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        target, third = others(world, leader)
+        target, third = world.others(leader)
         at = {"leader": leader, "target": target, "third": third}[asked]
         term = world.hosts[leader].running.status().term
         acked: list[float] = []
@@ -98,7 +92,7 @@ async def test_what_makes_no_sense_is_refused(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        for at in (leader, others(world, leader)[0]):
+        for at in (leader, world.others(leader)[0]):
             with pytest.raises(RefusedError, match=why):
                 await world.hosts[at].running.control(words)
 
@@ -109,7 +103,7 @@ async def test_a_member_that_does_not_follow_is_not_made_leader(
     async with open_world(tmp_path) as world:
         await world.start()
         leader = await world.settled()
-        target = others(world, leader)[0]
+        target = world.others(leader)[0]
         await world.kill(target)
         await trio.sleep(0.01)
         with pytest.raises(RefusedError, match=f"member {target} does not follow"):

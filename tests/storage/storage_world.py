@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import resource
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,10 +24,11 @@ from quorate.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
 
     from quorate.storage import ExecutorFactory
+    from quorate.storage.state import Recorded
 
 MAP_BYTES = 1 << 24
 virtual = partial(InlineExecutor[Write], latency=0.01)
@@ -70,6 +72,24 @@ def open_store(
         executor=executor,
         map_bytes=map_bytes,
     )
+
+
+def recorded_in(directory: Path) -> Recorded:
+    """Open the store once more and return what it holds."""
+    store = open_store(directory)
+    store.close()
+    return store.recorded
+
+
+@contextmanager
+def files_limited_to(size: int) -> Generator[None]:
+    """Let no file of this process grow beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from storage_world import (
     fill,
     headers,
     open_store,
+    recorded_in,
     running,
     virtual,
 )
@@ -164,9 +165,7 @@ async def test_ensure_coherent_adds_missing_terms_and_closes_open_ones(tmp_path:
         with pytest.raises(AssertionError):
             await store.close_term(3, end + 32)
         after = store.recorded
-    again = open_store(tmp_path)
-    assert again.recorded == after
-    again.close()
+    assert recorded_in(tmp_path) == after
 
 
 @both
@@ -194,9 +193,7 @@ async def test_snapshots_are_kept_in_order(tmp_path: Path) -> None:
         await store.add_snapshot(SnapshotRow(64, 0, 6, "again"))
         assert store.snapshots[1] == SnapshotRow(64, 0, 6, "again")
         after = store.recorded
-    again = open_store(tmp_path)
-    assert again.recorded == after
-    again.close()
+    assert recorded_in(tmp_path) == after
 
 
 @both

@@ -12,6 +12,7 @@ from storage_world import (
     fill,
     headers,
     open_store,
+    recorded_in,
     running,
 )
 
@@ -58,9 +59,7 @@ async def test_truncation_to_nothing_leaves_an_empty_log(tmp_path: Path) -> None
         assert store.terms == (TermRow(0, 0, None, 5),)
         assert await store.read(0) == []
         after = store.recorded
-    again = open_store(tmp_path)
-    assert again.recorded == after
-    again.close()
+    assert recorded_in(tmp_path) == after
 
 
 async def test_truncation_comes_after_the_appends_before_it(tmp_path: Path) -> None:
@@ -138,9 +137,7 @@ async def test_dropping_a_prefix_keeps_the_batch_that_covers_the_position(tmp_pa
             with pytest.raises(PrunedError):
                 list(store.scan(position))
         after = store.recorded
-    again = open_store(tmp_path)
-    assert again.recorded == after
-    again.close()
+    assert recorded_in(tmp_path) == after
 
 
 async def test_dropping_everything_keeps_the_place_in_the_log(tmp_path: Path) -> None:

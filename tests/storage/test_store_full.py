@@ -1,13 +1,10 @@
 """A full disk: said in so many words, and nothing is lost."""
 
-import resource
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from storage_world import batch_at, begin_term, fill, open_store, running
+from storage_world import batch_at, begin_term, files_limited_to, fill, open_store, running
 
 from quorate.errors import StoreFullError
 from quorate.storage import (
@@ -20,17 +17,6 @@ from quorate.storage import (
 )
 
 both = pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
-
-
-@contextmanager
-def files_limited_to(size: int) -> Generator[None]:
-    """Let no file of this process grow beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @both

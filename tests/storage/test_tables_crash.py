@@ -1,16 +1,14 @@
 """Tables whose process is killed, or whose disk is full, are those of some batch boundary."""
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 import trio
+from storage_world import files_limited_to
 from tables_world import contents, open_tables, record, running
 from tables_writer import BATCH_BYTES, REPORT, changes_of
 
@@ -65,17 +63,6 @@ async def test_a_killed_process_leaves_the_tables_of_a_batch_boundary(tmp_path: 
                 key: held[1] for key, held in model.items() if held[1]
             }
             assert len(tables) == len(model)
-
-
-@contextmanager
-def files_limited_to(size: int) -> Generator[None]:
-    """Let no file of this process grow beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_a_full_disk_ends_the_run_and_keeps_the_last_flush(tmp_path: Path) -> None:
