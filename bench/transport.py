@@ -59,7 +59,7 @@ ROUNDS: Final = 5
 CALLS: Final = 20_000
 SPANS: Final = tuple(TermSpan(term, term << 20, (term + 1) << 20) for term in range(8))
 APPEND: Final = AppendPosition(4, 1 << 40, 2, AppendFlags.READY, 77)
-COMMIT: Final = CommitPosition(4, 1 << 40, 1, 77, 3)
+COMMIT: Final = CommitPosition(4, 1 << 40, 1, 77)
 MESSAGES: Final[tuple[Message, ...]] = (
     Hello("cluster", 1, 65536, 2**63, StreamPurpose.CONSENSUS),
     HelloReply(1, HelloStatus.ACCEPTED, "", 2**63),
@@ -78,7 +78,7 @@ MESSAGES: Final[tuple[Message, ...]] = (
     LogBatch(4, 77, bytes(16 << 10)),
     ForwardRequest(1, 0, 0, bytes(256)),
     ForwardReply(1, 0, bytes(256)),
-    ReplayRequest(0, -1, 2, 0),
+    ReplayRequest(0, -1),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..transport import NULL_VALUE, RequestVote, Scout, ScoutReply, Vote, VoteReason
+from ..transport import RequestVote, Scout, ScoutReply, Vote, VoteReason
 from . import rules
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> 
         vote=decision.vote,
         voter_candidate_term_id=core.promised.candidate_term,
         reason=decision.reason,
-        leader_hint=NULL_VALUE if core.leader_id is None else core.leader_id,
     )
 
 

@@ -89,7 +89,7 @@ async def _replay_stream(
 ) -> AsyncGenerator[FrameStream, None]:
     stream = await e.core.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
     async with stream:
-        request = ReplayRequest(e.core.store.append_position, stop, e.core.member_id, 0)
+        request = ReplayRequest(e.core.store.append_position, stop)
         await stream.send(request)
         yield stream
 

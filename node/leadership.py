@@ -214,7 +214,6 @@ class Leadership(Role):
                 log_position=self.core.applier.commit_position,
                 leader_member_id=self.core.member_id,
                 confirm_id=self.reads.confirm_id,
-                quorum_age_ms=int(max(0.0, trio.current_time() - self.quorum_heard_at()) * 1000),
             )
         )
 

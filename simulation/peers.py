@@ -322,7 +322,7 @@ class Peer:
 
     def commit(self, term: int, position: int = 0, *, confirm: int = 0) -> None:
         """Tell the commit position, as the leader."""
-        self.say(CommitPosition(term, position, self.member_id, confirm, 0))
+        self.say(CommitPosition(term, position, self.member_id, confirm))
 
     def append_position(
         self, term: int, position: int, flags: AppendFlags = AppendFlags.NONE, *, confirm: int = 0

@@ -110,7 +110,6 @@ class Vote:
         vote: given or refused.
         voter_candidate_term_id: highest term that the voter has durably promised.
         reason: why.
-        leader_hint: the leader that the voter hears, or -1.
     """
 
     candidate_term_id: I64
@@ -121,7 +120,6 @@ class Vote:
     vote: bool
     voter_candidate_term_id: I64
     reason: VoteReason
-    leader_hint: I32 = NULL_VALUE
 
 
 @attrs.frozen
@@ -211,16 +209,12 @@ class AppendPosition:
 
 @attrs.frozen
 class CommitPosition:
-    """How far the log is committed; also the leader's heartbeat.
-
-    ``quorum_age_ms`` is the time since the leader last heard from a quorum.
-    """
+    """How far the log is committed; also the leader's heartbeat."""
 
     leadership_term_id: I64
     log_position: I64
     leader_member_id: I32
     confirm_id: I64
-    quorum_age_ms: I64
 
 
 @attrs.frozen
@@ -316,12 +310,10 @@ class ForwardReply:
 
 @attrs.frozen
 class ReplayRequest:
-    """First frame of a replay stream: send the log [position, stop_position), -1 = without end."""
+    """First frame of a replay stream: send the log [position, stop_position)."""
 
     position: I64
     stop_position: I64
-    member_id: I32
-    purpose: U8
 
 
 Message: TypeAlias = (

@@ -68,6 +68,6 @@ async def test_a_member_does_not_replay_a_damaged_record(
         async with open_script(tmp_path, batches=LOG) as s:
             await damage_first_batch(s)
             stream = await s.peers[1].links.open_stream(ME, purpose=StreamPurpose.REPLAY)
-            await stream.send(ReplayRequest(0, 192, 1, 0))
+            await stream.send(ReplayRequest(0, 192))
             assert await stream.receive() is None
             await trio.sleep(1.0)

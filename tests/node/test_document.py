@@ -148,14 +148,14 @@ async def join_as_in_the_example(s: Script, leader: Peer) -> None:
     await leader.hears(CanvassPosition)
     leader.say(new_term(0, (1, B, C), 6496, TERMS))
     replay = await leader.replay()
-    assert replay.request == ReplayRequest(A, B, ME, 0)
+    assert replay.request == ReplayRequest(A, B)
     await replay.send(2, LEADERS[1])
     await leader.hears(CanvassPosition)
     assert s.terms == [(0, 0, B)]
 
     leader.say(new_term(0, (1, B, C), 6592, TERMS))
     replay = await leader.replay()
-    assert replay.request == ReplayRequest(B, C, ME, 0)
+    assert replay.request == ReplayRequest(B, C)
     await replay.send(2, LEADERS[2])
     await leader.hears(CanvassPosition)
     assert s.terms == [(0, 0, B), (1, B, C)]
@@ -167,7 +167,7 @@ async def join_as_in_the_example(s: Script, leader: Peer) -> None:
     await stream.send(LogBatch(2, 0, LEADERS[3]))
     await leader.hears(AppendPosition, lambda m: m.log_position == 5280)
     assert s.terms[-1] == (2, C, None)  # with the term's first entry, not when it is committed
-    leader.say(CommitPosition(2, D, 1, 0, 0))
+    leader.say(CommitPosition(2, D, 1, 0))
     leader.join(2, D)
     for batch in LEADERS[4:]:
         await stream.send(LogBatch(2, 0, batch))
@@ -247,7 +247,7 @@ async def test_the_example_of_the_first_election(tmp_path: Path, autojump_clock:
                     assert said(i, j, CanvassPosition) == [CanvassPosition(-1, 0, -1, i, 65536)]
         for i in others:
             assert said(leader, i, RequestVote) == [RequestVote(-1, 0, 0, leader, 65536)]
-            vote = Vote(0, -1, 0, leader, i, True, 0, VoteReason.GRANTED, -1)
+            vote = Vote(0, -1, 0, leader, i, True, 0, VoteReason.GRANTED)
             assert said(i, leader, Vote) == [vote]
             assert said(i, leader, AppendPosition)[:2] == [
                 AppendPosition(0, 0, i, NONE, 0),
@@ -349,7 +349,7 @@ async def test_the_example_of_interim_empty_terms(
             await s.enters(State.CANVASS)
             assert await canvass_of(leader, log_term + 1) == canvass(log_term + 1, 0, 10)
         leader.lead(10, 8, *spans)
-        assert (await leader.replay()).request == ReplayRequest(0, 128, ME, 0)
+        assert (await leader.replay()).request == ReplayRequest(0, 128)
         reason = s.transitions[-1].reason
         assert reason == "member 1 leads term 10; term 9 to be replicated to 128"
         assert s.terms == [*((t, 0, 0) for t in range(9))]

@@ -148,7 +148,7 @@ async def test_a_catch_up_that_makes_no_progress_is_given_up(s: Script) -> None:
 
 @takes(State.FOLLOWER_LOG_INIT, State.INIT, batches=COMMITTED, read_seconds=0.1)
 async def test_a_follower_whose_leader_is_replaced_just_then_does_not_join_it(s: Script) -> None:
-    s.service.on_advance = lambda _: s.member.on_message(2, CommitPosition(900, 0, 2, 0, 0))
+    s.service.on_advance = lambda _: s.member.on_message(2, CommitPosition(900, 0, 2, 0))
     s.peers[1].lead(1, 0, *LEVEL)
     assert (await s.enters(State.INIT)).reason == "member 2 leads term 900"
 

@@ -149,7 +149,7 @@ async def test_an_answer_that_does_not_fit_closes_the_link_so_that_its_sender_le
         links = s.member.core.links
         s.network.cut(f"h{ME}", "h1", both=False)
         assert links.send_frame(1, encode(LogBatch(0, 0, bytes(MAX_BATCH_BYTES))))
-        for filler in (CommitPosition(0, 0, ME, 0, 0), ForwardReply(0, 0, b"")):
+        for filler in (CommitPosition(0, 0, ME, 0), ForwardReply(0, 0, b"")):
             while links.send(1, filler):
                 pass
         peer.say(ForwardRequest(1, COMMAND, 0, b"x"))

@@ -131,7 +131,7 @@ async def test_a_replay_names_the_term_in_which_its_server_lives_when_it_reads(
 
 async def open_replay(s: Script, position: int, stop: int) -> FrameStream:
     stream = await s.peers[1].links.open_stream(ME, purpose=StreamPurpose.REPLAY)
-    await stream.send(ReplayRequest(position, stop, 1, 0))
+    await stream.send(ReplayRequest(position, stop))
     return stream
 
 
@@ -169,7 +169,7 @@ async def test_a_reader_that_is_no_member_gets_only_what_is_committed(
     async with open_script(tmp_path, batches=log((0, 96), (0, 192), commit=96)) as s:
         hello = Hello("test", -1, PROTOCOL_VERSION, 7, StreamPurpose.REPLAY)
         stream = await open_stream(s.network.host("reader"), Address("h0", 7000), hello)
-        await stream.send(ReplayRequest(0, 192, -1, 0))
+        await stream.send(ReplayRequest(0, 192))
         message = await stream.receive()
         assert isinstance(message, LogBatch)
         assert decode_header_untrusted(message.batch).end == 96

@@ -254,7 +254,7 @@ async def test_votes_of_another_ballot_are_not_counted(s: Script) -> None:
 @scripted(batches=LOG)
 async def test_a_vote_tells_whom_for_and_where_the_voters_log_ends(s: Script) -> None:
     s.peers[1].request_vote(3, 0, 192)
-    expected = Vote(3, 0, 192, 1, ME, True, 3, VoteReason.GRANTED, -1)
+    expected = Vote(3, 0, 192, 1, ME, True, 3, VoteReason.GRANTED)
     assert await s.peers[1].hears(Vote) == expected
     assert s.store.node_state == NodeState(3, 1)
 
@@ -268,7 +268,7 @@ async def test_a_repeated_request_is_answered_alike_and_another_candidate_refuse
     s.peers[1].request_vote(3)
     assert await s.peers[1].hears(Vote) == first
     s.peers[2].request_vote(3)
-    refused = Vote(3, -1, 0, 2, ME, False, 3, VoteReason.ALREADY_VOTED, -1)
+    refused = Vote(3, -1, 0, 2, ME, False, 3, VoteReason.ALREADY_VOTED)
     assert await s.peers[2].hears(Vote) == refused
     await s.restart()
     s.peers[2].request_vote(3)
@@ -280,14 +280,14 @@ async def test_a_repeated_request_is_answered_alike_and_another_candidate_refuse
 @scripted(promised=NodeState(7, 2))
 async def test_a_request_of_an_older_term_is_refused_and_told_the_voters_own(s: Script) -> None:
     s.peers[1].request_vote(6)
-    assert await s.peers[1].hears(Vote) == Vote(6, -1, 0, 1, ME, False, 7, VoteReason.TERM, -1)
+    assert await s.peers[1].hears(Vote) == Vote(6, -1, 0, 1, ME, False, 7, VoteReason.TERM)
     assert s.state is State.CANVASS
 
 
 @scripted(batches=LOG)
 async def test_a_candidate_that_is_behind_is_refused_and_its_term_outdone(s: Script) -> None:
     s.peers[1].request_vote(5, 0, 96)
-    expected = Vote(5, 0, 192, 1, ME, False, 5, VoteReason.LOG_NEWER, -1)
+    expected = Vote(5, 0, 192, 1, ME, False, 5, VoteReason.LOG_NEWER)
     assert await s.peers[1].hears(Vote) == expected
     assert s.store.node_state == NodeState(5, -1)
     assert s.state is State.CANVASS

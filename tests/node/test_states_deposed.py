@@ -34,7 +34,7 @@ LOG = log((0, 96), (0, 192))
     "message",
     [
         StaleLeader(900, 2),
-        CommitPosition(900, 0, 2, 0, 0),
+        CommitPosition(900, 0, 2, 0),
         AppendPosition(900, 0, 2, AppendFlags.NONE, 0),
     ],
     ids=["StaleLeader", "CommitPosition", "AppendPosition"],

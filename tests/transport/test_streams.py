@@ -50,7 +50,7 @@ async def sleep(_connection: Connection) -> None:
 
 async def replay(stream: FrameStream, count: int) -> list[int]:
     async with stream:
-        await stream.send(ReplayRequest(0, count, -1, 0))
+        await stream.send(ReplayRequest(0, count))
         found = list[int]()
         while (message := await stream.receive()) is not None:
             assert isinstance(message, LogBatch)

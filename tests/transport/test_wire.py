@@ -208,7 +208,7 @@ def test_an_unknown_type_or_version_is_refused(
         decode_untrusted(reframed(number, bytes(29), version=version, reserved=reserved))
 
 
-VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED, 7))[HEADER_BYTES:]
+VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Recorder:
 
 def commit(number: int) -> CommitPosition:
     """Make a message that carries a number."""
-    return CommitPosition(1, number, 0, 0, 0)
+    return CommitPosition(1, number, 0, 0)
 
 
 def numbers(messages: list[Message]) -> list[int]:
