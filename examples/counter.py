@@ -12,6 +12,9 @@ import trio
 
 import quorate
 
+MAX_DIGITS = 18
+"""What is unbounded will be too large one day: Python prints no number of 5000 digits."""
+
 
 class Counter:
     """Adds up the numbers that it is sent; the log is its only storage."""
@@ -22,8 +25,17 @@ class Counter:
         self.total = 0
 
     def apply(self, command: quorate.Command) -> bytes:
-        """Add a number; the reply is the new total."""
-        self.total += int(command.payload)
+        """Add a number; the reply is the new total, or an error.
+
+        A command is any bytes that a client sends. It is in the log for good, so an exception here
+        would end every member, and again at every start.
+        """
+        if len(command.payload) > MAX_DIGITS:
+            return b"error: too long"
+        try:
+            self.total += int(command.payload)
+        except ValueError:
+            return b"error: not a number"
         return b"%d" % self.total
 
     def query(self, payload: bytes, flags: int) -> bytes:  # noqa: ARG002 - there is but one question

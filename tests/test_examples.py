@@ -4,6 +4,9 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
+import quorate
 from quorate.cluster import free_client_port
 from quorate.node import diagram
 
@@ -22,6 +25,17 @@ def load(name: str) -> ModuleType:
 async def test_the_counter_example_adds_up_on_every_member(tmp_path: Path) -> None:
     first_port = free_client_port(13)  # its member ports, and ten above them its client ports
     assert await load("counter").main(tmp_path, first_port) == [55, 55, 55]
+
+
+@pytest.mark.parametrize("payload", [b"x", b"", b"\xff", b"1.5", b"9" * 19, b"9" * 5000])
+async def test_the_counter_example_survives_bad_input(tmp_path: Path, payload: bytes) -> None:
+    first = free_client_port(2)
+    alone = (quorate.MemberConfig(0, "127.0.0.1", first, first + 1),)
+    config = quorate.NodeConfig("counters", 0, tmp_path, alone, "test")
+    for total in (5, 10):
+        async with quorate.open_node(config, load("counter").Counter()) as node:
+            assert (await node.command(payload)).startswith(b"error: ")
+            assert await node.command(b"5") == b"%d" % total, "replayed, too"
 
 
 def test_the_drawn_election_is_the_one_in_the_code() -> None:
