@@ -21,10 +21,14 @@ import functools
 import itertools
 import logging
 import os
+import resource
 import select
 import socket
+import sys
+from pathlib import Path
 from typing import Final, Never
 
+import attrs
 import trio
 
 from ..node.gateway import Gateway
@@ -34,7 +38,13 @@ from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
 from .session import ClientPortLimits, PortState, Session
 
-__all__ = ["TURN_EVENTS", "TURN_SECONDS", "ClientPort", "ClientPortLimits"]
+__all__ = [
+    "RESERVED_DESCRIPTORS",
+    "TURN_EVENTS",
+    "TURN_SECONDS",
+    "ClientPort",
+    "ClientPortLimits",
+]
 
 TURN_EVENTS: Final = 512
 """Clients that are looked after in one turn."""
@@ -51,6 +61,10 @@ CLOSE_SECONDS: Final = 0.2
 LINGER_SECONDS: Final = 5.0
 """How long a client has otherwise, once we have closed ours."""
 
+RESERVED_DESCRIPTORS: Final = 64
+"""Not for clients: links and streams of nine members, the stores, log files, tools."""
+
+_OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
 _ACCEPTS_IN_A_ROW: Final = 64
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -87,6 +101,7 @@ class ClientPort:
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
         self._accepting = trio.CancelScope()
+        self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
 
     @property
@@ -105,6 +120,7 @@ class ClientPort:
         listeners = await _listen(self._state.host, self._state.port)
         try:
             self._state.host, self._state.port = listeners[0].getsockname()[:2]
+            self._heed_descriptors()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners)
                 nursery.start_soon(self._end_lingering)
@@ -172,6 +188,26 @@ class ClientPort:
         if not unfinished:
             os.eventfd_read(self._wake)
 
+    def _heed_descriptors(self) -> None:
+        """Take no more clients than descriptors are left for, with a reserve for everything else.
+
+        The limit is the process's and not ours to change: see `quorate.cli_run`.
+        """
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit == resource.RLIM_INFINITY:
+            return
+        self._end_of_descriptors = limit - RESERVED_DESCRIPTORS
+        wanted = self._state.limits.max_clients
+        room = max(self._end_of_descriptors - sum(1 for _ in _OPEN_FILES.iterdir()), 0)
+        if room < wanted:
+            self._state.limits = attrs.evolve(self._state.limits, max_clients=room)
+            _log.warning(
+                "max_clients is %d, but the limit of open files, %d, leaves room for %d clients",
+                wanted,
+                limit,
+                room,
+            )
+
     # Coming and going ------------------------------------------------------------------------
 
     async def _accept_clients(self, listeners: list[socket.socket]) -> None:
@@ -208,7 +244,9 @@ class ClientPort:
 
     def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
         state = self._state
-        if len(self._connections) >= state.limits.max_clients:
+        # a new descriptor is the lowest that is free: a high one tells that few are left
+        scarce = client.fileno() >= self._end_of_descriptors
+        if scarce or len(self._connections) >= state.limits.max_clients:
             state.counters.refused_connections += 1
             _refuse(client)
             return

@@ -6,6 +6,7 @@ The first SIGTERM or SIGINT ends it in order, a second one at once. While it run
 
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ import trio
 from cyclopts import Parameter
 
 from .embed import open_node
+from .keyvalue.client_port import RESERVED_DESCRIPTORS
 from .node.config import NodeConfig, load_config
 
 __all__ = ["run"]
@@ -47,6 +49,7 @@ async def run(
     """
     config = load_config(file)
     _log_to_stderr(log_level)
+    _raise_descriptor_limit(config.limits.max_clients + 2 * RESERVED_DESCRIPTORS)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_on_signals, stop)
@@ -101,6 +104,14 @@ async def _stop_at_eof(stop: trio.Event) -> None:
             pass
     _LOG.info("standard input has ended: ending in order")
     stop.set()
+
+
+def _raise_descriptor_limit(wanted: int) -> None:
+    """Let this process open so many files, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _log_to_stderr(level: str) -> None:

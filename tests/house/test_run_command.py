@@ -13,6 +13,7 @@ import trio
 
 from quorate.cli import EX_CONFIG, EX_TEMPFAIL
 from quorate.cluster import free_client_port, lay_out
+from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS
 from quorate.node.config import NodeConfig
 from quorate.node.gateway import MemberAddress
 from quorate.respclient import open_resp
@@ -34,10 +35,13 @@ def start(config: NodeConfig) -> Iterator[Start]:
     """Starts `quorate run`; whatever still runs is killed at the end."""
     children: list[subprocess.Popen[str]] = []
 
-    def start(*options: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "quorate", "run", *options]
+    def start(*options: str, files: tuple[int, int] | None = None) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "quorate"]
+        if files is not None:
+            limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {files}); "
+            command[1:] = ["-c", limit + "from quorate.cli import main; main()"]
         child = subprocess.Popen(
-            [*command, str(config.directory / "node.toml")],
+            [*command, "run", *options, str(config.directory / "node.toml")],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -120,6 +124,44 @@ def test_busy_clients_get_their_last_replies_and_a_plain_end(
     assert all(count % increments == 0 for count in counts), "whole pipelines are answered"
     child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0
+
+
+@pytest.mark.parametrize("hard", [160, 8192])
+def test_as_many_clients_are_taken_as_files_can_be_opened(
+    config: NodeConfig, start: Start, hard: int
+) -> None:
+    child = start(files=(128, hard))
+    wait_until_ready(config)
+    address = config.own.host, config.own.client_port
+
+    async def main() -> tuple[int, list[bytes]]:
+        async with open_resp(*address) as client:
+            told = await client.call("CONFIG", "GET", "maxclients")
+            assert isinstance(told, list)
+            assert isinstance(told[1], bytes)
+            opened = [await trio.open_tcp_stream(*address) for _ in range(100)]
+            answers: list[bytes] = []
+            for stream in opened:
+                await stream.send_all(b"PING\r\n")
+                with trio.fail_after(PATIENCE_SECONDS):
+                    answers.append(await stream.receive_some(100))
+            assert await client.call("SET", "a", "1") == b"OK"
+            for stream in opened:
+                await stream.aclose()
+        return int(told[1]), answers
+
+    most, answers = trio.run(main)
+    served = answers.count(b"+PONG\r\n")
+    child.terminate()
+    _, log = child.communicate(timeout=PATIENCE_SECONDS)
+    if hard > 4096:
+        assert (served, most) == (100, 4096)
+        assert "WARNING" not in log
+    else:
+        assert 20 < most < 160 - RESERVED_DESCRIPTORS
+        assert most - 3 <= served + 1 <= most
+        assert set(answers) == {b"+PONG\r\n", b"-ERR max number of clients reached\r\n"}
+        assert f"max_clients is 4096, but the limit of open files, {hard}, leaves room" in log
 
 
 def test_every_log_line_has_time_level_and_logger(config: NodeConfig, start: Start) -> None:

@@ -12,7 +12,7 @@ import trio
 from client_port_world import RawClient, World, command
 
 from quorate.keyvalue import client_port, conversation
-from quorate.keyvalue.client_port import ClientPort, ClientPortLimits
+from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
 from quorate.keyvalue.connection import RECEIVE_BYTES
 from quorate.node.gateway import Request
 
@@ -286,6 +286,34 @@ async def test_a_mistake_after_a_pause_ends_one_connection(
     monkeypatch.undo()
     assert "its connection is closed" in caplog.text
     await other.ask(command("PING"), b"+PONG\r\n")
+
+
+async def test_descriptors_are_left_for_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as probe:
+        limit = probe.fileno() + RESERVED_DESCRIPTORS + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    taken: list[socket.socket] = []
+    try:
+        async with World.opened(tmp_path / "tables") as world:
+            room = world.port.state.limits.max_clients
+            assert 0 < room <= 20
+            assert (
+                f"the limit of open files, {limit}, leaves room for {room} clients" in caplog.text
+            )
+            client = await world.connect()
+            await client.ask(command("PING"), b"+PONG\r\n")
+            while not taken or taken[-1].fileno() < limit - RESERVED_DESCRIPTORS:
+                taken.append(socket.socket())  # the program opens some of its own
+            other = await world.connect()
+            assert await other.rest() == b"-ERR max number of clients reached\r\n"
+            await client.ask(command("PING"), b"+PONG\r\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in taken:
+            one.close()
 
 
 # Slow readers --------------------------------------------------------------------------------
