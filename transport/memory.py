@@ -8,8 +8,14 @@ more.
 
 - `cut` stops all bytes from one host to another, without a sign of it: dials hang, data stall and
   arrive after `heal`. It is the partition of a network.
+- `set_pace` makes a direction slow: in seconds, or in bytes per second.
 - `break_links` resets the connections between two hosts; what was under way is lost. It is the
-  reboot of a switch, or of a member.
+  reboot of a switch, or of a member. `half_break` resets only the ends at one host: what that has
+  sent still arrives, and the other end learns of it when it sends something.
+- `mute` is the death of a process: what it has sent still arrives, and then the end.
+- `unplug` silences a host: whatever it does from then on, nothing leaves it, no byte and no end of
+  a connection. It is the loss of its power. `plug` has it start anew: what others still hold of
+  its old connections is reset.
 - `refuse` makes a host refuse new connections, as if nobody listened.
 
 There are no threads, no tasks and no clock but trio's here: a receiver that waits for bytes under
@@ -19,19 +25,15 @@ scheduler, the same seed gives the same run.
 
 import errno
 import os
-from collections import deque
 from random import Random
-from typing import Final, Never, TypeAlias
+from typing import Final, Never
 
-import attrs
 import trio
 
+from .memory_direction import Direction, Pace, Route
 from .network import Address, ConnectionHandler
 
-WINDOW_BYTES: Final = 256 << 10
-
 _FIRST_FREE_PORT: Final = 49152
-_Route: TypeAlias = tuple[str, str]
 
 
 class MemoryNetwork:
@@ -40,19 +42,20 @@ class MemoryNetwork:
     Args:
         rng: one number is drawn from it now; each direction between two hosts gets a generator of
             its own, so that traffic in one does not change the latencies in another.
-        latency: seconds that bytes take from one host to another, at least.
-        jitter: seconds that they take longer, at most, drawn evenly.
+        latency: of every direction that has no `Pace` of its own.
+        jitter: likewise.
     """
 
     def __init__(self, rng: Random, *, latency: float = 0.0005, jitter: float = 0.0) -> None:
         self._seed = rng.getrandbits(64)
-        self._latency = latency
-        self._jitter = jitter
-        self._generators: dict[_Route, Random] = {}
-        self._cuts: dict[_Route, None] = {}
+        self._pace = Pace(latency, jitter)
+        self._paces: dict[Route, Pace] = {}
+        self._generators: dict[Route, Random] = {}
+        self._cuts: dict[Route, None] = {}
         self._refusing: dict[str, None] = {}
+        self._unplugged: dict[str, None] = {}
         self._changed = trio.Event()
-        self._directions: dict[int, _Direction] = {}
+        self._directions: dict[int, Direction] = {}
         self._made = 0
         self.listeners: dict[Address, tuple[trio.Nursery, ConnectionHandler]] = {}
 
@@ -62,21 +65,60 @@ class MemoryNetwork:
 
     def cut(self, source: str, target: str, *, both: bool = True) -> None:
         """Let no byte pass from `source` to `target`, nor, if `both`, the other way."""
-        self._cuts[source, target] = None
-        if both:
-            self._cuts[target, source] = None
+        for route in _routes(source, target, both=both):
+            self._cuts[route] = None
+            self._hurry(route)
 
     def heal(self, source: str, target: str, *, both: bool = True) -> None:
         """Undo a `cut`: what stalled goes on."""
-        self._cuts.pop((source, target), None)
-        if both:
-            self._cuts.pop((target, source), None)
+        for route in _routes(source, target, both=both):
+            self._cuts.pop(route, None)
+            self._hurry(route)
         self._wake()
+
+    def set_pace(self, source: str, target: str, pace: Pace | None, *, both: bool = True) -> None:
+        """Give what is sent from now on a pace, or that of the network again."""
+        for route in _routes(source, target, both=both):
+            if pace is None:
+                self._paces.pop(route, None)
+            else:
+                self._paces[route] = pace
 
     def break_links(self, one: str, other: str) -> None:
         """Reset all connections between two hosts, as both ends notice at once."""
         for direction in list(self._directions.values()):
-            if direction.route in {(one, other), (other, one)}:
+            if direction.route in _routes(one, other):
+                direction.reset()
+
+    def half_break(self, one: str, other: str) -> None:
+        """Reset the connections between two hosts at `one` only: it can't send or receive more."""
+        for direction in list(self._directions.values()):
+            if direction.route == (one, other):
+                direction.break_source()
+            elif direction.route == (other, one):
+                direction.break_target()
+
+    def unplug(self, name: str) -> None:
+        """Silence a host: nothing more leaves it or reaches it, until `plug`."""
+        self._unplugged[name] = None
+        for direction in list(self._directions.values()):
+            if direction.route[0] == name:
+                direction.silent = True
+
+    def mute(self, name: str) -> None:
+        """Send nothing more over a host's present connections but their ends."""
+        for direction in list(self._directions.values()):
+            if direction.route[0] == name:
+                direction.mute = True
+
+    def plug(self, name: str) -> None:
+        """Undo `unplug`, if there was one: all connections from before are reset."""
+        if name not in self._unplugged:
+            return
+        del self._unplugged[name]
+        self._wake()
+        for direction in list(self._directions.values()):
+            if name in direction.route:
                 direction.reset()
 
     def refuse(self, name: str, *, refused: bool = True) -> None:
@@ -86,33 +128,39 @@ class MemoryNetwork:
         else:
             self._refusing.pop(name, None)
 
-    def is_cut(self, route: _Route) -> bool:
+    def is_cut(self, route: Route) -> bool:
         """Tell whether nothing passes from the first host to the second."""
-        return route in self._cuts
+        return route in self._cuts or route[1] in self._unplugged
 
     def is_refusing(self, name: str) -> bool:
         """Tell whether the host refuses new connections by `refuse`."""
         return name in self._refusing
 
-    def draw_latency(self, route: _Route) -> float:
+    def draw_latency(self, route: Route) -> float:
         """Give the seconds that the next bytes take."""
-        if not self._jitter:
-            return self._latency
+        pace = self.pace(route)
+        if not pace.jitter:
+            return pace.latency
         if route not in self._generators:
             text = f"{self._seed}/{route[0]}>{route[1]}"
             self._generators[route] = Random(text)  # noqa: S311 - simulated, and seeded
-        return self._latency + self._generators[route].uniform(0.0, self._jitter)
+        return pace.latency + self._generators[route].uniform(0.0, pace.jitter)
 
-    async def travel(self, route: _Route) -> None:
+    def pace(self, route: Route) -> Pace:
+        """Give the pace of a direction."""
+        return self._paces.get(route, self._pace)
+
+    async def travel(self, route: Route) -> None:
         """Wait as long as one packet takes, and while the route is cut."""
         await trio.sleep(self.draw_latency(route))
-        while self.is_cut(route):
+        while self.is_cut(route) or route[0] in self._unplugged:
             await self._changed.wait()
 
     def join(self, source: str, address: Address) -> "tuple[MemoryConnection, MemoryConnection]":
         """Make a connection; give the dialling and the listening end."""
         there = self._direction((source, address.host))
         back = self._direction((address.host, source))
+        there.twin, back.twin = back, there
         own = Address(source, _FIRST_FREE_PORT + self._made // 2)
         return MemoryConnection(str(address), there, back), MemoryConnection(str(own), back, there)
 
@@ -123,10 +171,10 @@ class MemoryNetwork:
             port += 1
         return port
 
-    def _direction(self, route: _Route) -> "_Direction":
+    def _direction(self, route: Route) -> Direction:
         number = self._made
         self._made += 1
-        direction = _Direction(route, self, number)
+        direction = Direction(route, self, number)
         self._directions[number] = direction
         return direction
 
@@ -137,8 +185,15 @@ class MemoryNetwork:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
-        for direction in list(self._directions.values()):
-            direction.wake()
+
+    def _hurry(self, route: Route) -> None:
+        for direction in self._directions.values():
+            if direction.route == route:
+                direction.hurry()
+
+
+def _routes(source: str, target: str, *, both: bool = True) -> tuple[Route, ...]:
+    return ((source, target), (target, source)) if both else ((source, target),)
 
 
 class MemoryHost:
@@ -197,79 +252,10 @@ async def _handle(handler: ConnectionHandler, connection: "MemoryConnection") ->
         connection.close()
 
 
-@attrs.define(eq=False)
-class _Direction:
-    """The bytes of one connection from one host to another.
-
-    Args:
-        route: the two hosts.
-        network: whose cuts and latencies count.
-        number: under which the network knows it.
-    """
-
-    route: _Route
-    network: MemoryNetwork
-    number: int
-    under_way: deque[tuple[float, bytes]] = attrs.Factory(deque[tuple[float, bytes]])
-    window: int = WINDOW_BYTES  # bytes that may be sent still
-    ended: bool = False  # the sending end was closed
-    abandoned: bool = False  # the receiving end was closed
-    broken: bool = False  # the connection was reset
-    changed: trio.Event = attrs.Factory(trio.Event)
-
-    def wake(self) -> None:
-        """Let whoever waits at either end look again."""
-        self.changed.set()
-        self.changed = trio.Event()
-
-    def put(self, data: bytes) -> None:
-        """Send `data`; ``b""`` is the end."""
-        arrival = trio.current_time() + self.network.draw_latency(self.route)
-        if self.under_way:  # nothing overtakes
-            arrival = max(arrival, self.under_way[-1][0])
-        self.under_way.append((arrival, data))
-        self.window -= len(data)
-        self.wake()
-
-    def reset(self) -> None:
-        """Break it, and lose what is under way."""
-        self.broken = True
-        self.under_way.clear()
-        self.wake()
-
-    async def wait_arrival(self) -> None:
-        """Wait until something has arrived, or nothing will."""
-        while not (self.broken or self.abandoned):
-            arrival = float("inf")
-            if self.under_way and not self.network.is_cut(self.route):
-                arrival = self.under_way[0][0]
-                if arrival <= trio.current_time():
-                    return
-            with trio.move_on_at(arrival):
-                await self.changed.wait()
-
-    def take(self, max_bytes: int) -> bytes:
-        """Take bytes that have arrived; the window opens by as much."""
-        now, taken, room = trio.current_time(), list[bytes](), max_bytes
-        while room and self.under_way and self.under_way[0][0] <= now:
-            arrival, data = self.under_way[0]
-            if not data:  # the end stays, for the next call
-                break
-            if len(data) > room:
-                self.under_way[0] = (arrival, data[room:])
-            else:
-                self.under_way.popleft()
-            taken.append(data[:room])
-            room -= len(taken[-1])
-        self.window += max_bytes - room
-        self.wake()
-        return b"".join(taken)
-
-
 class MemoryConnection:
     """One end of a connection in memory; see `network.Connection`."""
 
-    def __init__(self, peer: str, outgoing: _Direction, incoming: _Direction) -> None:
+    def __init__(self, peer: str, outgoing: Direction, incoming: Direction) -> None:
         self.peer = peer
         self._outgoing = outgoing
         self._incoming = incoming
@@ -278,7 +264,7 @@ class MemoryConnection:
         """See `Connection`."""
         self._check()
         outgoing = self._outgoing
-        if outgoing.abandoned and not outgoing.network.is_cut(outgoing.route):
+        if outgoing.tells_its_end():
             raise trio.BrokenResourceError("the other end closed the connection")
         room = min(len(data), outgoing.window)
         if room:
@@ -287,16 +273,12 @@ class MemoryConnection:
 
     async def wait_writable(self) -> None:
         """See `Connection`."""
-        await trio.lowlevel.checkpoint()
-        outgoing = self._outgoing
-        while not (outgoing.window or outgoing.ended or outgoing.abandoned or outgoing.broken):
-            await outgoing.changed.wait()
-        if outgoing.ended:
+        await self._outgoing.wait_room()
+        if self._outgoing.ended:
             raise trio.ClosedResourceError
 
     async def receive(self, max_bytes: int) -> bytes:
         """See `Connection`."""
-        await trio.lowlevel.checkpoint()
         await self._incoming.wait_arrival()
         self._check()
         return self._incoming.take(max_bytes)
@@ -304,7 +286,7 @@ class MemoryConnection:
     def _check(self) -> None:
         if self._outgoing.ended:
             raise trio.ClosedResourceError
-        if self._outgoing.broken:
+        if self._outgoing.source_broken or self._incoming.target_broken:
             raise trio.BrokenResourceError("the connection was reset")
 
     def close(self) -> None:
@@ -316,7 +298,9 @@ class MemoryConnection:
         outgoing.ended = True
         incoming.abandoned = True
         incoming.under_way.clear()
-        incoming.wake()
+        incoming.hurry()
+        incoming.make_room()
+        outgoing.make_room()
         for direction in (outgoing, incoming):
             if direction.ended and direction.abandoned:
                 direction.network.forget(direction.number)
