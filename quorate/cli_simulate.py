@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,8 +24,11 @@ def simulate_seeds(
     *,
     seed: Annotated[int | None, Parameter(show_default=False)] = None,
     seeds: int = 20,
-    hours: float = 0.02,
+    first: Annotated[int, Parameter(show_default=False)] = 0,
+    hours: float = 0.1,
     members: Literal[3, 5] = 3,
+    scenario: str = "storm",
+    service: Annotated[str, Parameter(show_default=False)] = "",
     trace: Annotated[Path | None, Parameter(show_default=False)] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -37,11 +41,17 @@ def simulate_seeds(
     seed
         Run this seed alone.
     seeds
-        Run the seeds from 0 to one below this.
+        How many seeds to run.
+    first
+        The first of them.
     hours
         Virtual hours of each seed.
     members
         Members of the cluster.
+    scenario
+        What is done to them: storm, calm, crashes, network, pauses, disks or clocks.
+    service
+        A state machine of your own, as package.module:Class, instead of the key-value store.
     trace
         With --seed: write every event into this file, as JSON lines.
     as_json
@@ -49,10 +59,11 @@ def simulate_seeds(
     """
     if trace is not None and seed is None:
         raise ConfigurationError("--trace: needs --seed")
+    sys.path.insert(0, "")  # a service of the user's lies where he stands
     logging.getLogger("quorate").setLevel(logging.CRITICAL)  # the weather is ours
     teller = _Teller(make_console(), as_json=as_json)
-    for each in range(seeds) if seed is None else (seed,):
-        plan = Plan(each, members, hours)
+    for each in range(first, first + seeds) if seed is None else (seed,):
+        plan = Plan(each, members, hours, scenario, service)
         outcome = _run(plan, trace)
         teller.tell(outcome)
         if outcome.violation is not None:

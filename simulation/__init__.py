@@ -5,21 +5,28 @@ cluster to a script of one's own. Nothing that a member needs imports this room.
 """
 
 from .host import Host, Place, ServiceFactory
-from .invariants import Invariants, ViolationError
+from .invariants import Invariant, ViolationError
 from .ledger import Ledger
+from .observer import Observer
 from .run import Outcome, Plan, simulate
+from .scenarios import SCENARIOS, Scenario
 from .scheduler import run, seeded_scheduler
 from .trace import Event, Trace
+from .workloads import Sample
 from .world import Setting, World, open_world
 
 __all__ = [
+    "SCENARIOS",
     "Event",
     "Host",
-    "Invariants",
+    "Invariant",
     "Ledger",
+    "Observer",
     "Outcome",
     "Place",
     "Plan",
+    "Sample",
+    "Scenario",
     "ServiceFactory",
     "Setting",
     "Trace",

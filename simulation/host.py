@@ -3,29 +3,35 @@
 The member is the one of production, with its store in LMDB and every message through the wire
 codec. What is simulated is under its seams: the network lies in memory, the disk writes on the trio
 thread after a virtual latency, time and chance are injected.
+
+A machine ends in one of three ways: :meth:`Host.kill` is ``kill -9`` (what the process has sent
+still arrives, and its connections are closed by its kernel), :meth:`Host.cut_power` is the loss
+of its power (nobody hears of it; what the disk was writing may be there, in parts or not at all),
+and the member may fail. :meth:`Host.pause` stops it as ``SIGSTOP`` does.
 """
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+import shutil
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 import attrs
 import trio
 
 from ..node import Service, State, open_member
-from ..storage import InlineExecutor
+from .clock import Clock
+from .disk import Disk, Fate
+from .tasks import Pauses, StepTrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+    from typing import Self
 
     from ..node import Member, NodeConfig
-    from ..storage.store import Write
     from ..transport import MemoryNetwork
-
-EPOCH_MS = 1_700_000_000_000
-"""Where the members' wall clocks stand when a run begins, in milliseconds since the epoch."""
+    from .disk import LaneFactory
 
 S_co = TypeVar("S_co", bound=Service, covariant=True)
 
@@ -38,18 +44,29 @@ class Place:
         cluster: name of the cluster.
         member_id: of which member it is the state.
         directory: for its own files, if it has any; they outlive crashes.
+        executor: writes them on the simulated disk; fits ``executor`` of `keyvalue` and `storage`.
     """
 
     cluster: str
     member_id: int
     directory: Path
+    executor: LaneFactory
 
 
 class ServiceFactory(Protocol[S_co]):
     """How a host gets its service, at each start: the class of a volatile one, or a function."""
 
-    def __call__(self, place: Place) -> S_co:
+    def __call__(self, place: Place, /) -> S_co:
         """Return the service as it is after a start."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A service that must be closed after its end."""
+
+    def close(self) -> None:
+        """Close it."""
         ...
 
 
@@ -60,22 +77,29 @@ class Host(Generic[S_co]):
     Attributes:
         config: what the member is told, from its next start on.
         member: the member while it runs.
-        disk: what writes its log, of this start or the last.
-        fsync: seconds that a write takes, from the next start on.
+        disk: what its stores lie on.
+        clock: what it takes the time from.
         starts: how often it was started.
+        paused: it stands still.
     """
 
     config: NodeConfig
     network: MemoryNetwork
     make_service: ServiceFactory[S_co]
     seed: object
-    fsync: float
+    pauses: Pauses
+    disk: Disk
+    clock: Clock = attrs.field(factory=Clock)
     member: Member | None = None
-    disk: InlineExecutor[Write] | None = None
     starts: int = 0
+    paused: bool = False
     _service: S_co | None = None
+    _root: trio.lowlevel.Task | None = None
+    _trap: StepTrap | None = None
+    _resumed: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _gone: trio.Event = attrs.field(factory=trio.Event)
+    _up: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def member_id(self) -> int:
@@ -104,53 +128,128 @@ class Host(Generic[S_co]):
         """Where the running member's election stands."""
         return State[self.running.status().state]
 
-    async def run(
-        self,
-        attend: Callable[[Member], None],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    # --- lives
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing of the member runs, be it that it starts or that it ends."""
+        return self._root is None
+
+    @property
+    def ending(self) -> bool:
+        """Whether the member was killed and is not gone yet."""
+        return self._root is not None and self._scope.cancel_called
+
+    async def run(self, attend: Callable[[Member], None]) -> None:
         """Run the member until it is killed or fails; `attend` is called before it does anything.
 
         Raises:
-            Exception: what ended it, if that was not the loss of its power.
+            Exception: what ended it, if it was not killed.
         """
         self.starts += 1
+        self.network.plug(self.name)
         self._scope, self._gone = trio.CancelScope(), trio.Event()
-        directory = self.config.directory / "service"
-        self._service = self.make_service(Place(self.config.cluster, self.member_id, directory))
-        name = f"{self.seed}/{self.member_id}/{self.starts}"
+        self._root = trio.lowlevel.current_task()
+        folder = self.config.directory
         try:
             with self._scope:
-                async with open_member(
-                    self.config,
-                    self._service,
-                    rng=random.Random(name),
-                    clock_ms=lambda: EPOCH_MS + int(trio.current_time() * 1000),
-                    network=self.network.host(self.name),
-                    executor=self._make_disk,
-                ) as member:
-                    self.member = member
-                    attend(member)
-                    task_status.started()
-                    await trio.sleep_forever()
+                await self._live(folder, attend)
         finally:
-            self.member = None
+            if self._trap is not None:
+                self._trap.remove()
+            self.disk.settle()
+            self.member = self._root = self._trap = None
+            self._up.set()
             self._gone.set()
 
-    def cut_power(self) -> None:
-        """Lose what is not written yet, and stop; then wait for :meth:`gone`."""
-        if self.disk is not None:
-            self.disk.cut_power()
+    async def _live(self, folder: Path, attend: Callable[[Member], None]) -> None:
+        place = folder / "service"
+        self._service = service = self.make_service(
+            Place(self.config.cluster, self.member_id, place, self.disk.lane(place))
+        )
+        try:
+            config = attrs.evolve(self.config, timeouts=self.clock.stretch(self.config.timeouts))
+            async with open_member(
+                config,
+                service,
+                rng=random.Random(f"{self.seed}/{self.member_id}/{self.starts}"),
+                clock_ms=lambda: self.clock.now_ms(),  # noqa: PLW0108 - the clock may be replaced
+                network=self.network.host(self.name),
+                executor=self.disk.lane(folder / "log"),
+            ) as member:
+                self.member = member
+                attend(member)
+                self._up.set()
+                await trio.sleep_forever()
+        finally:
+            if isinstance(service, Closing):
+                service.close()
+
+    # --- ends
+
+    def kill(self) -> None:
+        """Kill the process: what it has sent arrives, what it was writing is lost; see `gone`."""
+        self.network.mute(self.name)
+        self.disk.cut_power(Fate.LOST)
+        self._end()
+
+    def cut_power(self, fate: Fate = Fate.LOST) -> None:
+        """Cut the power: nothing more is sent or written, and nobody hears of it; see `gone`."""
+        self.network.unplug(self.name)
+        self.disk.cut_power(fate)
+        self._end()
+
+    def _end(self) -> None:
         self._scope.cancel()
+        self.resume()
+
+    async def start(self, nursery: trio.Nursery, run: Callable[[Self], Awaitable[object]]) -> None:
+        """Have `run` called with this host, which calls :meth:`run`; wait until the member is up.
+
+        Or until it has ended before it was.
+        """
+        up = self._up = trio.Event()
+        nursery.start_soon(run, self)
+        await up.wait()
 
     async def gone(self) -> None:
         """Wait until the member does not run any more."""
-        if self.member is not None:
+        if self._root is not None:
             await self._gone.wait()
 
-    def _make_disk(
-        self, write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
-    ) -> InlineExecutor[Write]:
-        self.disk = InlineExecutor(write, delivered=delivered, latency=self.fsync)
-        return self.disk
+    def crash_after(self, steps: int, crash: Callable[[], None]) -> None:
+        """Call `crash` before one of the member's next steps, be it at whichever await."""
+        if self._root is not None and self._trap is None:
+            self._trap = StepTrap(self._root, steps, crash)
+            trio.lowlevel.add_instrument(self._trap)
+
+    def disarm(self) -> None:
+        """Take back a `crash_after` that has not come."""
+        if self._trap is not None:
+            self._trap.remove()
+            self._trap = None
+
+    def wipe(self) -> None:
+        """Lose the disk; the member must be gone."""
+        assert self._root is None, f"member {self.member_id} still runs"
+        shutil.rmtree(self.config.directory)
+
+    # --- pauses
+
+    def pause(self) -> None:
+        """Stop the process where it is; time goes on."""
+        if self._root is not None and not self.paused:
+            self.paused, self._resumed = True, trio.Event()
+            self.pauses.pause(self._root)
+
+    def resume(self) -> None:
+        """Let it go on: all timers that are over fire at once, and all that has come is there."""
+        if self.paused and self._root is not None:
+            self.pauses.resume(self._root)
+            self.paused = False
+            self._resumed.set()
+
+    async def awake(self) -> None:
+        """Wait until the process is not paused."""
+        while self.paused:
+            await self._resumed.wait()

@@ -21,7 +21,7 @@ class Ledger:
         deadline_ms: set by a test that wants log time to move; None once it has come.
     """
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(self, place: Place | None = None, /) -> None:
         del place
         self.commands: list[Command] = []
         self.timestamp_ms = 0

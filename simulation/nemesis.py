@@ -1,31 +1,36 @@
 """The nemesis: does faults to a cluster, one after the other, by a seeded choice.
 
 Most come at random times. Some come at the very moment when a member enters a state, leaders'
-states more often: between a decision and its consequences a fault does the most.
+states more often: between a decision and its consequences a fault does the most. What the faults
+are, and which of them the cluster must survive, is in :mod:`.faults`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
 from ..node.states import LEADER_STATES
+from ..storage import decode_header_untrusted
+from .faults import FAULTS, STRIKES
+from .faults.disks import expected
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
-    from typing import TypeAlias
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ..node import Service
+    from .facts import Batch
+    from .observer import Observer
     from .world import World
 
-    Fault: TypeAlias = Callable[["Nemesis"], Awaitable[None]]
+PAUSES: Final = (0.02, 0.2, 1.0, 3.0)
+"""Longest pauses between two faults, in heartbeat timeouts; one of them is chosen each time."""
 
-SLOW_DISKS: Final = (0.001, 0.001, 0.001, 0.02, 0.1, 0.3, 0.7)
-PAUSES: Final = (0.01, 0.1, 0.5, 1.5)
-"""Longest pauses between two faults, in seconds; one of them is chosen each time."""
+AT_A_LEADERS_STATE: Final = 0.15
+AT_ANY_STATE: Final = 0.02
 
 
 class Nemesis:
@@ -33,57 +38,108 @@ class Nemesis:
 
     Args:
         world: to whom.
+        observer: what is known of it.
         rng: which, when and to whom.
+        weights: how likely each fault is.
 
     Attributes:
+        unit: seconds of a heartbeat timeout; everything that lasts is measured in it.
         counts: how often each fault was done.
+        rotten: members whose recording is damaged.
     """
 
-    def __init__(self, world: World[Service], rng: random.Random) -> None:
+    def __init__(
+        self,
+        world: World[Service],
+        observer: Observer,
+        rng: random.Random,
+        weights: Mapping[str, float],
+    ) -> None:
         self.world = world
+        self.observer = observer
         self.rng = rng
+        self.unit = world.setting.timeouts.leader_heartbeat_timeout
         self.counts: Counter[str] = Counter()
-        self._idle = True
+        self.rotten: list[int] = []
+        self._names = [name for name in FAULTS if weights.get(name)]
+        self._weights = [weights[name] for name in self._names]
+        self._strikes = [name for name in STRIKES if weights.get(f"{name} at a transition")]
+        self._nursery: trio.Nursery | None = None
         self._seen = 0
         self._marked: list[int] = []
         self._mark = trio.Event()
         world.after_every_event(self._watch)
 
     async def run(self, seconds: float) -> None:
-        """Do faults for that long."""
-        self._idle = False
+        """Do faults for that long, and then undo what can be undone.
+
+        Raises:
+            BaseException: a member failed, and not for what was done to it.
+        """
         end = trio.current_time() + seconds
-        while trio.current_time() < end:
-            with trio.move_on_after(self.rng.choice(PAUSES) * self.rng.random()):
-                await self._mark.wait()
-            await self._strike()
-        self._idle = True
+        async with trio.open_nursery() as self._nursery:
+            while self._names and trio.current_time() < end:
+                with trio.move_on_after(self.rng.choice(PAUSES) * self.unit * self.rng.random()):
+                    await self._mark.wait()
+                await self._strike()
+                self.check_failures()
+            await trio.sleep_until(end)
+            self._nursery.cancel_scope.cancel()
+        self._nursery = None
+        self.calm()
+
+    def calm(self) -> None:
+        """Undo all but what is dead or rotten."""
+        self._marked.clear()
+        for i, host in self.world.hosts.items():
+            host.disarm()
+            self.world.resume(i)
+            host.disk.mend()
+            host.disk.latency = self.world.setting.fsync
+            self.world.network.refuse(host.name, refused=False)
+            for other in self.world.others(i):
+                self.world.network.set_pace(host.name, f"h{other}", None)
+        self.world.mend()
+
+    def check_failures(self) -> None:
+        """Look at members that have failed.
+
+        Raises:
+            BaseException: one that may not.
+        """
+        for member, failure in list(self.world.failures.items()):
+            del self.world.failures[member]
+            if not any(expected(self, member, each) for each in leaves(failure)):
+                raise failure
+            self.counts["stopped itself"] += 1
 
     def _watch(self, _member: int) -> None:
         """Mark some members for a fault at the very moment when they enter a state."""
         for transition in self.world.transitions[self._seen :]:
-            likely = 0.15 if transition.after in LEADER_STATES else 0.02
-            if not self._idle and self.rng.random() < likely:
+            leads = transition.after in LEADER_STATES
+            likely = AT_A_LEADERS_STATE if leads else AT_ANY_STATE
+            if self._nursery is not None and self._strikes and self.rng.random() < likely:
                 self._marked.append(transition.member_id)
                 self._mark.set()
         self._seen = len(self.world.transitions)
 
     async def _strike(self) -> None:
+        self._mark = trio.Event()
         if self._marked:
-            self._mark = trio.Event()
             marked, self._marked = self._marked[-1], []
-            name, fault = self.rng.choice(tuple(AT_A_MEMBER.items()))
-            self._count(name, marked)
-            await fault(self, marked)
+            name = self.rng.choice(self._strikes)
+            self._count(f"{name} at a transition", marked)
+            STRIKES[name](self, marked)
         else:
-            names = tuple(FAULTS)
-            name = self.rng.choices(names, [FAULTS[each][0] for each in names])[0]
+            name = self.rng.choices(self._names, self._weights)[0]
             self._count(name)
-            await FAULTS[name][1](self)
+            await FAULTS[name](self)
 
     def _count(self, name: str, *details: int) -> None:
         self.counts[name] += 1
         self.world.trace.tell("fault", -1, name, *details)
+
+    # --- for the faults ---------------------------------------------------------------------------
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -99,118 +155,45 @@ class Nemesis:
         one, other = self.rng.sample(self.ids, 2)
         return one, other
 
+    def may_start(self, member: int) -> bool:
+        """Say whether it makes sense to start a member: not before its machine has let go of it."""
+        return self.world.hosts[member].stopped
 
-# --- processes ------------------------------------------------------------------------------------
+    def later(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Call `undo` after a while, unless the storm is over before."""
 
+        async def wait() -> None:
+            await trio.sleep(seconds)
+            undo()
 
-async def kill(n: Nemesis) -> None:
-    """Cut a member's power; mostly only while a quorum is left, rarely that of all at once."""
-    running = n.world.running()
-    if len(running) > len(n.ids) // 2 or n.rng.random() < 0.2:
-        victims = running if n.rng.random() < 0.05 else running[:0]
-        leaders = n.world.leaders()
-        if not victims and running:
-            biased = leaders and n.rng.random() < 0.5
-            victims = [n.rng.choice(leaders if biased else running)]
-        await n.world.kill(*victims)
+        self.spawn(wait)
 
+    def spawn(self, what: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Do something beside, until the storm is over."""
+        assert self._nursery is not None
+        self._nursery.start_soon(what, *arguments)
 
-async def revive(n: Nemesis) -> None:
-    """Start a member that is gone."""
-    gone = [i for i, host in n.world.hosts.items() if host.member is None]
-    if gone:
-        await n.world.start(n.rng.choice(gone))
-
-
-async def stop(n: Nemesis) -> None:
-    """Stop a member in order."""
-    running = n.world.running()
-    if len(running) > len(n.ids) // 2:
-        victim = n.rng.choice(running)
-        await n.world.hosts[victim].running.close()
-        await n.world.kill(victim)
+    def find_batch(self, member: int, batch: Batch) -> bytes | None:
+        """Give the bytes of a recorded batch of a running member, None if it can't be had."""
+        host = self.world.hosts[member]
+        if host.member is None or member in self.rotten:
+            return None
+        for raw in host.member.store.scan(batch.position):
+            header = decode_header_untrusted(raw)
+            return raw if header.end == batch.end else None
+        return None
 
 
-# --- the network ----------------------------------------------------------------------------------
-
-
-async def cut(n: Nemesis) -> None:
-    """Cut the way from one member to another, or both ways, or to all others."""
-    if n.rng.random() < 0.3:
-        n.world.isolate(n.anyone())
-        return
-    one, other = n.pair()
-    n.world.network.cut(f"h{one}", f"h{other}", both=n.rng.random() < 0.5)
-
-
-async def mend(n: Nemesis) -> None:
-    """Undo the cuts between two members, or all."""
-    if n.rng.random() < 0.5:
-        n.world.mend()
-    else:
-        one, other = n.pair()
-        n.world.network.heal(f"h{one}", f"h{other}")
-
-
-async def reset(n: Nemesis) -> None:
-    """Break all connections between two members."""
-    one, other = n.pair()
-    n.world.network.break_links(f"h{one}", f"h{other}")
-
-
-async def disconnect(n: Nemesis) -> None:
-    """Have a member close its link to another."""
-    one, other = n.pair()
-    host = n.world.hosts[one]
-    if host.member is not None:
-        host.member.core.links.disconnect(other)
-
-
-# --- disks ----------------------------------------------------------------------------------------
-
-
-async def slow_disk(n: Nemesis) -> None:
-    """Make a disk slow, or fast again."""
-    disk = n.world.hosts[n.anyone()].disk
-    if disk is not None:
-        disk.latency = n.rng.choice(SLOW_DISKS)
-
-
-# --- at a moment ----------------------------------------------------------------------------------
-
-
-async def kill_it(n: Nemesis, member: int) -> None:
-    """Cut that member's power."""
-    if n.world.hosts[member].member is not None:
-        await n.world.kill(member)
-
-
-async def isolate_it(n: Nemesis, member: int) -> None:
-    """Cut that member off."""
-    n.world.isolate(member)
-
-
-async def reset_it(n: Nemesis, member: int) -> None:
-    """Break all connections of that member."""
-    for other in n.world.others(member):
-        n.world.network.break_links(f"h{member}", f"h{other}")
-
-
-FAULTS: Final[dict[str, tuple[int, Fault]]] = {
-    "kill": (4, kill),
-    "revive": (6, revive),
-    "cut": (3, cut),
-    "mend": (4, mend),
-    "reset": (3, reset),
-    "disconnect": (2, disconnect),
-    "slow disk": (3, slow_disk),
-    "stop": (1, stop),
-}
-"""What may be done at any time, with how likely it is."""
-
-AT_A_MEMBER: Final[dict[str, Callable[[Nemesis, int], Awaitable[None]]]] = {
-    "kill at a transition": kill_it,
-    "isolate at a transition": isolate_it,
-    "reset at a transition": reset_it,
-}
-"""What may be done to a member at the moment when it enters a state."""
+def leaves(failure: BaseException) -> list[BaseException]:
+    """Give the errors in a tree of groups, and what they came from."""
+    found: list[BaseException] = []
+    waiting = [failure]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting += cast("BaseExceptionGroup[BaseException]", error).exceptions
+        else:
+            found.append(error)
+            if error.__cause__ is not None:
+                waiting.append(error.__cause__)
+    return found

@@ -48,7 +48,7 @@ from ..transport import (
     Vote,
     VoteReason,
 )
-from .host import EPOCH_MS
+from .clock import EPOCH_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import tempfile
 import traceback
@@ -11,16 +12,23 @@ from typing import TYPE_CHECKING, Final, cast
 import attrs
 import trio
 
+from ..errors import ConfigurationError
+from ..keyvalue.service import KeyValueService
 from . import scheduler
-from .ledger import Ledger
+from .observer import Observer
+from .scenarios import SCENARIOS
 from .storm import Storm
 from .trace import Trace
-from .world import Setting, open_world
+from .watched import watch
+from .workloads import Bank, Expiry, Samples, Sampling, Strings, Workload
+from .world import open_world
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from io import TextIOBase
 
+    from ..node import Service
+    from .host import Place, ServiceFactory
     from .world import World
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -34,19 +42,25 @@ class Plan:
     Args:
         seed: of everything that is left to chance.
         members: how many.
-        hours: virtual hours.
+        hours: virtual hours, at least.
+        scenario: what is done to them; a name of `scenarios.SCENARIOS`.
+        service: a state machine of one's own as ``package.module:Class``, else the key-value store.
     """
 
     seed: int
     members: int = 3
-    hours: float = 0.02
+    hours: float = 0.1
+    scenario: str = "storm"
+    service: str = ""
 
     @property
     def command(self) -> str:
         """The command line that repeats it."""
-        return (
+        words = (
             f"quorate simulate --seed {self.seed} --members {self.members} --hours {self.hours:g}"
         )
+        words += f" --scenario {self.scenario}"
+        return words + (f" --service {self.service}" if self.service else "")
 
 
 @attrs.frozen
@@ -58,10 +72,13 @@ class Outcome:
         digest: of everything that happened; the same in every run of this plan.
         virtual_seconds: how long it lasted in there.
         events: how many things happened.
+        facts: how many facts the invariants were told.
         elections: how many canvasses were begun.
         terms: how many terms there were.
         operations: how many operations of clients were checked.
-        acknowledged: how many writes were acknowledged.
+        acknowledged: how many of them were acknowledged.
+        undecided: how many histories of keys could not be decided from outside.
+        healed_seconds: how long the longest healing took.
         faults: how often each fault was done.
         violation: what did not hold, None if all held.
         story: the last transitions of each member, and where the violation was found.
@@ -71,10 +88,13 @@ class Outcome:
     digest: str
     virtual_seconds: float
     events: int
+    facts: int
     elections: int
     terms: int
     operations: int
     acknowledged: int
+    undecided: int
+    healed_seconds: float
     faults: Mapping[str, int]
     violation: str | None = None
     story: str = ""
@@ -86,55 +106,70 @@ def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
     Args:
         plan: what to run.
         trace_file: where every event is written, see :mod:`.trace`.
+
+    Raises:
+        ConfigurationError: there is no such scenario or service.
     """
+    if plan.scenario not in SCENARIOS:
+        raise ConfigurationError(
+            f"scenario {plan.scenario!r}: expected one of {', '.join(SCENARIOS)}"
+        )
+    make, workloads = _what(plan)
     parent = RAM_DISK if RAM_DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
-        return scheduler.run(_run, plan, Path(directory), trace_file, seed=plan.seed)
+        trace = Trace(trace_file, attrs.asdict(plan))
+        return scheduler.run(_run, plan, Path(directory), trace, make, workloads, seed=plan.seed)
 
 
-async def _run(plan: Plan, directory: Path, trace_file: TextIOBase | None) -> Outcome:
+async def _run(
+    plan: Plan,
+    directory: Path,
+    trace: Trace,
+    make: ServiceFactory[Service],
+    workloads: Sequence[Workload],
+) -> Outcome:
+    scenario = SCENARIOS[plan.scenario]
     rng = random.Random(f"{plan.seed}/setting")
-    setting = Setting(
-        members=plan.members,
-        seed=plan.seed,
-        latency=rng.choice((0.0005, 0.005, 0.02)),
-        fsync=rng.choice((0.001, 0.01)),
-    )
-    trace = Trace(trace_file, attrs.asdict(plan))
+    setting = scenario.setting(plan.seed, plan.members, rng)
+    slow = rng.choice((0.0, 0.0, 0.0, 0.002))
+    observer = Observer(list(range(plan.members)))
+    probes = [probe for workload in workloads for probe in workload.probes]
+    service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
     violation, where = None, ""
     storms: list[Storm] = []
     try:
-        async with open_world(directory, Ledger, setting, trace) as world:
-            storms.append(Storm(world, plan.seed))
+        async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
+            storms.append(Storm(world, observer, workloads, scenario, plan.seed))
             await storms[0].run(plan.hours * SECONDS_PER_HOUR)
     except Exception as failure:  # noqa: BLE001 - whatever it was, it is the finding
         leaf = _first_leaf(failure)
-        violation, where = (
-            f"{type(leaf).__name__}: {leaf}",
-            "".join(traceback.format_exception(leaf)),
-        )
-    (storm,) = storms
-    return _outcome(plan, storm, trace, violation, where)
+        violation = f"{type(leaf).__name__}: {leaf}"
+        where = "".join(traceback.format_exception(leaf))
+    return _outcome(plan, storms[0], trace, violation, where)
 
 
 def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, where: str) -> Outcome:
     world = storm.world
+    counts = [door.counts for door in storm.doors]
     return Outcome(
         plan=plan,
         digest=trace.digest,
         virtual_seconds=trio.current_time(),
         events=trace.count,
+        facts=storm.observer.facts,
         elections=sum(each.after.name == "CANVASS" for each in world.transitions),
         terms=max((each.term for each in world.transitions), default=-1) + 1,
-        operations=len(world.acked) + storm.clients.reads,
-        acknowledged=len(world.acked),
+        operations=sum(sum(each.values()) for each in counts),
+        acknowledged=sum(each["ok"] for each in counts),
+        undecided=sum(each.undecided for each in storm.workloads if isinstance(each, Strings)),
+        healed_seconds=storm.healed,
         faults=dict(sorted(storm.nemesis.counts.items())),
         violation=violation,
         story="" if violation is None else _story(world) + where,
     )
 
 
-def _story(world: World[Ledger]) -> str:
+def _story(world: World[Service]) -> str:
     """Tell the last transitions of each member."""
     lines: list[str] = []
     for i in world.hosts:
@@ -152,3 +187,35 @@ def _first_leaf(failure: BaseException) -> BaseException:
     while isinstance(failure, BaseExceptionGroup):
         failure = cast("BaseExceptionGroup[BaseException]", failure).exceptions[0]
     return failure
+
+
+# --- what is run ----------------------------------------------------------------------------------
+
+
+def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
+    """Give what makes the members' state machines, and what the clients do with them."""
+    if not plan.service:
+        return _key_value, [Strings(), Bank(), Expiry()]
+    module_name, colon, name = plan.service.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"service {plan.service!r}: {error}") from error
+    if not (colon and isinstance(found, type) and hasattr(found, "sample")):
+        raise ConfigurationError(
+            f"service {plan.service!r}: expected package.module:Class, a class with a static "
+            "method sample(rng) that draws a Sample"
+        )
+    kind = cast("type[Service]", found)
+    probes = cast("Sequence[bytes]", getattr(found, "probes", ()))
+    samples = Samples(cast("Sampling", found).sample, probes)
+    return lambda _place: kind(), [samples]
+
+
+def _key_value(place: Place) -> KeyValueService:
+    return KeyValueService.open(
+        place.directory,
+        cluster=place.cluster,
+        member_id=place.member_id,
+        executor=place.executor,
+    )

@@ -22,7 +22,7 @@ from ..node.roles import Signal
 from ..storage import InlineExecutor, NodeState, Store
 from ..storage.store import Write
 from ..transport import AppendFlags, MemoryNetwork, TermSpan
-from .host import EPOCH_MS
+from .clock import EPOCH_MS
 from .ledger import Ledger
 from .peers import ME, PATIENCE, Peer, record
 from .scheduler import seeded_scheduler

@@ -1,14 +1,10 @@
-"""A cluster in virtual time: real members, stores on a temporary folder, a network in memory.
-
-Every message that reaches a member passes the world first: a rule may drop it, or hold it back
-until the script lets it go, later and out of order if it likes.
-"""
+"""A cluster in virtual time: real members, stores on a temporary folder, a network in memory."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, Generic
 
 import attrs
 import trio
@@ -16,8 +12,11 @@ import trio
 from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State, Timeouts
 from ..transport import MemoryNetwork
+from .disk import Disk, Fate
 from .host import Host, S_co
+from .messages import Messages
 from .scheduler import seeded_scheduler
+from .tasks import Pauses
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from ..node import Member, Transition
     from ..transport import Message
     from .host import ServiceFactory
-
-    Rule: TypeAlias = Callable[[int, int, Message], bool]
+    from .observer import Observer
 
 TIMEOUTS = Timeouts(
     startup_canvass=2.0,
@@ -51,6 +49,7 @@ class Setting:
         latency: that bytes take from one member to another.
         jitter: that they take longer, at most.
         fsync: that a write takes to become durable.
+        fsync_jitter: that it takes longer, at most.
         contain: a member that fails leaves its error in `World.failures`, instead of ending it all.
     """
 
@@ -60,16 +59,8 @@ class Setting:
     latency: float = 0.0005
     jitter: float = 0.0
     fsync: float = 0.001
+    fsync_jitter: float = 0.0
     contain: bool = False
-
-
-@attrs.frozen
-class Held:
-    """A message that was held back on its way."""
-
-    sender: int
-    receiver: int
-    message: Message
 
 
 class World(Generic[S_co]):
@@ -80,11 +71,12 @@ class World(Generic[S_co]):
         hosts: by member id.
         transitions: of all elections, oldest first.
         failures: what ended a member, by member.
-        held: what :meth:`hold` has caught, oldest first.
+        messages: on their way between members; a script may drop or hold them.
         acked: commands whose reply a client got (:meth:`attempt`).
         refused: commands of which a client was told that they were never done.
         services: the services of all starts of all members.
         trace: every event.
+        observer: told what members hear, send and make durable, if there is one.
     """
 
     def __init__(
@@ -93,75 +85,84 @@ class World(Generic[S_co]):
         directory: Path,
         setting: Setting,
         service: ServiceFactory[S_co],
+        *,
         trace: Trace | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.setting = setting
         self.trace = trace or Trace()
+        self.observer = observer
         rng = random.Random(f"{setting.seed}/network")
         self.network = MemoryNetwork(rng, latency=setting.latency, jitter=setting.jitter)
         self.transitions: list[Transition] = []
         self.failures: dict[int, BaseException] = {}
-        self.held: list[Held] = []
+        self.messages = Messages()
         self.acked: list[bytes] = []
         self.refused: list[bytes] = []
         self.services: list[S_co] = []
+        self.pauses = Pauses()
         self._nursery = nursery
-        self._drops: list[Rule] = []
-        self._holds: list[Rule] = []
-        self._deliver: dict[int, Callable[[int, Message], None]] = {}
         self._after: list[Callable[[int], None]] = []
         members = tuple(
             MemberConfig(member_id=i, host=f"h{i}", member_port=7000, client_port=6000)
             for i in range(setting.members)
         )
         self.hosts = {
-            i: Host(
-                NodeConfig(
-                    cluster="simulated",
-                    member_id=i,
-                    directory=directory / f"member-{i}",
-                    members=members,
-                    timeouts=setting.timeouts,
-                ),
-                self.network,
-                service,
-                setting.seed,
-                setting.fsync,
-            )
+            i: self._host(i, members, directory / f"member-{i}", service)
             for i in range(setting.members)
         }
+
+    def _host(
+        self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]
+    ) -> Host[S_co]:
+        setting = self.setting
+        config = NodeConfig(
+            cluster="simulated",
+            member_id=i,
+            directory=folder,
+            members=members,
+            timeouts=setting.timeouts,
+        )
+        rng = random.Random(f"{setting.seed}/disk/{i}")
+        disk = Disk(rng, setting.fsync, setting.fsync_jitter)
+        return Host(config, self.network, service, setting.seed, self.pauses, disk)
 
     # --- members
 
     async def start(self, *ids: int) -> None:
         """Start members; all of them if none is named."""
         for i in ids or tuple(self.hosts):
-            await self._nursery.start(self._run, self.hosts[i])
+            await self.hosts[i].start(self._nursery, self._run)
 
-    async def _run(self, host: Host[S_co], *, task_status: trio.TaskStatus[None]) -> None:
-        self.trace.tell("starts", host.member_id)
+    async def _run(self, host: Host[S_co]) -> None:
+        i = host.member_id
+        self.trace.tell("starts", i)
         try:
-            await host.run(self._attend, task_status=task_status)
+            await host.run(self._attend)
         except Exception as failure:
             if not self.setting.contain:
                 raise
-            self.failures[host.member_id] = failure
-        self.trace.tell("ends", host.member_id)
+            self.failures[i] = failure
+            self.trace.tell("fails", i, repr(failure)[:200])
+        finally:
+            if self.observer is not None:
+                self.observer.gone(i)
+        self.trace.tell("ends", i)
 
     def _attend(self, member: Member) -> None:
         """Look over the shoulder of a member that has just been made."""
         i, store = member.config.member_id, member.store
         self.services.append(self.hosts[i].service)
+        if self.observer is not None:
+            self._observe_member(member, self.observer)
         member.observe(self._observe)
         deliver, durable = member.on_message, store.on_durable
-        self._deliver[i] = deliver
 
         def on_message(sender: int, message: Message) -> None:
-            if any(rule(sender, i, message) for rule in self._drops):
-                return
-            if any(rule(sender, i, message) for rule in self._holds):
-                self.held.append(Held(sender, i, message))
-                return
+            if self.messages.passes(sender, i, message):
+                hear(sender, message)
+
+        def hear(sender: int, message: Message) -> None:
             self.trace.tell("hears", i, sender, type(message).__name__)
             deliver(sender, message)
             self.happened(i)
@@ -171,8 +172,26 @@ class World(Generic[S_co]):
             durable(position)
             self.happened(i)
 
+        self.messages.attend(i, hear)
         setattr(member, "on_message", on_message)  # noqa: B010 - a method of this one member
         store.on_durable = on_durable
+
+    def _observe_member(self, member: Member, observer: Observer) -> None:
+        """Have an observer see what the member sends."""
+        i, links = member.config.member_id, member.core.links
+        send, broadcast = links.send, links.broadcast
+
+        def watched_send(to: int, message: Message) -> bool:
+            observer.sends(i, message)
+            return send(to, message)
+
+        def watched_broadcast(message: Message) -> None:
+            observer.sends(i, message)
+            broadcast(message)
+
+        setattr(links, "send", watched_send)  # noqa: B010 - methods of this one member's links
+        setattr(links, "broadcast", watched_broadcast)  # noqa: B010
+        observer.attend(member)
 
     def _observe(self, transition: Transition) -> None:
         self.transitions.append(transition)
@@ -186,9 +205,12 @@ class World(Generic[S_co]):
             transition.log_end.position,
             transition.commit_position,
         )
+        self.happened(transition.member_id)
 
     def happened(self, i: int) -> None:
         """Something happened at a member."""
+        if self.observer is not None:
+            self.observer.look(i)
         for look in self._after:
             look(i)
 
@@ -197,11 +219,49 @@ class World(Generic[S_co]):
         self._after.append(look)
 
     async def kill(self, *ids: int) -> None:
-        """Cut the power: what was not synced is lost, nothing more is sent or written."""
+        """Kill processes: what was not written is lost, nothing more is sent or written."""
         for i in ids:
             self.happened(i)
             self.trace.tell("killed", i)
-            self.hosts[i].cut_power()
+            self.hosts[i].kill()
+        for i in ids:
+            await self.hosts[i].gone()
+
+    async def stop(self, i: int) -> None:
+        """Stop a member in order."""
+        host = self.hosts[i]
+        self.trace.tell("stops", i)
+        starts, member = host.starts, host.running
+        await member.close()
+        if host.member is member and host.starts == starts:
+            await self.kill(i)
+
+    def pause(self, i: int) -> None:
+        """Hold a process still where it is."""
+        self.trace.tell("pauses", i)
+        self.hosts[i].pause()
+
+    def resume(self, i: int) -> None:
+        """Let a process go on, if it was paused."""
+        if self.hosts[i].paused:
+            self.trace.tell("resumes", i)
+            self.hosts[i].resume()
+
+    async def wipe(self, i: int) -> None:
+        """Replace a disk by an empty one; the member is killed, and not started."""
+        await self.kill(i)
+        self.trace.tell("wiped", i)
+        self.hosts[i].wipe()
+        if self.observer is not None:
+            self.observer.wiped(i)
+
+    async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
+        """Cut the power of machines: nobody hears of it; what was being written has that fate."""
+        for i in ids:
+            self.happened(i)
+            self.trace.tell("powerless", i, fate.value)
+            self.hosts[i].cut_power(fate)
+        for i in ids:
             await self.hosts[i].gone()
 
     def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
@@ -229,21 +289,6 @@ class World(Generic[S_co]):
         for one in self.hosts:
             for other in self.others(one):
                 self.network.heal(f"h{one}", f"h{other}", both=False)
-
-    def drop(self, rule: Rule) -> Callable[[], None]:
-        """Drop messages from now on (sender, receiver, message); returns what undoes it."""
-        self._drops.append(rule)
-        return lambda: self._drops.remove(rule)
-
-    def hold(self, rule: Rule) -> Callable[[], None]:
-        """Hold messages back from now on; returns what undoes it, but delivers nothing."""
-        self._holds.append(rule)
-        return lambda: self._holds.remove(rule)
-
-    def deliver(self, held: Held) -> None:
-        """Deliver a message late."""
-        self._deliver[held.receiver](held.sender, held.message)
-        self.happened(held.receiver)
 
     # --- waiting
 
@@ -315,7 +360,12 @@ class World(Generic[S_co]):
 
 @contextlib.asynccontextmanager
 async def open_world(
-    directory: Path, service: ServiceFactory[S_co], setting: Setting, trace: Trace | None = None
+    directory: Path,
+    service: ServiceFactory[S_co],
+    setting: Setting,
+    *,
+    trace: Trace | None = None,
+    observer: Observer | None = None,
 ) -> AsyncGenerator[World[S_co], None]:
     """Open a world, in virtual time; the scheduler is seeded for as long as it is open.
 
@@ -324,13 +374,15 @@ async def open_world(
         service: what makes each member's state machine.
         setting: what it is made of.
         trace: where its events go.
+        observer: what looks at it after every event.
     """
     with seeded_scheduler(setting.seed):
         async with trio.open_nursery() as nursery:
-            world = World(nursery, directory, setting, service, trace)
+            world = World(nursery, directory, setting, service, trace=trace, observer=observer)
             try:
                 yield world
             finally:
                 for host in world.hosts.values():
-                    host.cut_power()
+                    host.kill()
+                world.pauses.end()
                 nursery.cancel_scope.cancel()

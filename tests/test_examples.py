@@ -9,6 +9,7 @@ import pytest
 import quorate
 from quorate.cluster import free_client_port
 from quorate.node import diagram
+from quorate.simulation import Plan, simulate
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,3 +41,9 @@ async def test_the_counter_example_survives_bad_input(tmp_path: Path, payload: b
 
 def test_the_drawn_election_is_the_one_in_the_code() -> None:
     assert diagram() in (ROOT / "docs" / "election.md").read_text()
+
+
+def test_the_turnstile_passes_the_simulation() -> None:
+    outcome = simulate(Plan(1, 3, 0.01, service="examples.turnstile:Turnstile"))
+    assert outcome.violation is None, outcome.story
+    assert outcome.acknowledged > 10

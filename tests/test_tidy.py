@@ -81,9 +81,10 @@ def test_a_pragma_has_a_reason() -> None:
     assert [name for name, text in TEXTS.items() if bare.search(text)] == []
 
 
-def imported_rooms(tree: ast.Module) -> Iterator[str]:
+def imported_rooms(name: str, tree: ast.Module) -> Iterator[str]:
+    depth = name.count("/") + 1
     for item in ast.walk(tree):
-        if isinstance(item, ast.ImportFrom) and item.level == 2:
+        if isinstance(item, ast.ImportFrom) and item.level == depth:
             yield from [item.module] if item.module else [alias.name for alias in item.names]
         elif isinstance(item, ast.ImportFrom) and item.level == 0 and item.module:
             yield item.module.removeprefix("quorate.")
@@ -98,7 +99,7 @@ def test_no_room_imports_upwards(room: str) -> None:
         f"{name} imports {module}"
         for name, tree in TREES.items()
         if name.startswith(f"{room}/")
-        for module in imported_rooms(tree)
+        for module in imported_rooms(name, tree)
         if module.partition(".")[0] in forbidden
     ]
     assert found == []

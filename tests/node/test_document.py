@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.node import State, Transition
-from quorate.simulation.host import EPOCH_MS
+from quorate.simulation.clock import EPOCH_MS
 from quorate.simulation.peers import ME, SESSION, Peer, log
 from quorate.simulation.script import Script, open_script
 from quorate.transport import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.simulation import Invariants
+from quorate.simulation import Observer
 
 from .hazards import mutations, schedules
 from .hazards.harm import DIVERGED, LOST, harm
@@ -71,10 +71,10 @@ async def play(
     """Play a schedule with those fixes taken out; give the harm, and the invariants broken."""
     for mutate in out:
         mutate(patch)
-    async with open_stage(directory) as stage:
-        invariants = Invariants(stage, fatal=False)
+    observer = Observer([0, 1, 2], fatal=False)
+    async with open_stage(directory, observer=observer) as stage:
         await schedule(stage)
-        return harm(stage), invariants.violations
+        return harm(stage), observer.violations
 
 
 @pytest.mark.parametrize(("schedule", "out"), HARMLESS)

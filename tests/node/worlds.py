@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from quorate.simulation import Observer
+
 
 def open_world(
     directory: Path, size: int = 3, *, seed: int = 0
@@ -19,6 +21,8 @@ def open_world(
     return open_any_world(directory, Ledger, Setting(members=size, seed=seed))
 
 
-def open_stage(directory: Path, size: int = 3) -> AbstractAsyncContextManager[World[Ledger]]:
+def open_stage(
+    directory: Path, size: int = 3, *, observer: Observer | None = None
+) -> AbstractAsyncContextManager[World[Ledger]]:
     """A cluster whose members may fail; the test looks at their failures."""
-    return open_any_world(directory, Ledger, Setting(members=size, contain=True))
+    return open_any_world(directory, Ledger, Setting(members=size, contain=True), observer=observer)

@@ -1,17 +1,120 @@
-"""Whole runs: fixed seeds, no violation."""
+"""Whole runs: every scenario, fixed seeds, no violation; and services that are wrong are found."""
 
 from __future__ import annotations
 
+import io
+import json
+import random
+from typing import TYPE_CHECKING
+
 import pytest
 
-from quorate.simulation import Plan, simulate
+from quorate.errors import ConfigurationError
+from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
+from quorate.simulation.faults import FAULTS, STRIKES
+
+if TYPE_CHECKING:
+    from quorate.node import Command
+
+SHORT = 0.02  # virtual hours
+HERE = "tests.simulation.test_simulate"
 
 
-@pytest.mark.parametrize(
-    ("members", "seed"), [*((3, seed) for seed in range(6)), *((5, seed) for seed in range(2))]
-)
-def test_a_storm_loses_nothing_and_passes(members: int, seed: int) -> None:
-    outcome = simulate(Plan(seed, members, 0.005))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_passes(scenario: str) -> None:
+    outcome = simulate(Plan(1, 3, SHORT, scenario))
     assert outcome.violation is None, outcome.story
-    assert outcome.acknowledged > 20
-    assert outcome.faults
+    assert outcome.acknowledged > 10
+    assert bool(outcome.faults) == (scenario != "calm")
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_five_members_pass(seed: int) -> None:
+    outcome = simulate(Plan(seed, 5, SHORT))
+    assert outcome.violation is None, outcome.story
+
+
+def test_every_fault_is_part_of_the_storm() -> None:
+    faults = SCENARIOS["storm"].faults
+    assert {name for name, weight in faults.items() if weight} == {
+        *FAULTS,
+        *(f"{name} at a transition" for name in STRIKES),
+    }
+
+
+def test_a_calm_cluster_holds_one_election_and_serves() -> None:
+    outcome = simulate(Plan(1, 3, 0.005, "calm"))
+    assert outcome.violation is None, outcome.story
+    assert outcome.terms <= 2
+    assert outcome.acknowledged > 0.9 * outcome.operations
+
+
+def test_an_unknown_scenario_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="expected one of storm, calm"):
+        simulate(Plan(1, scenario="fair"))
+
+
+# --- services of one's own ------------------------------------------------------------------------
+
+
+class Sums(Ledger):
+    """Adds numbers up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def apply(self, command: Command) -> bytes:
+        self.total += int(command.payload)
+        return b"%d" % self.total
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        return b"%d" % self.total
+
+    @staticmethod
+    def sample(rng: random.Random) -> Sample:
+        return Sample(b"%d" % rng.randrange(10), query=rng.random() < 0.3)
+
+
+class Chancy(Sums):
+    """Adds numbers up, and now and then takes one from elsewhere: members differ."""
+
+    def apply(self, command: Command) -> bytes:
+        self.total += random.SystemRandom().randrange(2)
+        return super().apply(command)
+
+
+@pytest.mark.parametrize("members", [3, 5])
+def test_a_service_of_ones_own_passes(members: int) -> None:
+    outcome = simulate(Plan(1, members, SHORT, service=f"{HERE}:Sums"))
+    assert outcome.violation is None, outcome.story
+    assert outcome.acknowledged > 10
+
+
+def test_a_service_that_is_not_deterministic_is_found() -> None:
+    outcome = simulate(Plan(1, 3, SHORT, "calm", f"{HERE}:Chancy"))
+    assert outcome.violation is not None
+    assert "StateMachineSafety" in outcome.violation
+    assert "member 0:" in outcome.story
+
+
+@pytest.mark.parametrize("name", ["nowhere:Nothing", f"{HERE}:Nothing", f"{HERE}:SHORT", HERE])
+def test_what_is_no_service_is_told(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="service"):
+        simulate(Plan(1, service=name))
+
+
+# --- the trace ------------------------------------------------------------------------------------
+
+
+def test_the_trace_holds_every_event_and_changes_nothing() -> None:
+    file = io.StringIO()
+    plan = Plan(5, 3, 0.005)
+    outcome = simulate(plan, file)
+    head, *events = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert head["quorate_trace"] == 1
+    assert (head["seed"], head["members"]) == (5, 3)
+    assert len(events) == outcome.events
+    assert [each["at"] for each in events] == sorted(each["at"] for each in events)
+    assert {"starts", "enters", "hears", "durable", "fault"} <= {each["kind"] for each in events}
+    assert simulate(plan).digest == outcome.digest

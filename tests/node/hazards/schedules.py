@@ -83,7 +83,7 @@ async def stale_leader(stage: World[Ledger]) -> None:
     known = append_of(stage, old)
     for other in stage.others(old):
         stage.set_timeouts(other, TIMEOUTS)
-    pause = stage.drop(
+    pause = stage.messages.drop(
         lambda sender, receiver, message: (
             old not in {sender, receiver}
             and isinstance(message, NewLeadershipTerm | CommitPosition)
@@ -94,7 +94,7 @@ async def stale_leader(stage: World[Ledger]) -> None:
         stage.network.break_links(f"h{old}", f"h{other}")
     new = await wins(stage, among=stage.others(old), state=State.LEADER_LOG_REPLICATION)
     (voter,) = stage.others(old, new)
-    stage.drop(
+    stage.messages.drop(
         lambda sender, _receiver, message: (
             sender == old and isinstance(message, CommitPosition) and message.log_position > known
         )
@@ -121,7 +121,7 @@ async def divergent_position(stage: World[Ledger]) -> None:
         (third,) = stage.others(old, new)
     assert await stage.attempt(new, b"safe")
     await stage.kill(third)
-    stage.drop(
+    stage.messages.drop(
         lambda sender, _receiver, message: sender == new and isinstance(message, NewLeadershipTerm)
     )
     stage.network.heal(f"h{old}", f"h{new}")
@@ -139,7 +139,7 @@ async def unrecorded_term(stage: World[Ledger]) -> None:
     """Two leaders in a row write on their own disks only, and their logs end at one place."""
     await begin(stage)
     await stage.kill(*stage.hosts)
-    await_nothing = stage.drop(lambda _s, _r, message: isinstance(message, LogSubscribe))
+    await_nothing = stage.messages.drop(lambda _s, _r, message: isinstance(message, LogSubscribe))
     await stage.start()
     one = await wins(stage, among=stage.others(), state=State.LEADER_READY)
     end = await _write_alone(stage, one, lambda _position: b"x" * 1000)
@@ -185,18 +185,18 @@ async def delayed_message(stage: World[Ledger]) -> None:
     def to_member(sender: int, receiver: int, message: object) -> bool:
         return (sender, receiver) == (leader, member) and isinstance(message, NewLeadershipTerm)
 
-    enough = stage.hold(lambda s, r, m: not stage.held and to_member(s, r, m))
+    enough = stage.messages.hold(lambda s, r, m: not stage.messages.held and to_member(s, r, m))
     stage.network.break_links(f"h{leader}", f"h{member}")
-    await stage.until(lambda: bool(stage.held))
+    await stage.until(lambda: bool(stage.messages.held))
     enough()
     await stage.settled()
     known = append_of(stage, member)
-    stage.drop(lambda _s, _r, m: isinstance(m, CommitPosition) and m.log_position > known)
+    stage.messages.drop(lambda _s, _r, m: isinstance(m, CommitPosition) and m.log_position > known)
     assert await stage.attempt(leader, b"x")
-    stage.drop(to_member)
+    stage.messages.drop(to_member)
     stage.network.break_links(f"h{leader}", f"h{member}")
     await stage.reached(member, State.CANVASS)
-    stage.deliver(stage.held[0])
+    stage.messages.deliver(stage.messages.held[0])
     await trio.sleep(0.1)
     await stage.kill(leader)
     await stage.start(absent)
@@ -210,15 +210,15 @@ async def figure_eight(stage: World[Ledger]) -> None:
     """A rival recorded a term in between on its own disk only; it returns, its log shorter."""
     leader = await begin(stage)
     known = append_of(stage, leader)
-    deaf = stage.drop(lambda sender, _r, m: sender == leader and isinstance(m, LogBatch))
+    deaf = stage.messages.drop(lambda sender, _r, m: sender == leader and isinstance(m, LogBatch))
     await stage.attempt(leader, b"x", within=0.1)
     assert append_of(stage, leader) > known
     await stage.kill(leader)
     deaf()
-    nobody_joins = stage.drop(lambda _s, _r, m: isinstance(m, LogSubscribe))
+    nobody_joins = stage.messages.drop(lambda _s, _r, m: isinstance(m, LogSubscribe))
     rival = await wins(stage, among=stage.others(leader), state=State.LEADER_READY)
     await stage.kill(rival)
-    stage.drop(
+    stage.messages.drop(
         lambda sender, _r, m: (
             sender == leader
             and (
@@ -255,7 +255,7 @@ async def crashes_while_joining(stage: World[Ledger]) -> None:
     for i in range(5):
         assert await stage.attempt(leader, b"second %d" % i)
     for host in stage.hosts.values():
-        host.fsync = 0.01
+        host.disk.latency = 0.01
     for i in range(8):
         await stage.start(late)
         await trio.sleep(0.03 + 0.004 * i)

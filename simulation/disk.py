@@ -1,0 +1,257 @@
+"""The disk of a simulated machine: slow, stalled, full, failing, and without power.
+
+The stores on it are the real ones, in LMDB on a folder; what is simulated is when a write becomes
+durable, whether it fails, and what a power cut leaves of it. There is no second model of a store
+that would have to be trusted; the contract tests of the executor and of the store run on this
+disk as they do on a thread.
+
+What LMDB does at a commit: it writes the pages of the transaction into free places of the file,
+syncs, and then writes the new root into one of two small headers, and syncs again. So when the
+power goes during a commit there are three outcomes (:class:`Fate`). Nothing is there, the
+transaction is there although nobody was told, or any part of its pages is there, but not the
+header: a torn batch, which the next start must not see. All three are made for real, the last one
+by putting the file together from pages of before and after.
+
+What a disk does not do here: forget a write that it has reported durable (a drive that lies), and
+reorder commits.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import trio
+
+from ..storage import Job
+from ..storage.executor import MAX_GROUP_JOBS, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from random import Random
+    from typing import Never, Protocol
+
+    from ..storage import Executor
+
+    class LaneFactory(Protocol):
+        """Makes the executor of one store; fits the stores' own factories."""
+
+        def __call__(
+            self, write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = ...
+        ) -> Executor[J]:
+            """Return an executor that hands groups to `write`."""
+            ...
+
+
+DATA_FILE: Final = "data.mdb"
+PAGE_BYTES: Final = 4096
+HEADER_PAGES: Final = 2
+
+J = TypeVar("J", bound=Job)
+T = TypeVar("T")
+
+
+class Fate(enum.Enum):
+    """What a power cut leaves of the write that is under way."""
+
+    LOST = "lost"
+    WRITTEN = "written"
+    TORN = "torn"
+
+
+class Disk:
+    """One disk, with a lane for each store on it.
+
+    Args:
+        rng: how long each write takes, and what tears.
+        latency: seconds that a write takes at least.
+        jitter: seconds that it takes longer, at most.
+
+    Attributes:
+        writes: how many groups were written.
+        errors: raised by the next writes, oldest first, after the bytes were written if the flag
+            says so: nobody can tell then.
+        full: raised by every write until it is None again.
+    """
+
+    def __init__(self, rng: Random, latency: float = 0.001, jitter: float = 0.0) -> None:
+        self.rng = rng
+        self.latency = latency
+        self.jitter = jitter
+        self.writes = 0
+        self.errors: list[tuple[Exception, bool]] = []
+        self.full: Exception | None = None
+        self._stalled_until = 0.0
+        self._lanes: list[Lane[Job]] = []
+
+    def lane(self, directory: Path) -> LaneFactory:
+        """Give what makes the executor of the store in a folder, for one life of the machine."""
+
+        def make(
+            write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = nothing
+        ) -> Lane[J]:
+            made = Lane(self, directory, write, delivered)
+            self._lanes.append(made)  # type: ignore[arg-type]
+            return made
+
+        return make
+
+    def stall(self, seconds: float) -> None:
+        """Complete no write for that long."""
+        self._stalled_until = max(self._stalled_until, trio.current_time() + seconds)
+
+    def mend(self) -> None:
+        """Take away what was done to it: stalls, errors, fullness."""
+        self._stalled_until, self.full = 0.0, None
+        self.errors.clear()
+
+    async def turn(self) -> None:
+        """Wait as long as one write takes."""
+        await trio.sleep(self.latency + self.rng.uniform(0.0, self.jitter))
+        while (until := self._stalled_until) > trio.current_time():  # noqa: ASYNC110 - it moves
+            await trio.sleep_until(until)
+
+    def cut_power(self, fate: Fate = Fate.LOST) -> None:
+        """Write nothing more; what is under way has this fate. Then stop what runs on it."""
+        for lane in self._lanes:
+            lane.cut_power(fate)
+
+    def settle(self) -> None:
+        """Put the files into the state that the power cut has left, once the stores are closed."""
+        for lane in self._lanes:
+            lane.settle()
+        self._lanes.clear()
+
+
+class Lane(Generic[J]):
+    """The executor of one store; see `storage.Executor`. Made by `Disk.lane`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        write: Callable[[Sequence[J]], None],
+        delivered: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._write = write
+        self._delivered = delivered
+        self._waiting: list[J] = []
+        self._under_way = 0
+        self._arrived = trio.Event()
+        self._ended = False
+        self._torn: bytes | None = None
+
+    def submit(self, job: J) -> None:
+        """Queue a job for the next group."""
+        if not self._ended:
+            self._waiting.append(job)
+            self._arrived.set()
+
+    async def read(self, fn: Callable[[], T]) -> T:
+        """Call `fn` here, after a checkpoint."""
+        await trio.lowlevel.checkpoint()
+        return fn()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
+        """Write group after group."""
+        task_status.started()
+        try:
+            while True:
+                await self._arrived.wait()
+                self._under_way = min(len(self._waiting), MAX_GROUP_JOBS)
+                await self._disk.turn()
+                self._write_first(self._under_way)
+                self._under_way = 0
+                if not self._waiting:
+                    self._arrived = trio.Event()
+        finally:
+            self._write_first(len(self._waiting))
+            self._ended = True
+
+    def cut_power(self, fate: Fate) -> None:
+        """See `Disk.cut_power`."""
+        if self._ended:
+            return
+        group = self._waiting[: self._under_way]
+        self._waiting.clear()
+        self._ended = True
+        if group and fate is not Fate.LOST:
+            before = self._file()
+            self._write(group)
+            if fate is Fate.TORN:
+                self._torn = torn(before, self._file(), self._disk.rng)
+
+    def settle(self) -> None:
+        """See `Disk.settle`."""
+        if self._torn is not None:
+            (self._directory / DATA_FILE).write_bytes(self._torn)
+            self._torn = None
+
+    def _file(self) -> bytes:
+        return (self._directory / DATA_FILE).read_bytes()
+
+    def _write_first(self, size: int) -> None:
+        """Write the first `size` of the jobs that wait, and call back."""
+        group, self._waiting = self._waiting[:size], self._waiting[size:]
+        if group and not self._ended:
+            try:
+                self._try(group)
+            except BaseException:
+                self._ended = True
+                self._waiting.clear()
+                raise
+            for job in group:
+                job.done()
+            self._delivered()
+
+    def _try(self, group: Sequence[J]) -> None:
+        disk = self._disk
+        disk.writes += 1
+        if disk.full is not None:
+            raise disk.full
+        if disk.errors:
+            error, after = disk.errors.pop(0)
+            if after:
+                self._write(group)
+            raise error
+        self._write(group)
+
+
+def torn(before: bytes, after: bytes, rng: Random) -> bytes:
+    """Put a file together from before and after a commit: some new pages, and the old headers."""
+    size = max(len(before), len(after))
+    old, new = before.ljust(size, b"\0"), after.ljust(size, b"\0")
+    pages: list[bytes] = []
+    for at in range(0, size, PAGE_BYTES):
+        newer = at >= HEADER_PAGES * PAGE_BYTES and rng.random() < 0.5
+        pages.append((new if newer else old)[at : at + PAGE_BYTES])
+    whole = b"".join(pages)
+    return whole if rng.random() < 0.5 else whole[: len(before)]
+
+
+def rot(directory: Path, record: bytes, rng: Random) -> int:
+    """Flip one bit in every copy of a recorded batch; return in how many.
+
+    Pages that LMDB has given up may hold copies that nobody reads any more. An open store sees the
+    change, for it maps the file.
+
+    Args:
+        directory: of a store.
+        record: the batch as it was recorded.
+        rng: which bit.
+    """
+    path = directory / DATA_FILE
+    data = path.read_bytes()
+    bit = rng.randrange(8 * len(record))
+    found, at = 0, data.find(record)
+    with path.open("r+b", buffering=0) as file:
+        while at >= 0:
+            place = at + bit // 8
+            file.seek(place)
+            file.write(bytes([data[place] ^ (1 << bit % 8)]))
+            found += 1
+            at = data.find(record, at + 1)
+    return found

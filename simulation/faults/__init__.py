@@ -1,0 +1,59 @@
+"""What is done to a cluster. Each kind of fault says which of it the cluster must survive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from . import clocks, disks, network, processes
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ..nemesis import Nemesis
+
+    Fault: TypeAlias = Callable[[Nemesis], Awaitable[None]]
+    Strike: TypeAlias = Callable[[Nemesis, int], None]
+
+__all__ = ["FAULTS", "STRIKES", "Fault", "Strike"]
+
+FAULTS: Final[dict[str, Fault]] = {
+    "kill": processes.kill,
+    "cut power": processes.cut_power,
+    "crash at some step": processes.crash_at_some_step,
+    "revive": processes.revive,
+    "stop": processes.stop,
+    "pause": processes.pause,
+    "cut": network.cut,
+    "isolate": network.isolate,
+    "partition": network.partition,
+    "mend": network.mend,
+    "clog": network.clog,
+    "swizzle": network.swizzle,
+    "slow link": network.slow_link,
+    "usual link": network.usual_link,
+    "reset": network.reset,
+    "half break": network.half_break,
+    "refuse": network.refuse,
+    "disconnect": network.disconnect,
+    "slow disk": disks.slow_disk,
+    "stall disk": disks.stall_disk,
+    "fail disk": disks.fail_disk,
+    "fill disk": disks.fill_disk,
+    "mend disk": disks.mend_disk,
+    "rot disk": disks.rot_disk,
+    "set clock": clocks.set_clock,
+}
+"""What may be done at any time."""
+
+
+def _crash_soon(n: Nemesis, victim: int) -> None:
+    processes.crash_soon(n, victim, n.rng.choice((0, 1, 3, 10, 30, 100)))
+
+
+STRIKES: Final[dict[str, Strike]] = {
+    "crash": _crash_soon,
+    "isolate": network.isolate_it,
+    "reset": network.reset_it,
+    "pause": processes.pause_for_a_while,
+}
+"""What may be done to a member at the very moment when it enters a state."""

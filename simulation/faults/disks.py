@@ -1,0 +1,86 @@
+"""Faults of disks: slowness, stalls, errors, fullness, and rot.
+
+What the cluster must survive, and what it may refuse:
+
+- Slowness and stalls, of any number of disks: survived. A leader whose disk stands still steps
+  down.
+- A failed or a refused write: the member stops, loudly. Nothing that was acknowledged is lost,
+  whether the bytes of the failed write are there after a restart or not. The cluster serves as
+  long as a quorum of disks works; a member that is started on a full disk may stop again.
+- Rot in recorded batches, on a minority of the disks: nothing that was acknowledged is lost. Who
+  reads a rotten batch stops, and never sends it. There is no repair: such a member stays away
+  until its disk is replaced, and the intact ones, which are a quorum, must serve without it.
+- Rot on a majority of the disks may lose data; it is not done here.
+- A lost disk (replaced by an empty one): survived if all others run, follow one leader and have
+  all that is committed, until the replaced one has it too. The vote is lost with the disk, so at
+  other times a member that returns empty could elect a leader that lacks acknowledged entries;
+  nothing protects a cluster from that yet, so it is not done here in a storm, but between two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import DamagedRecordError, StorageError, StoreFullError
+from ..disk import rot
+
+if TYPE_CHECKING:
+    from ..nemesis import Nemesis
+
+
+class SimulatedDiskError(StorageError):
+    """The simulated disk fails a read or a write."""
+
+
+class SimulatedFullError(StoreFullError):
+    """The simulated disk is full."""
+
+
+def expected(n: Nemesis, member: int, failure: BaseException) -> bool:
+    """Say whether a member may fail with this error, for what was done to its disk."""
+    if isinstance(failure, DamagedRecordError):
+        return member in n.rotten
+    return isinstance(failure, SimulatedDiskError | SimulatedFullError)
+
+
+async def slow_disk(n: Nemesis) -> None:
+    """Make a disk slow, or fast again."""
+    disk = n.world.hosts[n.anyone()].disk
+    disk.latency = n.rng.choice((0.002, 0.002, 0.002, 0.04, 0.2, 0.6, 1.4)) * n.unit
+
+
+async def stall_disk(n: Nemesis) -> None:
+    """Have a disk complete nothing for a while, perhaps for longer than anybody waits."""
+    n.world.hosts[n.anyone()].disk.stall(n.unit * n.rng.choice((0.5, 2.0, 6.0)) * n.rng.random())
+
+
+async def fail_disk(n: Nemesis) -> None:
+    """Have the next write of a member fail; perhaps it is on the disk all the same."""
+    disk = n.world.hosts[n.anyone()].disk
+    disk.errors.append((SimulatedDiskError("input/output error"), n.rng.random() < 0.5))
+
+
+async def fill_disk(n: Nemesis) -> None:
+    """Have a disk be full, until it is mended."""
+    n.world.hosts[n.anyone()].disk.full = SimulatedFullError("no space left on device")
+
+
+async def mend_disk(n: Nemesis) -> None:
+    """Make room on all disks, and have them work."""
+    for host in n.world.hosts.values():
+        host.disk.mend()
+
+
+async def rot_disk(n: Nemesis) -> None:
+    """Flip a bit in a batch that a member has recorded, if a minority only is rotten then."""
+    minority = (len(n.ids) - 1) // 2
+    member = n.rng.choice(n.rotten) if len(n.rotten) == minority else n.anyone()
+    batches = n.observer.known.disks[member].batches
+    host = n.world.hosts[member]
+    if not batches or (host.member is None and host.starts == 0):
+        return
+    found = n.find_batch(member, n.rng.choice(batches[-50:]))
+    if found is not None and rot(host.config.directory / "log", found, n.rng):
+        n.world.trace.tell("rots", member)
+        if member not in n.rotten:
+            n.rotten.append(member)

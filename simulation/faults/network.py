@@ -1,0 +1,140 @@
+"""Faults of the network: cuts of all shapes, slowness, broken and half-broken connections.
+
+All of these the cluster must survive in any combination: nothing that was acknowledged is lost. It
+must serve again when a quorum can talk to each other both ways.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...transport.memory_direction import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..nemesis import Nemesis
+
+
+async def cut(n: Nemesis) -> None:
+    """Cut the way from one member to another, one way or both."""
+    one, other = n.pair()
+    n.world.network.cut(f"h{one}", f"h{other}", both=n.rng.random() < 0.5)
+
+
+async def isolate(n: Nemesis) -> None:
+    """Cut a member off from all others; leaders more often, and perhaps one way only."""
+    leaders = n.world.leaders()
+    victim = n.rng.choice(leaders) if leaders and n.rng.random() < 0.5 else n.anyone()
+    isolate_it(n, victim)
+
+
+def isolate_it(n: Nemesis, victim: int) -> None:
+    """Cut that member off."""
+    way = n.rng.choice(("both", "both", "deaf", "mute"))
+    for other in n.world.others(victim):
+        if way != "mute":
+            n.world.network.cut(f"h{other}", f"h{victim}", both=False)
+        if way != "deaf":
+            n.world.network.cut(f"h{victim}", f"h{other}", both=False)
+
+
+async def partition(n: Nemesis) -> None:
+    """Split the members into two groups."""
+    one = n.rng.sample(n.ids, n.rng.randint(1, len(n.ids) // 2))
+    for member in one:
+        for other in n.world.others(*one):
+            n.world.network.cut(f"h{member}", f"h{other}")
+
+
+async def mend(n: Nemesis) -> None:
+    """Undo the cuts between two members, or all; what stalled arrives then."""
+    if n.rng.random() < 0.5:
+        n.world.mend()
+    else:
+        one, other = n.pair()
+        n.world.network.heal(f"h{one}", f"h{other}")
+
+
+async def clog(n: Nemesis) -> None:
+    """Hold up all that goes one way for a short while: it arrives late, and all at once."""
+    one, other = n.pair()
+    _clog(n, one, other, n.unit * n.rng.choice((0.02, 0.2, 0.9, 2.0)) * n.rng.random())
+
+
+def _clog(n: Nemesis, one: int, other: int, seconds: float) -> None:
+    n.world.network.cut(f"h{one}", f"h{other}", both=False)
+    n.later(seconds, lambda: n.world.network.heal(f"h{one}", f"h{other}", both=False))
+
+
+async def swizzle(n: Nemesis) -> None:
+    """Clog some members one after the other, and let them go in another order (FoundationDB)."""
+    some = n.rng.sample(n.ids, n.rng.randint(1, len(n.ids)))
+    for place, member in enumerate(some):
+        begin = n.unit * 0.2 * place
+        length = n.unit * (0.5 + 2.0 * n.rng.random())
+        n.later(begin, _clog_all(n, member, length))
+
+
+def _clog_all(n: Nemesis, member: int, seconds: float) -> Callable[[], None]:
+    def clog_all() -> None:
+        for other in n.world.others(member):
+            _clog(n, member, other, seconds)
+            _clog(n, other, member, seconds)
+
+    return clog_all
+
+
+async def slow_link(n: Nemesis) -> None:
+    """Make the way between two members slow: late, irregular, or narrow."""
+    one, other = n.pair()
+    usual = n.world.setting.latency
+    pace = n.rng.choice(
+        (
+            Pace(n.unit * 0.3 * n.rng.random(), usual),
+            Pace(usual, n.unit * n.rng.random()),
+            Pace(usual, usual, n.rng.choice((2e3, 2e4, 2e5)) / n.unit),
+        )
+    )
+    n.world.network.set_pace(f"h{one}", f"h{other}", pace, both=n.rng.random() < 0.5)
+
+
+async def usual_link(n: Nemesis) -> None:
+    """Make all ways of a member as fast as they were."""
+    one = n.anyone()
+    for other in n.world.others(one):
+        n.world.network.set_pace(f"h{one}", f"h{other}", None)
+
+
+async def reset(n: Nemesis) -> None:
+    """Break all connections between two members; what is under way is lost."""
+    one, other = n.pair()
+    n.world.network.break_links(f"h{one}", f"h{other}")
+
+
+def reset_it(n: Nemesis, victim: int) -> None:
+    """Break all connections of a member."""
+    for other in n.world.others(victim):
+        n.world.network.break_links(f"h{victim}", f"h{other}")
+
+
+async def half_break(n: Nemesis) -> None:
+    """Break connections at one end only: that dials anew, while what it had sent still arrives."""
+    one, other = n.pair()
+    n.world.network.half_break(f"h{one}", f"h{other}")
+
+
+async def refuse(n: Nemesis) -> None:
+    """Have a machine refuse new connections for a while, as if its member were gone."""
+    one = n.anyone()
+    n.world.network.refuse(f"h{one}")
+    seconds = n.unit * n.rng.random() * 3
+    n.later(seconds, lambda: n.world.network.refuse(f"h{one}", refused=False))
+
+
+async def disconnect(n: Nemesis) -> None:
+    """Have a member close its link to another, which is dialled anew: a duplicate for a moment."""
+    one, other = n.pair()
+    host = n.world.hosts[one]
+    if host.member is not None and not host.paused:
+        host.member.core.links.disconnect(other)

@@ -1,0 +1,90 @@
+"""Faults of processes and machines: they die at any moment, stand still, and come back.
+
+All of these the cluster must survive, however many members they befall at a time: nothing that was
+acknowledged is lost. It must serve again when a quorum runs and can talk to each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..disk import Fate
+
+if TYPE_CHECKING:
+    from ..nemesis import Nemesis
+
+MOST_STEPS = 400
+
+
+async def kill(n: Nemesis) -> None:
+    """Kill a member's process; mostly only while a quorum is left, rarely that of all at once."""
+    await n.world.kill(*victims(n))
+
+
+async def cut_power(n: Nemesis) -> None:
+    """Cut the power of a member's machine, amidst a write perhaps."""
+    await n.world.cut_power(*victims(n), fate=fate(n))
+
+
+def victims(n: Nemesis) -> list[int]:
+    """Choose who dies: leaders more often; one, rarely all, and rarely the last of a quorum."""
+    running = n.world.running()
+    if not running or (len(running) <= len(n.ids) // 2 and n.rng.random() >= 0.2):
+        return []
+    if n.rng.random() < 0.05:
+        return running
+    leaders = n.world.leaders()
+    return [n.rng.choice(leaders if leaders and n.rng.random() < 0.5 else running)]
+
+
+def fate(n: Nemesis) -> Fate:
+    """Choose what a power cut leaves of the write that is under way."""
+    return n.rng.choice((Fate.LOST, Fate.WRITTEN, Fate.TORN))
+
+
+async def crash_at_some_step(n: Nemesis) -> None:
+    """Have a member die before one of its next steps, at whatever it waits for there."""
+    for victim in victims(n)[:1]:
+        crash_soon(n, victim, n.rng.randrange(MOST_STEPS))
+
+
+def crash_soon(n: Nemesis, victim: int, steps: int) -> None:
+    """Have a member die after so many steps."""
+    host, power, left = n.world.hosts[victim], n.rng.random() < 0.5, fate(n)
+
+    def crash() -> None:
+        n.world.trace.tell("crashes", victim, left.value if power else "killed")
+        if power:
+            host.cut_power(left)
+        else:
+            host.kill()
+
+    host.crash_after(steps, crash)
+
+
+async def revive(n: Nemesis) -> None:
+    """Start a member that is gone, perhaps all of them."""
+    gone = [i for i, host in n.world.hosts.items() if host.member is None and n.may_start(i)]
+    if gone:
+        chosen = gone if n.rng.random() < 0.2 else [n.rng.choice(gone)]
+        await n.world.start(*chosen)
+
+
+async def stop(n: Nemesis) -> None:
+    """Stop a member in order."""
+    running = [i for i in n.world.running() if not n.world.hosts[i].paused]
+    if len(running) > len(n.ids) // 2:
+        n.spawn(n.world.stop, n.rng.choice(running))
+
+
+async def pause(n: Nemesis) -> None:
+    """Hold a process still, and let it go on after a while, as if nothing had happened."""
+    for victim in victims(n)[:1]:
+        pause_for_a_while(n, victim)
+
+
+def pause_for_a_while(n: Nemesis, victim: int) -> None:
+    """Pause a process: for less than a heartbeat interval, or for many heartbeat timeouts."""
+    seconds = n.unit * n.rng.choice((0.05, 0.5, 1.1, 3.0, 8.0)) * (0.5 + n.rng.random())
+    n.world.pause(victim)
+    n.later(seconds, lambda: n.world.resume(victim))

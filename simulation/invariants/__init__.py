@@ -1,0 +1,53 @@
+"""What must hold in a cluster after every single event, whatever was done to it.
+
+One file each; each class says where its rule is from. What is wrong is told by
+:class:`ViolationError`, at the event at which it shows.
+"""
+
+from typing import Final
+
+from .anchored_terms import AnchoredTerms
+from .base import Invariant, ViolationError
+from .commit_monotonic import CommitMonotonic
+from .commit_on_quorum import CommitOnQuorum
+from .committed_for_ever import CommittedForEver
+from .counts_are_prefixes import CountsArePrefixes
+from .durable_stays import DurableStays
+from .election_safety import ElectionSafety
+from .exactly_once import ExactlyOnce
+from .expiry import EqualExpiry
+from .leader_append_only import LeaderAppendOnly
+from .leader_completeness import LeaderCompleteness
+from .log_matching import LogMatching
+from .no_phantoms import NoPhantoms
+from .nothing_lost import NothingLost
+from .real_time_order import RealTimeOrder
+from .state_machine_safety import StateMachineSafety
+from .term_table import TermTable
+from .truthful_reports import TruthfulReports
+from .votes import Votes
+
+__all__ = ["INVARIANTS", "Invariant", "ViolationError"]
+
+INVARIANTS: Final[tuple[type[Invariant], ...]] = (
+    ElectionSafety,
+    Votes,
+    LeaderAppendOnly,
+    LogMatching,
+    TermTable,
+    AnchoredTerms,
+    DurableStays,
+    TruthfulReports,
+    CountsArePrefixes,
+    CommitMonotonic,
+    CommitOnQuorum,
+    CommittedForEver,
+    LeaderCompleteness,
+    StateMachineSafety,
+    EqualExpiry,
+    NoPhantoms,
+    ExactlyOnce,
+    NothingLost,
+    RealTimeOrder,
+)
+"""All of them."""

@@ -1,0 +1,27 @@
+"""A leader writes nothing before a quorum knows of its term."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..facts import Writes
+from .base import Invariant
+
+if TYPE_CHECKING:
+    from ..facts import Fact
+
+
+class AnchoredTerms(Invariant):
+    """When a leader writes its first entry, a quorum has its term in the recording log."""
+
+    source = "protocol I-13, I-28, hazard H3, fix F3"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Writes,)
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a leader that begins to write."""
+        assert isinstance(fact, Writes)
+        found = [i for i, disk in self.known.disks.items() if fact.term in disk.bases]
+        self.require(
+            len(found) >= self.known.quorum,
+            f"leader {fact.member} writes in term {fact.term}, which only {found} have recorded",
+        )

@@ -1,0 +1,45 @@
+"""What all invariants share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from ..facts import Fact
+    from ..knowledge import Knowledge
+
+
+class ViolationError(AssertionError):
+    """Something that must hold does not; the text begins with what."""
+
+
+class Invariant(ABC):
+    """Something that must hold whatever happens; told every fact of the kinds that it names.
+
+    Args:
+        known: what is known of the cluster, the fact that is told included.
+
+    Attributes:
+        source: where it is from.
+        hears: the kinds of facts that it is told.
+    """
+
+    source: ClassVar[str]
+    hears: ClassVar[tuple[type[Fact], ...]]
+
+    def __init__(self, known: Knowledge) -> None:
+        self.known = known
+
+    @abstractmethod
+    def hear(self, fact: Fact) -> None:
+        """Look at a fact.
+
+        Raises:
+            ViolationError: it must not be.
+        """
+
+    def require(self, holds: bool, words: str) -> None:  # noqa: FBT001 - like an assertion
+        """Raise unless it holds."""
+        if not holds:
+            raise ViolationError(f"{type(self).__name__}: {words}")

@@ -1,0 +1,31 @@
+"""One leader per term."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..facts import Elected
+from .base import Invariant
+
+if TYPE_CHECKING:
+    from ..facts import Fact
+    from ..knowledge import Knowledge
+
+
+class ElectionSafety(Invariant):
+    """At most one member is ever leader of a term."""
+
+    source = "Raft, figure 3; protocol I-1"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Elected,)
+
+    def __init__(self, known: Knowledge) -> None:
+        super().__init__(known)
+        self._leaders: dict[int, int] = {}
+
+    def hear(self, fact: Fact) -> None:
+        """Look at who leads."""
+        assert isinstance(fact, Elected)
+        first = self._leaders.setdefault(fact.term, fact.member)
+        self.require(
+            first == fact.member, f"members {first} and {fact.member} both lead term {fact.term}"
+        )

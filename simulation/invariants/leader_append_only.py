@@ -1,0 +1,26 @@
+"""A leader only appends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..facts import Truncated, Truncating
+from .base import Invariant
+
+if TYPE_CHECKING:
+    from ..facts import Fact
+
+
+class LeaderAppendOnly(Invariant):
+    """A leader never removes anything from its log."""
+
+    source = "Raft, figure 3; protocol I-9"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Truncating, Truncated)
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a truncation."""
+        assert isinstance(fact, Truncating | Truncated)
+        term = self.known.leads.get(fact.member)
+        self.require(
+            term is None, f"member {fact.member} leads term {term} and truncates to {fact.position}"
+        )

@@ -1,0 +1,55 @@
+"""The table of terms of a log says which of its batches are whose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..facts import Recorded, Started, TermRecorded, Truncated, Wiped
+from .base import Invariant
+
+if TYPE_CHECKING:
+    from ..facts import Fact
+    from ..knowledge import Knowledge
+
+
+class TermTable(Invariant):
+    """Terms ascend along a log, each batch lies behind the base of its term, and that is recorded.
+
+    And a term begins at one place only, whoever records it.
+    """
+
+    source = "protocol I-11, I-12, fix F7"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Recorded, TermRecorded, Started, Truncated, Wiped)
+
+    def __init__(self, known: Knowledge) -> None:
+        super().__init__(known)
+        self._last_term: dict[int, int] = {}
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a batch, or at a row of the recording log."""
+        match fact:
+            case Recorded(member, batch):
+                disk = self.known.disks[member]
+                base = disk.bases.get(batch.term)
+                self.require(
+                    base is not None and base <= batch.position,
+                    f"member {member} has a batch of term {batch.term} at {batch.position}; that "
+                    f"term begins at {base} in its recording log",
+                )
+                last = self._last_term.get(member, -1)
+                self.require(
+                    batch.term >= last,
+                    f"member {member} has a batch of term {batch.term} behind one of {last}",
+                )
+                self._last_term[member] = batch.term
+            case TermRecorded(member, term, base):
+                earlier = {t: b for t, b in self.known.disks[member].bases.items() if t < term}
+                self.require(
+                    all(b <= base for b in earlier.values()),
+                    f"member {member} has term {term} begin at {base}, and before: {earlier}",
+                )
+            case Started(member) | Truncated(member) | Wiped(member):
+                batches = self.known.disks[member].batches
+                self._last_term[member] = batches[-1].term if batches else -1
+            case _:
+                pass

@@ -1,0 +1,144 @@
+"""What is known of a cluster from all facts so far: each member's durable log, who leads, and more.
+
+Invariants share it, and never change it. It outlives the members: what a member has once reported
+durable is known for ever, and compared with what it has after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .facts import (
+    Batch,
+    Committed,
+    Deposed,
+    Elected,
+    Promised,
+    Reached,
+    Recorded,
+    Started,
+    TermRecorded,
+    Truncated,
+    Wiped,
+)
+
+if TYPE_CHECKING:
+    from .facts import Fact
+
+NOTHING = b""
+"""The prefix of an empty log."""
+
+
+@attrs.define(eq=False)
+class Disk:
+    """What is durable at a member.
+
+    Attributes:
+        batches: of its log, in order.
+        prefix_at: for each end of a batch, what stands for the log up to there.
+        bases: for each term in its recording log, where it begins.
+        term: the highest term that it has promised.
+        voted_for: for whom it voted in that term, -1 for nobody.
+        commit: what the running member takes for committed.
+    """
+
+    batches: list[Batch] = attrs.field(factory=list[Batch])
+    prefix_at: dict[int, bytes] = attrs.field(factory=lambda: {0: NOTHING})
+    bases: dict[int, int] = attrs.field(factory=dict[int, int])
+    term: int = -1
+    voted_for: int = -1
+    commit: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the log ends."""
+        return self.batches[-1].end if self.batches else 0
+
+    def cut(self, position: int) -> None:
+        """Forget what was truncated."""
+        while self.batches and self.batches[-1].end > position:
+            del self.prefix_at[self.batches.pop().end]
+
+
+class Knowledge:
+    """What is known of a cluster.
+
+    Args:
+        members: their ids.
+
+    Attributes:
+        disks: what is durable at each member.
+        leads: in which term a member leads.
+        committed: by position, the batch that was committed there.
+        committed_prefix: for each end of a committed batch, what stands for the log up to there.
+        digests: for each position that a service has reached, what stands for its state there.
+        committed_end: how far anybody has committed.
+    """
+
+    def __init__(self, members: list[int]) -> None:
+        self.members = members
+        self.quorum = len(members) // 2 + 1
+        self.disks = {i: Disk() for i in members}
+        self.leads: dict[int, int] = {}
+        self.committed: dict[int, Batch] = {}
+        self.committed_prefix = {0: NOTHING}
+        self.committed_end = 0
+        self.digests: dict[int, bytes] = {}
+
+    def hear(self, fact: Fact) -> None:
+        """Learn a fact."""
+        match fact:
+            case Recorded(member, batch):
+                disk = self.disks[member]
+                disk.batches.append(batch)
+                disk.prefix_at[batch.end] = batch.prefix
+            case Committed(member, position):
+                self.disks[member].commit = position
+                self._commit(member, position)
+            case Promised(member, term, voted_for):
+                self.disks[member].term, self.disks[member].voted_for = term, voted_for
+            case TermRecorded(member, term, base):
+                self.disks[member].bases[term] = base
+            case Elected(member, term):
+                self.leads[member] = term
+            case Deposed(member):
+                self.leads.pop(member, None)
+            case Reached(_, position, digest):
+                self.digests.setdefault(position, digest)
+            case Started(member) | Wiped(member) | Truncated(member):
+                self._log_changed(member, fact)
+            case _:
+                pass
+
+    def _log_changed(self, member: int, fact: Started | Wiped | Truncated) -> None:
+        disk = self.disks[member]
+        match fact:
+            case Started(_, append, term, voted_for):
+                disk.cut(append)
+                disk.term, disk.voted_for, disk.commit = term, voted_for, 0
+                disk.bases.clear()
+            case Wiped():
+                self.disks[member] = Disk()
+            case Truncated(_, position):
+                disk.cut(position)
+                disk.bases.clear()
+
+    def _commit(self, member: int, position: int) -> None:
+        """Note which batches are committed; the first member that says so counts."""
+        if position <= self.committed_end:
+            return
+        batches = self.disks[member].batches
+        at = len(batches)
+        while at and batches[at - 1].end > self.committed_end:
+            at -= 1
+        for batch in batches[at:]:
+            if batch.end <= position:
+                self.committed[batch.position] = batch
+                self.committed_prefix[batch.end] = batch.prefix
+                self.committed_end = batch.end
+
+    def holders(self, position: int, prefix: bytes) -> list[int]:
+        """Give the members whose durable log is this one, up to a position."""
+        return [i for i, disk in self.disks.items() if disk.prefix_at.get(position) == prefix]

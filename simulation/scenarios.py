@@ -1,0 +1,151 @@
+"""Scenarios: which faults are done, how the members are set up, and what the clients do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ..node import Timeouts
+from .clock import Clock, draw_clock
+from .faults import FAULTS, STRIKES
+from .world import TIMEOUTS, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+
+@attrs.frozen
+class Scenario:
+    """What kind of run it is.
+
+    Args:
+        words: what it is about.
+        faults: how likely each fault of `faults.FAULTS` is, and which strikes there are.
+        clocks: the members' clocks are wrong, and run at different rates.
+        wipes: how likely it is that a disk is replaced between two storms.
+    """
+
+    words: str
+    faults: Mapping[str, float]
+    clocks: bool = False
+    wipes: float = 0.0
+
+    def setting(self, seed: int, members: int, rng: Random) -> Setting:
+        """Draw what the world is made of."""
+        timeouts = rng.choices(list(PACES), list(PACES.values()))[0]
+        unit = timeouts.election_timeout  # members must be told what their network is like
+        return Setting(
+            members=members,
+            seed=seed,
+            timeouts=timeouts,
+            latency=unit * rng.choice((0.002, 0.02, 0.08)),
+            jitter=unit * rng.choice((0.0, 0.004, 0.04)),
+            fsync=unit * rng.choice((0.004, 0.04)),
+            fsync_jitter=unit * rng.choice((0.0, 0.01)),
+            contain=True,
+        )
+
+    def clock(self, rng: Random) -> Clock:
+        """Draw a member's clock."""
+        return draw_clock(rng) if self.clocks else Clock()
+
+
+def _slower(factor: float) -> Timeouts:
+    return Timeouts(**{name: factor * value for name, value in attrs.asdict(TIMEOUTS).items()})
+
+
+PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 4, Timeouts.of("aeron"): 1}
+"""How patient members are: as in one building, four times as much, or as Aeron's defaults."""
+
+USUAL: Final[dict[str, float]] = {
+    "kill": 2,
+    "cut power": 3,
+    "crash at some step": 3,
+    "revive": 8,
+    "stop": 1,
+    "pause": 2,
+    "cut": 2,
+    "isolate": 2,
+    "partition": 1,
+    "mend": 5,
+    "clog": 3,
+    "swizzle": 0.5,
+    "slow link": 1,
+    "usual link": 1,
+    "reset": 2,
+    "half break": 1,
+    "refuse": 0.5,
+    "disconnect": 1,
+    "slow disk": 2,
+    "stall disk": 1,
+    "fail disk": 0.5,
+    "fill disk": 0.3,
+    "mend disk": 1,
+    "rot disk": 0.1,
+    "set clock": 0.5,
+}
+"""Everything, in proportions that leave the cluster able to do something now and then."""
+
+assert USUAL.keys() == FAULTS.keys()
+
+_STRIKES: Final = {f"{name} at a transition": 1.0 for name in STRIKES}
+
+
+def _only(*names: str) -> dict[str, float]:
+    return {name: weight for name, weight in (USUAL | _STRIKES).items() if name in names}
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "storm": Scenario("every fault there is", USUAL | _STRIKES, clocks=True, wipes=0.2),
+    "calm": Scenario("no fault at all: load, and what it costs", {}),
+    "crashes": Scenario(
+        "members die at any step, with and without their machines, and come back",
+        _only("kill", "cut power", "crash at some step", "revive", "stop", "crash at a transition"),
+    ),
+    "network": Scenario(
+        "cuts of all shapes, slowness, broken and half-broken connections",
+        _only(
+            "cut",
+            "isolate",
+            "partition",
+            "mend",
+            "clog",
+            "swizzle",
+            "slow link",
+            "usual link",
+            "reset",
+            "half break",
+            "refuse",
+            "disconnect",
+            "isolate at a transition",
+            "reset at a transition",
+        ),
+    ),
+    "pauses": Scenario(
+        "processes stand still for longer than anybody waits, and go on as if nothing had been",
+        _only("pause", "pause at a transition", "clog", "kill", "revive"),
+        clocks=True,
+    ),
+    "disks": Scenario(
+        "slow, stalled, failing, full, rotten and replaced disks",
+        _only(
+            "slow disk",
+            "stall disk",
+            "fail disk",
+            "fill disk",
+            "mend disk",
+            "rot disk",
+            "cut power",
+            "revive",
+        ),
+        wipes=0.5,
+    ),
+    "clocks": Scenario(
+        "clocks that are wrong, run at different rates and are set, while leaders change",
+        _only("set clock", "kill", "revive", "pause"),
+        clocks=True,
+    ),
+}
+"""By name, as `quorate simulate --scenario` takes them."""

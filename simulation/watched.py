@@ -1,0 +1,164 @@
+"""A service under observation: any state machine, wrapped so that what it does is seen.
+
+Clients of the simulation number what they send. The wrapper takes the number off a command before
+the service gets it, and puts the command's place in the log in front of the reply; both are taken
+off again before a workload sees it. So the invariants know which command stands where, whatever the
+service makes of the bytes. Everything that was applied, with the replies to it, goes into a digest,
+which must be the same on all members at equal positions.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, Generic, Protocol
+
+import trio
+
+from ..node import Command
+from .facts import Applied, Point, Probed, Reached
+from .host import Closing, S_co
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .facts import Fact
+    from .host import Place, ServiceFactory
+
+_SERIAL: Final = struct.Struct(">Q")
+_POINT: Final = struct.Struct(">qi")
+_NOBODYS: Final = 2**64 - 1
+DIGEST_BYTES: Final = 12
+PROBE_EVERY: Final = 8
+"""At one batch end of so many, chosen by its position, the service is asked the probes."""
+
+
+def seal(serial: int, payload: bytes) -> bytes:
+    """Number a command."""
+    return _SERIAL.pack(serial) + payload
+
+
+def unseal(reply: bytes) -> tuple[Point, bytes]:
+    """Give where something took effect, and the service's reply."""
+    return Point(*_POINT.unpack_from(reply)), reply[_POINT.size :]
+
+
+class Digests(Protocol):
+    """Knows the digest of each position that anybody has reached."""
+
+    def digest_at(self, position: int) -> bytes:
+        """Return it."""
+        ...
+
+
+class Watched(Generic[S_co]):
+    """A service that tells what is done with it.
+
+    Args:
+        service: the real one.
+        member: whose state it is.
+        tell: takes the facts.
+        start: the digest at the service's position.
+        probes: queries whose answers must be equal on all members at equal positions.
+        seconds: of virtual time that a command takes to be applied.
+    """
+
+    def __init__(
+        self,
+        service: S_co,
+        member: int,
+        tell: Callable[[Fact], None],
+        *,
+        start: bytes = b"",
+        probes: Sequence[bytes] = (),
+        seconds: float = 0.0,
+    ) -> None:
+        self.service = service
+        self._member = member
+        self._tell = tell
+        self._digest = start
+        self._probes = probes
+        self._seconds = seconds
+        self._position = service.position
+
+    @property
+    def position(self) -> int:
+        """See `Service`."""
+        return self.service.position
+
+    def apply(self, command: Command) -> bytes:
+        """See `Service`."""
+        serial, payload = _NOBODYS, command.payload
+        if len(payload) >= _SERIAL.size:
+            (serial,), payload = _SERIAL.unpack_from(payload), payload[_SERIAL.size :]
+        reply = self.service.apply(
+            Command(
+                payload,
+                command.flags,
+                command.session,
+                command.sequence,
+                command.term,
+                command.position,
+                command.index,
+                command.timestamp_ms,
+            )
+        )
+        if self._seconds:
+            _take(self._seconds)
+        self._tell(Applied(self._member, serial, Point(command.position, command.index)))
+        place = _POINT.pack(command.position, command.index)
+        text = b"%d %b %b %b" % (len(reply), self._digest, command.payload, reply)
+        self._digest = blake2b(place + text, digest_size=DIGEST_BYTES).digest()
+        return place + reply
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """See `Service`."""
+        self.service.advance(position, timestamp_ms)
+        self._position = position
+        self._tell(Reached(self._member, position, self._digest))
+        if (position // 32) % PROBE_EVERY == 0:
+            for probe in self._probes:
+                answer = self.service.query(probe, 0)
+                self._tell(Probed(self._member, position, probe, answer))
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """See `Service`."""
+        return _POINT.pack(self._position, -1) + self.service.query(payload, flags)
+
+    def next_deadline_ms(self) -> int | None:
+        """See `Service`."""
+        return self.service.next_deadline_ms()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See `Service`."""
+        await self.service.run(task_status=task_status)
+
+    def close(self) -> None:
+        """Close the service, if it wants that."""
+        if isinstance(self.service, Closing):
+            self.service.close()
+
+
+def _take(seconds: float) -> None:
+    """Let time go on for everybody, as if this took so long."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    clock.jump(seconds)
+
+
+def watch(
+    make: ServiceFactory[S_co],
+    tell: Callable[[Fact], None],
+    digests: Digests,
+    *,
+    probes: Sequence[bytes] = (),
+    seconds: float = 0.0,
+) -> ServiceFactory[Watched[S_co]]:
+    """Have every service that is made be watched."""
+
+    def make_watched(place: Place) -> Watched[S_co]:
+        service = make(place)
+        start = digests.digest_at(service.position)
+        return Watched(service, place.member_id, tell, start=start, probes=probes, seconds=seconds)
+
+    return make_watched

@@ -1,0 +1,154 @@
+"""What a store may rely on, whatever writes it: a thread, inline, or the simulated disk.
+
+The same checks against all three, so that what the simulation says of a store holds of
+the real one.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from quorate.errors import StorageError
+from quorate.simulation.disk import Disk
+from quorate.storage import (
+    Entry,
+    EntryKind,
+    InlineExecutor,
+    NodeState,
+    Store,
+    TermRow,
+    ThreadExecutor,
+    encode_batch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from quorate.storage import ExecutorFactory
+    from quorate.storage.store import Write
+
+    Make = Callable[[Path], ExecutorFactory[Write]]
+
+
+def on_a_thread(_directory: Path) -> ExecutorFactory[Write]:
+    return ThreadExecutor
+
+
+def inline(_directory: Path) -> ExecutorFactory[Write]:
+    return InlineExecutor
+
+
+def simulated(directory: Path) -> ExecutorFactory[Write]:
+    return Disk(Random(0), latency=0.0001).lane(directory)
+
+
+every_executor = pytest.mark.parametrize("make", [on_a_thread, inline, simulated])
+
+
+def open_store(directory: Path, make: Make) -> Store:
+    return Store.open(
+        directory,
+        cluster="c",
+        member_id=0,
+        rng=Random(0),
+        executor=make(directory),
+        map_bytes=1 << 24,
+    )
+
+
+def batch(position: int, size: int = 100) -> bytes:
+    entries = [Entry(EntryKind.COMMAND, bytes(size))]
+    return encode_batch(entries, term=0, position=position, timestamp_ms=1, commit_position=0)
+
+
+def append(store: Store, done: Callable[[], None] | None = None) -> bytes:
+    at = store.appended_position
+    made = batch(at)
+    store.append(made, term_row=TermRow(0, 0, None, 1) if at == 0 else None, done=done)
+    return made
+
+
+@every_executor
+async def test_writes_are_reported_in_order_and_once_they_are_there(
+    tmp_path: Path, make: Make
+) -> None:
+    store, ends, told = open_store(tmp_path, make), list[int](), list[int]()
+    store.on_durable = told.append
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        for _ in range(100):
+            append(store, lambda: ends.append(store.append_position))
+        assert ends == []
+        await store.settled()
+        assert ends == sorted(ends)
+        assert len(ends) == 100
+        assert told[-1] == ends[-1] == store.append_position
+        assert len(await store.read(0)) == 100
+        nursery.cancel_scope.cancel()
+    store.close()
+
+
+@every_executor
+async def test_what_was_reported_is_there_after_a_restart(tmp_path: Path, make: Make) -> None:
+    store = open_store(tmp_path, make)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        batches = [append(store) for _ in range(10)]
+        await store.save_node_state(NodeState(3, 1))
+        nursery.cancel_scope.cancel()
+    recorded = store.recorded
+    store.close()
+    again = open_store(tmp_path, make)
+    assert again.recorded == recorded
+    assert list(again.scan(0)) == batches
+    again.close()
+
+
+@every_executor
+async def test_a_store_that_is_stopped_in_order_writes_what_was_submitted(
+    tmp_path: Path, make: Make
+) -> None:
+    store = open_store(tmp_path, make)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        batches = [append(store) for _ in range(10)]
+        nursery.cancel_scope.cancel()
+    store.close()
+    again = open_store(tmp_path, make)
+    assert list(again.scan(0)) == batches
+    again.close()
+
+
+@every_executor
+async def test_a_failed_write_ends_the_store_and_nothing_behind_it_is_written(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, failing = open_store(tmp_path, make), False
+    write = store._reader.environment.write  # pyright: ignore[reportPrivateUsage]
+
+    def write_or_fail(*arguments: object) -> None:
+        if failing:
+            raise StorageError("the disk is gone")
+        write(*arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(store._reader.environment, "write", write_or_fail)  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            append(store)
+            await store.settled()
+            failing = True
+            append(store, lambda: pytest.fail("reported"))
+            await trio.sleep_forever()
+    assert "the disk is gone" in repr(caught.value)
+    failing = False
+    append(store, lambda: pytest.fail("reported"))
+    store.close()
+    again = open_store(tmp_path, make)
+    assert len(list(again.scan(0))) == 1
+    again.close()

@@ -1,0 +1,250 @@
+"""Each invariant catches a violation that is planted, and nothing that is as it should be."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from quorate.simulation import Observer
+from quorate.simulation.facts import (
+    Answered,
+    Applied,
+    Asked,
+    Batch,
+    Claimed,
+    Committed,
+    Counted,
+    Deposed,
+    Elected,
+    Fact,
+    Point,
+    Probed,
+    Promised,
+    Reached,
+    Recorded,
+    Refused,
+    Started,
+    TermRecorded,
+    Truncated,
+    Truncating,
+    Wiped,
+    Writes,
+)
+from quorate.simulation.invariants import INVARIANTS, ViolationError
+from quorate.transport import AppendFlags, AppendPosition, RequestVote, Vote, VoteReason
+
+A = Batch(0, 96, 0, b"a")
+B = Batch(96, 192, 0, b"ab")
+OTHER = Batch(96, 192, 1, b"ax")
+
+
+def append_position(position: int, flags: AppendFlags = AppendFlags.NONE) -> AppendPosition:
+    return AppendPosition(0, position, 1, flags, 0)
+
+
+def granted(term: int, candidate: int) -> Vote:
+    return Vote(term, -1, 0, candidate, 0, True, term, VoteReason.GRANTED)
+
+
+def recorded(*members: int, term: int = 0) -> list[Fact]:
+    """Members that have recorded a term and the batches A and B."""
+    made: list[Fact] = []
+    for i in members:
+        made += [TermRecorded(i, term, 0), Recorded(i, A), Recorded(i, B)]
+    return made
+
+
+@attrs.frozen
+class Planted:
+    """Facts that are fine, and one more that is not."""
+
+    invariant: str
+    fine: list[Fact]
+    wrong: Fact
+
+
+PLANTED = [
+    Planted("ElectionSafety", [Elected(0, 3), Deposed(0, 3), Elected(0, 3)], Elected(1, 3)),
+    Planted("Votes", [Promised(0, 3, 1), Promised(0, 4, -1)], Promised(0, 3, 1)),
+    Planted("Votes", [Promised(0, 3, 1), Started(0, 0, 3, 1)], Promised(0, 3, 2)),
+    Planted("Votes", [Promised(0, 3, 1)], Started(0, 0, 2, -1)),
+    Planted("Votes", [Promised(0, 3, 0)], Claimed(0, RequestVote(-1, 0, 4, 0))),
+    Planted("Votes", [Promised(0, 3, 1), Claimed(0, granted(3, 1))], Claimed(0, granted(3, 2))),
+    Planted(
+        "LeaderAppendOnly",
+        [*recorded(0), Truncating(0, 96), Truncated(0, 96), Elected(0, 3)],
+        Truncating(0, 0),
+    ),
+    Planted(
+        "LogMatching",
+        [TermRecorded(1, 0, 0), Recorded(1, A), *recorded(0)],
+        Recorded(1, attrs.evolve(B, prefix=b"xb")),
+    ),
+    Planted("TermTable", recorded(0), Recorded(0, Batch(192, 288, 1, b"abc"))),
+    Planted(
+        "TermTable",
+        [TermRecorded(0, 1, 0), TermRecorded(0, 0, 0), Recorded(0, attrs.evolve(A, term=1))],
+        Recorded(0, B),
+    ),
+    Planted("TermTable", [TermRecorded(0, 0, 96)], TermRecorded(0, 1, 0)),
+    Planted(
+        "AnchoredTerms",
+        [
+            Elected(0, 3),
+            TermRecorded(0, 3, 0),
+            TermRecorded(1, 3, 0),
+            Writes(0, 3),
+            Deposed(0, 3),
+            Elected(2, 4),
+            TermRecorded(2, 4, 0),
+        ],
+        Writes(2, 4),
+    ),
+    Planted("DurableStays", [*recorded(0), Truncating(0, 96)], Started(0, 0, -1, -1)),
+    Planted("DurableStays", [*recorded(0), Started(0, 192, -1, -1)], Started(0, 96, -1, -1)),
+    Planted(
+        "TruthfulReports",
+        [*recorded(1), Claimed(1, append_position(192, AppendFlags.READY))],
+        Claimed(1, append_position(193)),
+    ),
+    Planted("TruthfulReports", [], Claimed(1, append_position(0, AppendFlags.READY))),
+    Planted(
+        "CountsArePrefixes",
+        [
+            *recorded(0, 1),
+            TermRecorded(2, 0, 0),
+            Recorded(2, A),
+            TermRecorded(2, 1, 96),
+            Recorded(2, OTHER),
+            Counted(0, 1, 0, 192),
+            Counted(0, 2, 0, 96),
+        ],
+        Counted(0, 2, 0, 192),
+    ),
+    Planted(
+        "CommitMonotonic",
+        [*recorded(0, 1), Committed(0, 192), Started(0, 192, -1, -1), Committed(0, 96)],
+        Committed(0, 0),
+    ),
+    Planted(
+        "CommitMonotonic", [*recorded(0, 1), Committed(0, 96), Truncating(0, 96)], Truncating(0, 0)
+    ),
+    Planted("CommitMonotonic", recorded(0, 1), Committed(2, 96)),
+    Planted("CommitOnQuorum", recorded(0), Committed(0, 96)),
+    Planted(
+        "CommittedForEver",
+        [
+            *recorded(0, 1),
+            TermRecorded(2, 0, 0),
+            Recorded(2, A),
+            TermRecorded(2, 1, 96),
+            Recorded(2, OTHER),
+            Committed(0, 192),
+            Committed(2, 96),
+        ],
+        Committed(2, 192),
+    ),
+    Planted(
+        "LeaderCompleteness", [*recorded(0, 1), Committed(0, 96), Elected(1, 3)], Elected(2, 4)
+    ),
+    Planted(
+        "StateMachineSafety", [Reached(0, 96, b"x"), Reached(1, 96, b"x")], Reached(2, 96, b"y")
+    ),
+    Planted(
+        "EqualExpiry",
+        [Probed(0, 96, b"TTL", b":5"), Probed(1, 192, b"TTL", b":4"), Probed(1, 96, b"TTL", b":5")],
+        Probed(2, 96, b"TTL", b":6"),
+    ),
+    Planted("NoPhantoms", [Asked(1), Applied(0, 1, Point(0, 0))], Applied(0, 2, Point(0, 1))),
+    Planted("NoPhantoms", [Asked(1), Refused(1)], Applied(0, 1, Point(0, 0))),
+    Planted("NoPhantoms", [Asked(1), Applied(0, 1, Point(0, 0))], Refused(1)),
+    Planted(
+        "ExactlyOnce",
+        [Asked(1), Applied(0, 1, Point(0, 0)), Applied(1, 1, Point(0, 0))],
+        Applied(0, 1, Point(96, 0)),
+    ),
+    Planted(
+        "NothingLost",
+        [
+            *recorded(0, 1),
+            Committed(0, 96),
+            Asked(1),
+            Applied(0, 1, Point(0, 0)),
+            Answered(1, Point(0, 0), False),
+            Asked(2),
+        ],
+        Answered(2, Point(96, 0), False),
+    ),
+    Planted(
+        "NothingLost",
+        [
+            *recorded(0, 1),
+            Committed(0, 96),
+            Asked(1),
+            Asked(2),
+            Applied(0, 1, Point(0, 0)),
+            Answered(1, Point(0, 0), False),
+        ],
+        Applied(1, 2, Point(0, 0)),
+    ),
+    Planted(
+        "RealTimeOrder",
+        [
+            *recorded(0, 1),
+            Committed(0, 192),
+            Asked(1),
+            Asked(2),
+            Answered(1, Point(96, 0), False),
+            Asked(3),
+            Answered(2, Point(96, -1), True),
+        ],
+        Answered(3, Point(96, -1), True),
+    ),
+    Planted(
+        "RealTimeOrder",
+        [*recorded(0, 1), Committed(0, 192), Asked(1), Answered(1, Point(192, -1), True), Asked(2)],
+        Answered(2, Point(96, 0), False),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "planted", PLANTED, ids=[f"{i}-{p.invariant}" for i, p in enumerate(PLANTED)]
+)
+def test_an_invariant_catches_what_is_planted(planted: Planted) -> None:
+    observer = Observer([0, 1, 2])
+    for fact in planted.fine:
+        observer.tell(fact)
+    with pytest.raises(ViolationError, match=f"^{planted.invariant}: "):
+        observer.tell(planted.wrong)
+
+
+def test_a_violation_is_planted_for_every_invariant() -> None:
+    assert {each.invariant for each in PLANTED} == {kind.__name__ for kind in INVARIANTS}
+
+
+def test_every_invariant_says_where_it_is_from() -> None:
+    assert all(kind.source and kind.__doc__ for kind in INVARIANTS)
+    assert all(kind.hears for kind in INVARIANTS)
+
+
+def test_a_disk_that_was_replaced_forgets_and_may() -> None:
+    observer = Observer([0, 1, 2])
+    facts: list[Fact] = [
+        *recorded(0, 1),
+        Promised(0, 3, 1),
+        Committed(0, 192),
+        Wiped(0),
+        Started(0, 0, -1, -1),
+        Promised(0, 3, 2),
+        Counted(1, 0, 0, 192),
+    ]
+    for fact in facts:
+        observer.tell(fact)
+
+
+def test_an_observer_can_go_on() -> None:
+    observer = Observer([0, 1, 2], fatal=False)
+    observer.tell(Elected(0, 1))
+    observer.tell(Elected(1, 1))
+    assert observer.violations == ["ElectionSafety: members 0 and 1 both lead term 1"]
