@@ -6,6 +6,9 @@ run before. Shown is the median of several runs, which alternate between the loa
 minute hits all of them alike. Beside the rate stand the latencies that `redis-benchmark` gives and
 the processor time of leader and followers for one operation, from /proc.
 
+All keys are there before the first run, so a GET finds a value, and after the last run each member
+must have them all.
+
 Members and load share this machine's processors and disk: the figures compare versions and
 settings on one machine, and say little about another.
 """
@@ -32,11 +35,13 @@ import quorate
 from quorate.cli_status import make_console
 from quorate.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from quorate.node.gateway import NodeStatus
+from quorate.respclient import open_resp
 from quorate.status import Verdict, survey
 
 MEMBERS: Final = 3
 VALUE_BYTES: Final = 256
 KEYS: Final = 100_000
+KEYS_AT_ONCE: Final = 200
 CLIENTS: Final = (1, 64, 256)
 PIPELINES: Final = (1, 16)
 TRIAL_REQUESTS_PER_CLIENT: Final = 50
@@ -122,6 +127,41 @@ def _used(cluster: LocalCluster) -> dict[int, float]:
     return {m.member_id: processor_seconds(m.pid) for m in cluster.members if m.pid is not None}
 
 
+def key_groups() -> list[list[bytes]]:
+    """All names that redis-benchmark may draw, in groups."""
+    names = [b"key:%012d" % number for number in range(KEYS)]
+    return [names[start : start + KEYS_AT_ONCE] for start in range(0, KEYS, KEYS_AT_ONCE)]
+
+
+async def fill(cluster: LocalCluster) -> None:
+    """Set every key."""
+    await leader_of(cluster)
+    at = cluster.addresses[0]
+    async with open_resp(at.host, at.client_port) as client:
+        for names in key_groups():
+            pairs = [part for name in names for part in (name, b"x" * VALUE_BYTES)]
+            await client.call(b"MSET", *pairs)
+
+
+async def check(cluster: LocalCluster) -> None:
+    """See that every member has every key, and no other.
+
+    Raises:
+        ValueError: one has not; the figures are worth nothing.
+    """
+    await leader_of(cluster)
+    for member in cluster.addresses:
+        async with open_resp(member.host, member.client_port) as client:
+            await client.call("READONLY")
+            right = 0
+            for names in key_groups():
+                values = await client.call("MGET", *names)
+                assert isinstance(values, list)
+                right += sum(isinstance(one, bytes) and len(one) == VALUE_BYTES for one in values)
+            if (right, await client.call("DBSIZE")) != (KEYS, KEYS):
+                raise ValueError(f"member {member.member_id} has {right} of {KEYS} keys")
+
+
 def synced_writes(directory: Path) -> float:
     """How many 4 KiB appends with fdatasync this disk does in a second, one after the other."""
     count = 0
@@ -148,6 +188,7 @@ async def run_all(
         directory, members=MEMBERS, client_port=free_client_port(MEMBERS), cluster="bench"
     )
     async with open_cluster(configs) as cluster:
+        await fill(cluster)
         for turn in range(runs):
             for load in loads:
                 run = await measure(cluster, load, seconds)
@@ -156,6 +197,7 @@ async def run_all(
                     f"[dim]{turn + 1}/{runs} {load.command} {load.clients} clients, pipeline "
                     f"{load.pipeline}: {run.rate:,.0f}/s[/dim]"
                 )
+        await check(cluster)
     return found
 
 

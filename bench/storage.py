@@ -7,7 +7,8 @@ The store (with its writer thread, as in a member) stands beside a raw file with
 append is one batch, encoded, written and durable before the next one is begun; so this is the
 latency of a lone client, and no group commit helps anybody. The contestants take turns in every
 round, and what is shown is the median of the rounds, so a noisy minute hits all of them alike.
-Whole logs are read from the page cache; reading checks every checksum.
+Whole logs are read from the page cache; reading checks every checksum. What was appended,
+truncated and pruned is read back, outside of the time that is measured, and must be all there.
 
 DIR must be on a real disk: on a RAM disk a sync costs nothing.
 """
@@ -29,15 +30,16 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import lmdb
 import trio
-from rich.console import Console
 from rich.table import Table
 from storage_peers import CONTESTANTS
 
+from quorate.cli_status import make_console
 from quorate.storage import Entry, EntryKind, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
     from storage_peers import Contestant, Opener
 
 ENTRY_BYTES: Final = 256
@@ -135,6 +137,7 @@ async def run_appends(opener: Opener, directory: Path, load: Load, seconds: floa
             await contestant.append(position, batch)
             times.append(time.perf_counter_ns() - begin)
             position += len(batch)
+        await check(contestant, position)
     times = times[WARM_UP:]
     commits = len(times) * 1e9 / sum(times)
     return Appends(
@@ -146,22 +149,35 @@ async def run_appends(opener: Opener, directory: Path, load: Load, seconds: floa
     )
 
 
+async def check(contestant: Contestant, size: int) -> None:
+    """Read everything back.
+
+    Raises:
+        ValueError: it is not what it should be.
+    """
+    if (found := await contestant.replay()) != size:
+        raise ValueError(f"{type(contestant).__name__} holds {found} bytes, expected {size}")
+
+
 async def run_handling(opener: Opener, directory: Path, log: list[tuple[int, bytes]]) -> Handling:
     """Replay, truncate by a tenth, reopen, and prune a quarter of a log."""
     size = log[-1][0] + len(log[-1][1])
+    end, start = log[len(log) * 9 // 10][0], log[len(log) // 4][0]
     async with opener(directory) as contestant:
         await contestant.load(log)
         begin = time.perf_counter()
-        assert await contestant.replay() == size
+        await check(contestant, size)
         replay = time.perf_counter() - begin
         begin = time.perf_counter()
-        await contestant.truncate(log[len(log) * 9 // 10][0])
+        await contestant.truncate(end)
         truncate = time.perf_counter() - begin
     begin = time.perf_counter()
     async with opener(directory) as contestant:
         found = contestant.last()
         reopen = time.perf_counter() - begin
-        prune = await run_prune(contestant, log[len(log) // 4][0])
+        await check(contestant, end)
+        prune = await run_prune(contestant, start)
+        await check(contestant, end if prune is None else end - start)
     return Handling(
         replay_mb_per_s=size / replay / 1e6,
         truncate_ms=truncate * 1e3,
@@ -233,7 +249,7 @@ def show_appends(appends: dict[Load, dict[str, Appends]], console: Console) -> N
     """Print the appends."""
     table = Table(title="Appending, one durable commit after another", title_justify="left")
     table.add_column(no_wrap=True)
-    for heading in ("commits/s", "entries/s", "MB/s", "p50 us", "p99 us", f"of {BASELINE}"):
+    for heading in ("commits/s", "entries/s", "MB/s", "p50 µs", "p99 µs", f"of {BASELINE}"):
         table.add_column(heading, justify="right")
     for load, medians in appends.items():
         table.add_section()
@@ -306,7 +322,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path.cwd(), help="where to write the logs")
     options = parser.parse_args()
     plan = QUICK if options.quick else DEFAULT
-    console = Console()
+    console = make_console()
     options.dir.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-storage-", dir=options.dir))
     try:

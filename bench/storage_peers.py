@@ -115,14 +115,18 @@ class _FileLog:
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
+    def write(self, batch: bytes) -> None:
+        if os.write(self.fd, batch) != len(batch):
+            raise OSError("a write was cut short")
+
     async def append(self, position: int, batch: bytes) -> None:
         del position
-        os.write(self.fd, batch)
+        self.write(batch)
         os.fdatasync(self.fd)
 
     async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
         for _, batch in batches:
-            os.write(self.fd, batch)
+            self.write(batch)
         os.fdatasync(self.fd)
 
     async def replay(self) -> int:

@@ -22,7 +22,7 @@ from quorate.node.gateway import MemberAddress
 from quorate.status import Survey, Verdict, survey
 
 MEMBERS: Final = 3
-PATIENCE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 60.0
 QUORATE: Final = [sys.executable, "-m", "quorate"]
 
 

@@ -6,18 +6,16 @@
 
 import asyncio
 import itertools
-import time
 
 import pytest
 import redis
 import redis.asyncio
 from redis.backoff import ConstantBackoff
 from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import ClusterDownError
 from redis.retry import Retry
 
-from .real import RealCluster
-
-PARK_SECONDS = 4.0
+from .real import PATIENCE_SECONDS, RealCluster
 
 
 def set_surely(client: redis.Redis, name: str, value: int) -> int:
@@ -35,12 +33,11 @@ def set_surely(client: redis.Redis, name: str, value: int) -> int:
 
 
 def test_a_write_at_a_follower_waits_for_the_next_leader(whole: RealCluster) -> None:
-    with redis.Redis(port=whole.follower_port) as client:
+    leader = whole.leader
+    with redis.Redis(port=whole.ports[(leader + 1) % 3]) as client:
         client.set("before", 1)
-        whole.kill(whole.leader)
-        began = time.monotonic()
+        whole.kill(leader)
         assert set_surely(client, "after", 2) <= 1
-        assert time.monotonic() - began < PARK_SECONDS
         assert client.mget("before", "after") == [b"1", b"2"]
 
 
@@ -65,7 +62,8 @@ def test_an_asyncio_cluster_client_follows_the_leader(whole: RealCluster) -> Non
                 await client.set(f"key:{n}", n)
             return [await client.get(f"key:{n}") for n in range(40)]
 
-    leader, port = whole.leader, whole.follower_port
+    leader = whole.leader
+    port = whole.ports[(leader + 1) % 3]
     assert asyncio.run(main()) == [b"%d" % n for n in range(40)]
 
 
@@ -85,14 +83,17 @@ def test_the_dead_leaders_client_goes_to_another_member_and_loses_nothing(
         ]
 
 
-def test_without_a_quorum_writes_are_refused_in_time(whole: RealCluster) -> None:
+def test_without_a_quorum_writes_are_refused(whole: RealCluster) -> None:
     leader = whole.leader
     others = [member for member in range(3) if member != leader]
     for member in others:
         whole.kill(member)
-    with redis.Redis(port=whole.ports[leader], retry=Retry(ConstantBackoff(0), 0)) as client:
-        time.sleep(1.0)  # until it has noticed; a write before that has an unknown outcome
-        began = time.monotonic()
-        with pytest.raises(redis.RedisError):
+    with redis.Redis(
+        port=whole.ports[leader],
+        retry=Retry(ConstantBackoff(0), 0),
+        socket_timeout=PATIENCE_SECONDS,
+    ) as client:
+        with pytest.raises(redis.ResponseError):  # it may not have noticed: the outcome is unknown
             client.set("key", "value")
-        assert time.monotonic() - began < PARK_SECONDS + 1.0
+        with pytest.raises(ClusterDownError):
+            client.set("key", "value")

@@ -33,7 +33,7 @@ CALM_SECONDS: Final = 0.3
 AWAY_SECONDS: Final = (0.05, 0.2, 0.5, 1.5)
 """Back before anybody notices; during the election that follows; after it; far behind."""
 PROGRESS_WRITES: Final = 50
-PROGRESS_SECONDS: Final = 30.0
+PROGRESS_SECONDS: Final = 60.0
 
 
 class NoProgressError(Exception):

@@ -19,7 +19,7 @@ from quorate.node.gateway import MemberAddress
 from quorate.respclient import open_resp
 from quorate.status import ask
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
