@@ -27,8 +27,8 @@ fmt: $(ready) ## format, and fix what the linter can fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-crash: $(ready) ## the long crash test: kill -9 and pauses under load; ARGS="--kills 50 --seed 7"
-	@$(BIN)/python -m tests.crash $(ARGS)
+crash: $(ready) ## real members under kills, pauses, partitions and bad disks; ARGS="--seconds 600 --seed 7"
+	@$(BIN)/quorate torture $(ARGS)
 
 soak: $(ready) ## simulated storms from many seeds; ARGS="--seeds 1000 --hours 0.1 --members 5"
 	@$(BIN)/quorate simulate --seeds 200 $(ARGS)

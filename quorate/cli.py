@@ -13,7 +13,17 @@ from typing import Final, cast
 
 from cyclopts import App, CycloptsError
 
-from . import cli_cluster, cli_log, cli_run, cli_simulate, cli_status, cli_transfer, demo, errors
+from . import (
+    cli_cluster,
+    cli_log,
+    cli_run,
+    cli_simulate,
+    cli_status,
+    cli_torture,
+    cli_transfer,
+    demo,
+    errors,
+)
 from ._version import __version__
 
 __all__ = ["app", "main", "run"]
@@ -82,6 +92,7 @@ for _verb in (
 ):
     app.command(_verb, help_epilogue="")
 app.command(cli_simulate.simulate_seeds, name="simulate", help_epilogue="")
+app.command(cli_torture.torture_members, name="torture", help_epilogue="")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
     log.command(_log_verb)
 

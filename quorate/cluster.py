@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -52,6 +52,7 @@ def lay_out(
     client_port: int,
     cluster: str = "local",
     profile: Profile | None = None,
+    hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
 ) -> list[NodeConfig]:
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
@@ -62,6 +63,7 @@ def lay_out(
         cluster: name of the cluster.
         profile: how patient the members are; if left out, what the files that are there say, or
             "lan".
+        hosts: where member 0, 1 and so on is reached.
 
     Raises:
         ConfigurationError: a number is out of range, the directory can't be made, or a file that
@@ -74,7 +76,7 @@ def lay_out(
             f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}"
         )
     everyone = tuple(
-        MemberConfig(i, HOST, member, client)
+        MemberConfig(i, hosts[i], member, client)
         for i, (client, member) in enumerate(_ports(members, client_port))
     )
     configs = [
@@ -115,12 +117,18 @@ class MemberProcess:
 
     Args:
         config: its configuration; ``node.toml`` lies in its directory.
+
+    Attributes:
+        launcher: a command that runs the command that follows it in its own place (``nice``).
+        environment: variables that the child has besides those of this process.
     """
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.member_id = config.member_id
         self.log = config.directory / "member.log"
+        self.launcher: Sequence[str] = ()
+        self.environment: Mapping[str, str] = {}
         self._process: trio.Process | None = None
 
     @property
@@ -144,10 +152,11 @@ class MemberProcess:
         command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof"]
         with self.log.open("ab") as log:
             self._process = await trio.lowlevel.open_process(
-                [*command, str(self.config.directory / "node.toml")],
+                [*self.launcher, *command, str(self.config.directory / "node.toml")],
                 stdin=subprocess.PIPE,
                 stdout=log.fileno(),
                 stderr=log.fileno(),
+                env={**os.environ, **self.environment},
                 process_group=0,  # a Ctrl-C is for this process, which passes it on in order
             )
 

@@ -1,1 +1,1 @@
-"""Crash test with real processes: kill -9 and pauses under load, then nothing may be missing."""
+"""Real processes under real faults, and whether those who judge them would notice."""

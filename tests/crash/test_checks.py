@@ -1,22 +1,33 @@
-"""The crash test's checks find what is planted."""
+"""The checks of the torture find what is planted."""
+
+from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hiredis
 import pytest
 import trio
 
-from quorate.cluster import HOST
-from quorate.node.gateway import MemberAddress
+from quorate.simulation.history import HistoryWriter
+from quorate.simulation.linearizability import Verdict
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.torture import check_history
+from quorate.torture_checks import check_recordings, check_state
+from quorate.torture_clients import CLIENTS, Clients
 
-from .clients import Ledger
-from .harness import check_recordings, check_state
+from .servers import FakeConnection, FakeStore, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from quorate.simulation.history import Value
 
 PAYLOADS = (b"first", b"second", b"third")
+ENOUGH = 1000
+
+
+# Recordings -------------------------------------------------------------------------------------
 
 
 async def record(directory: Path, member_id: int, payloads: Sequence[bytes]) -> Path:
@@ -78,56 +89,156 @@ async def test_damage_is_found(tmp_path: Path) -> None:
     assert finding.startswith("member 0, term 0, position ")
 
 
-@asynccontextmanager
-async def member(state: dict[bytes, bytes]) -> AsyncGenerator[MemberAddress]:
-    """A listener that answers READONLY, GET and DBSIZE from a dictionary."""
-
-    async def serve(stream: trio.SocketStream) -> None:
-        reader = hiredis.Reader()
-        async for data in stream:
-            reader.feed(bytes(data))
-            while (command := reader.gets()) is not False:
-                await stream.send_all(answer(command))
-
-    def answer(command: list[bytes]) -> bytes:
-        match command:
-            case [b"GET", key]:
-                value = state.get(key)
-                return b"$-1\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(value), value)
-            case [b"DBSIZE"]:
-                return b":%d\r\n" % len(state)
-            case _:
-                return b"+OK\r\n"
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host=HOST)
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield MemberAddress(0, HOST, listener.socket.getsockname()[1])
-        nursery.cancel_scope.cancel()
+# States -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("state", "found"),
     [
-        ({b"a": b"1", b"n": b"2"}, None),
-        ({b"a": b"1", b"u": b"2", b"n": b"3"}, None),
-        ({b"n": b"2"}, "acknowledged b'a' is missing"),
-        ({b"a": b"2", b"n": b"2"}, "b'a' has another value: b'2'"),
-        ({b"a": b"1", b"r": b"3", b"n": b"2"}, "refused b'r' is there"),
-        ({b"a": b"1", b"x": b"9", b"n": b"2"}, "3 keys, of which the clients wrote 2"),
-        ({b"a": b"1", b"n": b"1"}, "b'n' is 1, not 2 to 3"),
-        ({b"a": b"1", b"n": b"4"}, "b'n' is 4, not 2 to 3"),
+        ({b"a": b"1", b"n": b"2"}, []),
+        ({b"n": b"2"}, ["b'a' is None, and not b'1'", "1 keys, of which the clients wrote 2"]),
+        ({b"a": b"3", b"n": b"2"}, ["b'a' is b'3', and not b'1'"]),
+        (
+            {b"a": b"1", b"n": b"2", b"gone": b"3"},
+            ["b'gone' is b'3', and not None", "3 keys, of which the clients wrote 2"],
+        ),
+        ({b"a": b"1", b"n": b"2", b"x": b"9"}, ["3 keys, of which the clients wrote 2"]),
     ],
-    ids=["all", "unknown done", "lost", "changed", "refused", "phantom", "lost step", "twice"],
+    ids=["right", "lost", "changed", "undead", "phantom"],
 )
-async def test_the_state_is_compared_with_what_clients_were_told(
-    state: dict[bytes, bytes], found: str | None
+async def test_a_state_is_compared_with_the_last_read(
+    state: dict[bytes, bytes], found: list[str]
 ) -> None:
-    ledger = Ledger()
-    ledger.acknowledged[b"a"] = b"1"
-    ledger.unknown[b"u"] = b"2"
-    ledger.refused[b"r"] = b"3"
-    ledger.counters[b"n"] = (2, 3)
-    async with member(state) as address:
-        told = await check_state(ledger, address)
-    assert told == ([] if found is None else [f"member 0: {found}"])
+    async with serving(FakeStore(state)) as address:
+        told = await check_state([b"a", b"n", b"gone"], [b"1", b"2", None], address)
+    assert told == [f"member 0: {words}" for words in found]
+
+
+async def test_many_differences_are_not_all_told() -> None:
+    keys = [b"%d" % n for n in range(100)]
+    async with serving(FakeStore()) as address:
+        told = await check_state(keys, [b"x"] * 100, address)
+    assert len(told) == 4
+    assert told[-1] == "member 0: 98 more like these"
+
+
+# Histories --------------------------------------------------------------------------------------
+
+
+class Slow(FakeStore):
+    """Lets other clients come between: what is right here stays right with much overlap."""
+
+    async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
+        for _ in range(self.commands % 5):
+            await trio.lowlevel.checkpoint()
+        return await super().answer(connection, command)
+
+
+class Forgetful(Slow):
+    """Acknowledges a write now and then that it has not done."""
+
+    def execute(self, name: str, key: bytes, args: list[bytes]) -> Value:
+        before = self.state.get(key)
+        result = super().execute(name, key, args)
+        if name == "append" and self.commands % 50 == 0 and before is not None:
+            self.state[key] = before
+        return result
+
+
+class Repeating(Slow):
+    """Does an increment twice now and then."""
+
+    def execute(self, name: str, key: bytes, args: list[bytes]) -> Value:
+        if name == "incr" and self.commands % 50 == 0:
+            super().execute(name, key, args)
+        return super().execute(name, key, args)
+
+
+class Stale(Slow):
+    """Answers some reads with what it knew a while ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.old: dict[bytes, bytes] = {}
+
+    def execute(self, name: str, key: bytes, args: list[bytes]) -> Value:
+        if self.commands % 40 == 0:
+            self.old = dict(self.state)
+        if name == "get" and self.commands % 7 == 0 and key in self.old:
+            return self.old[key]
+        return super().execute(name, key, args)
+
+
+class Careless(Slow):
+    """Does not look whether a watched key has changed."""
+
+    def changed(self, key: bytes, value: bytes | None) -> bool:
+        return False
+
+
+async def judge(store: FakeStore, tmp_path: Path) -> tuple[Clients, Verdict]:
+    """Let the torture's clients work on a store, and check what they wrote down."""
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file:
+        async with serving(store) as address, trio.open_nursery() as nursery:
+            clients = Clients([address], HistoryWriter(file), seed=1)
+            nursery.start_soon(clients.run)
+            while clients.outcomes["ok"] < ENOUGH:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        async with serving(store) as address:
+            clients.addresses = [address]
+            await clients.read_all()
+    return clients, check_history(path).verdict
+
+
+async def test_a_right_store_is_found_right(tmp_path: Path) -> None:
+    clients, verdict = await judge(Slow(), tmp_path)
+    assert verdict is Verdict.LINEARIZABLE
+    assert clients.violations == []
+    assert clients.outcomes["fail"] > 0  # somebody came between WATCH and EXEC
+    assert len(clients.keys) > 10
+
+
+@pytest.mark.parametrize("store", [Forgetful, Repeating, Stale, Careless])
+async def test_a_broken_store_is_found_out(store: type[FakeStore], tmp_path: Path) -> None:
+    _, verdict = await judge(store(), tmp_path)
+    assert verdict is Verdict.VIOLATED
+
+
+class Refusing(FakeStore):
+    """Gives every command the same reply."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__()
+        self.reply = reply
+
+    async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return self.reply
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "violation"),
+    [
+        (b"-CLUSTERDOWN no leader\r\n", "fail", None),
+        (b"-UNKNOWN lost\r\n", "unknown", None),
+        (b"-ERR strange\r\n", "unknown", "error to b'"),
+        (b"*0\r\n", "unknown", "unexpected reply to "),
+    ],
+    ids=["refused", "unknown", "error", "strange"],
+)
+async def test_a_reply_becomes_an_outcome(
+    reply: bytes, status: str, violation: str | None, tmp_path: Path
+) -> None:
+    with (tmp_path / "history").open("wb") as file:
+        async with serving(Refusing(reply)) as address, trio.open_nursery() as nursery:
+            clients = Clients([address], HistoryWriter(file), seed=1)
+            nursery.start_soon(clients.run)
+            while clients.outcomes.total() < 3 * CLIENTS:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    assert set(clients.outcomes) <= {status, "unknown"}  # those cancelled at the end are unknown
+    assert clients.outcomes[status] > 2 * CLIENTS  # type: ignore[index]
+    assert bool(clients.violations) == (violation is not None)
+    assert all(told.startswith(violation or "") for told in clients.violations)

@@ -1,17 +1,29 @@
-"""The short form of the crash test; `make crash` is the long one."""
+"""The short form of `quorate torture`; `make crash` is the long one."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
-from .harness import crash_test
+from quorate.simulation.history import read_history_untrusted
 
-KILLS = 12
+SECONDS = 15
 
 
-async def test_kills_and_pauses_under_load_lose_nothing(tmp_path: Path) -> None:
-    report = await crash_test(tmp_path, kills=KILLS, seconds=0.0, seed=1, tell=print)
-    assert report.violations == ()
-    assert report.kills >= KILLS
-    assert report.pauses > 0
-    assert report.acknowledged > 500
-    assert report.reads > 100
-    assert report.terms > 1
+def test_members_under_all_faults_keep_every_promise(tmp_path: Path) -> None:
+    history = tmp_path / "history.jsonl"
+    options = ["--seconds", str(SECONDS), "--seed", "1", "--history", str(history), "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "quorate", "torture", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    told = json.loads(ended.stdout)
+    assert told["violations"] == []
+    assert (told["ok"], ended.returncode) == (True, 0)
+    assert sum(told["faults"].values()) >= 3
+    assert told["elections"] > 1
+    assert told["operations"]["ok"] > 200
+    with history.open("rb") as lines:
+        assert sum(1 for _ in read_history_untrusted(lines)) == sum(told["operations"].values())

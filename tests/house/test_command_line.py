@@ -27,7 +27,7 @@ from quorate.cluster import HOST, free_client_port, lay_out
 from quorate.errors import ConfigurationError
 from quorate.node.config import load_config
 
-VERBS = [["run"], ["cluster"], ["status"], ["demo"], ["log"]]
+VERBS = [["run"], ["cluster"], ["status"], ["demo"], ["log"], ["simulate"], ["torture"]]
 LOG_VERBS = [["log", "describe"], ["log", "verify"], ["log", "dump"]]
 
 

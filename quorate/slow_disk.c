@@ -1,0 +1,56 @@
+/* Makes the disk of one process slow, on demand. Preloaded (LD_PRELOAD) into a member by
+ * `quorate torture`; see torture_disk.py.
+ *
+ * Before each sync it reads a number of milliseconds from the file that QUORATE_SLOW_DISK names,
+ * and waits for so long; without that file it does not wait. The sync itself is then done as
+ * asked, so nothing is less durable than it would be.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wait_for_the_disk(void)
+{
+    int saved = errno;
+    const char *path = getenv("QUORATE_SLOW_DISK");
+    FILE *file = path ? fopen(path, "re") : NULL;
+    long ms = 0;
+    if (file) {
+        if (fscanf(file, "%ld", &ms) != 1)
+            ms = 0;
+        fclose(file);
+    }
+    if (ms > 0) {
+        struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+        while (nanosleep(&left, &left) == -1 && errno == EINTR)
+            ;
+    }
+    errno = saved;
+}
+
+int fsync(int fd)
+{
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    wait_for_the_disk();
+    return next(fd);
+}
+
+int fdatasync(int fd)
+{
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    wait_for_the_disk();
+    return next(fd);
+}
+
+int msync(void *start, size_t length, int flags)
+{
+    int (*next)(void *, size_t, int) = (int (*)(void *, size_t, int))dlsym(RTLD_NEXT, "msync");
+    if (flags & MS_SYNC)
+        wait_for_the_disk();
+    return next(start, length, flags);
+}
