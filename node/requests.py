@@ -10,7 +10,8 @@ other: it might be what they were lost to.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right, insort
+from operator import attrgetter
 from typing import TYPE_CHECKING, Never
 
 import trio
@@ -33,6 +34,13 @@ MAX_FORWARDED_BYTES = 256 << 20
 # How often a query is asked anew after it was lost together with its leader or the link.
 MAX_LOSSES = 1
 
+# How many parked requests are sent for each reply that comes, and at each look; while a leader has
+# no room for our replies it sends them all back.
+SENT_PER_REPLY = 2
+SENT_PER_LOOK = 64
+
+_deadline = attrgetter("deadline")
+
 
 class Requests:
     """The requests of one member's clients, and those that other members forward to it."""
@@ -41,7 +49,7 @@ class Requests:
         self._core = core
         self._leadership: Leadership | None = None
         self._leader: int | None = None
-        self._parked: deque[Request] = deque()
+        self._parked: list[Request] = []  # by their deadlines, so those that wait longest first
         self._parked_bytes = 0
         self._closed = False
         # To whom, and what by its number.
@@ -106,7 +114,7 @@ class Requests:
         if self._parked_bytes + len(request.payload) > MAX_PARKED_BYTES:
             request.done(NoLeaderError("no leader, and too many requests wait for one already"))
             return
-        self._parked.append(request)
+        insort(self._parked, request, key=_deadline)
         self._parked_bytes += len(request.payload)
 
     # --- who leads --------------------------------------------------------------------------------
@@ -114,12 +122,12 @@ class Requests:
     def lead(self, leadership: Leadership) -> None:
         """This member leads."""
         self._leadership, self._leader = leadership, None
-        self._release()
+        self._release(len(self._parked))
 
     def follow(self, leader: int) -> None:
         """Another member leads."""
         self._leadership, self._leader = None, leader
-        self._release()
+        self._release(len(self._parked))
 
     def cede(self) -> None:
         """We stop leading in order: what is not in the log goes back to where it came from."""
@@ -130,7 +138,7 @@ class Requests:
     def close(self) -> None:
         """The member stops: nothing that is parked will find a leader through it."""
         self._closed = True
-        self._release()
+        self._release(len(self._parked))
 
     def lost_leadership(self, leadership: Leadership) -> None:
         """This member does not lead any more: its clients learn it at once."""
@@ -191,11 +199,13 @@ class Requests:
                 if not self._core.links.connected(member):
                     self._abandon(member)  # it may still be heard, and our link not come back
             self._end_overdue()
-            self._release()
+            self._release(SENT_PER_LOOK)
 
     def _end_overdue(self) -> None:
-        now = trio.current_time()
-        overdue = [each for each in self._parked if each.deadline <= now]
+        parked = [request for request in self._parked if not request.cancelled]
+        count = bisect_right(parked, trio.current_time(), key=_deadline)
+        overdue, self._parked = parked[:count], parked[count:]
+        self._parked_bytes = sum(len(request.payload) for request in self._parked)
         for request in overdue:
             request.done(
                 NoLeaderError(
@@ -203,12 +213,12 @@ class Requests:
                     "nothing was done"
                 )
             )
-            request.cancel()
 
-    def _release(self) -> None:
-        """Send what was parked."""
-        parked, self._parked, self._parked_bytes = self._parked, deque(), 0
-        self._submit_again(parked)
+    def _release(self, most: int) -> None:
+        """Send so many of the parked ones, at most."""
+        released, self._parked = self._parked[:most], self._parked[most:]
+        self._parked_bytes -= sum(len(request.payload) for request in released)
+        self._submit_again(released)
 
     def _submit_again(self, requests: Iterable[Request]) -> None:
         for request in requests:
@@ -237,6 +247,8 @@ class Requests:
         if request.cancelled:
             return
         if message.status == ForwardStatus.REPLY:
+            if self._parked:
+                self._release(SENT_PER_REPLY)  # before this client asks for more
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:
             self._park(request)

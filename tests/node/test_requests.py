@@ -16,6 +16,8 @@ from quorate.errors import (
 from quorate.node import State, requests
 from quorate.node.forwarded import ForwardStatus
 from quorate.node.gateway import RequestKind
+from quorate.simulation import Ledger, Setting
+from quorate.simulation import open_world as open_any_world
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
@@ -221,6 +223,24 @@ async def test_what_is_forwarded_at_once_is_bounded_in_bytes(s: Script) -> None:
         assert len(answers) == 7
 
 
+@scripted()
+async def test_what_is_parked_is_bounded_in_bytes_and_forgotten_with_its_client(s: Script) -> None:
+    answers: list[bytes | RequestError] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "MAX_PARKED_BYTES", 1000)
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                for _ in range(200):
+                    nursery.start_soon(ask, s, COMMAND, answers, bytes(5))
+                await s.until(lambda: s.member.status().parked == 200, within=0.01)
+                await ask(s, COMMAND, answers, b"x")
+                nursery.cancel_scope.cancel()
+            await s.until(lambda: s.member.status().parked == 0, within=0.06)
+    assert [str(each) for each in answers] == [
+        "no leader, and too many requests wait for one already"
+    ] * 3
+
+
 @scripted(batches=LOG)
 async def test_a_request_that_no_leader_would_take_is_refused_at_once(s: Script) -> None:
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
@@ -229,6 +249,59 @@ async def test_a_request_that_no_leader_would_take_is_refused_at_once(s: Script)
     with pytest.raises(OversizedRequestError):
         await s.member.query(bytes(MAX_BATCH_BYTES + 1))
     assert leader.messages(ForwardRequest) == []
+
+
+@scripted(batches=LOG)
+async def test_a_leader_without_room_is_not_asked_by_all_again_and_again(s: Script) -> None:
+    """Those that wait longest ask at each look, and two more with every reply."""
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    count = 3 * requests.SENT_PER_LOOK
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(ask, s, QUERY, answers, b"%d" % number)
+            await trio.lowlevel.checkpoint()
+        first = [await leader.hears(ForwardRequest) for _ in range(count)]
+        for request in first:
+            leader.say(ForwardReply(request.request_id, ForwardStatus.RETRY, b""))
+        await trio.sleep(0.05)  # one look
+        again = leader.messages(ForwardRequest)[count:]
+        longest = [request.payload for request in first[: requests.SENT_PER_LOOK]]
+        assert [request.payload for request in again] == longest
+        leader.commit(1)
+        leader.say(ForwardReply(again[0].request_id, ForwardStatus.REPLY, b"+"))
+        await trio.sleep(0.01)
+        more = leader.messages(ForwardRequest)[count + len(again) :]
+        assert [request.payload for request in more] == [
+            request.payload for request in first[len(again) : len(again) + 2]
+        ]
+        nursery.cancel_scope.cancel()
+    assert answers == [b"+"]
+
+
+async def test_those_that_read_much_through_one_follower_are_served_in_turn(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Twice as many as the link has room for, each of whom asks anew as soon as it has a reply."""
+    slow = Setting(latency=0.0025)  # 50 MB/s
+    async with open_any_world(tmp_path, Ledger, slow) as world:
+        await world.start()
+        leader = await world.settled()
+        service = world.hosts[leader].service
+        service.query = lambda *_: bytes(1 << 20)  # type: ignore[method-assign]
+        follower = world.hosts[(leader + 1) % 3].running
+        waited: list[float] = []
+
+        async def read() -> None:
+            for _ in range(5):
+                asked = trio.current_time()
+                await follower.query(b"")
+                waited.append(trio.current_time() - asked)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(64):
+                nursery.start_soon(read)
+        assert max(waited[64:-64]) < 1.2 * min(waited[64:-64])
 
 
 async def test_many_large_replies_through_one_follower_all_arrive(
