@@ -74,11 +74,6 @@ def bulk_array(items: Sequence[bytes]) -> bytes:
     return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))
 
 
-def push(replies: Sequence[bytes]) -> bytes:
-    """A push message (RESP3 only) of replies that are encoded already."""
-    return b">%d\r\n%b" % (len(replies), b"".join(replies))
-
-
 def null(*, resp3: bool) -> bytes:
     """The null reply."""
     return NULL[resp3]
@@ -98,13 +93,6 @@ def mapping(pairs: Sequence[tuple[bytes, bytes]], *, resp3: bool) -> bytes:
 def set_of(replies: Sequence[bytes], *, resp3: bool) -> bytes:
     """A set of replies that are encoded already; in RESP2 an array."""
     return b"%b%d\r\n%b" % (b"~" if resp3 else b"*", len(replies), b"".join(replies))
-
-
-def boolean(value: bool, *, resp3: bool) -> bytes:  # noqa: FBT001 - it is the value that is sent
-    """A boolean; in RESP2 1 or 0."""
-    if resp3:
-        return b"#t\r\n" if value else b"#f\r\n"
-    return ONE if value else ZERO
 
 
 def double(value: float, *, resp3: bool) -> bytes:

@@ -25,7 +25,7 @@ from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
 from .identity import Identity, check_identity
 from .reader import CHUNK_BYTES, LogReader
-from .recording_log import SnapshotRow, TermRow, with_end, with_term
+from .recording_log import SnapshotRow, TermRow, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
 
 if TYPE_CHECKING:
@@ -185,12 +185,6 @@ class Store(StateView):
         """
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
-
-    async def close_term(self, term: int, end: int) -> None:
-        """Set the end of a term."""
-        await self._durably(
-            lambda dbs, old: changes.set_terms(dbs, old, with_end(old.terms, term, end))
-        )
 
     async def add_snapshot(self, row: SnapshotRow) -> None:
         """Record that a snapshot exists."""

@@ -101,7 +101,7 @@ async def test_batches_must_follow_each_other_and_their_term(tmp_path: Path) -> 
         with pytest.raises(WireError):
             store.append(bytes(100))
         assert store.appended_position == store.append_position == end
-        await store.close_term(0, end)
+        await store.ensure_coherent(term=0, base=0, end=end, timestamp_ms=0)
         with pytest.raises(AssertionError, match="ends behind"):
             store.append(batch_at(end))
 
@@ -163,7 +163,7 @@ async def test_ensure_coherent_adds_missing_terms_and_closes_open_ones(tmp_path:
         await store.ensure_coherent(term=2, base=end, end=None, timestamp_ms=7)
         assert store.terms[-1] == TermRow(3, end, end, 6)
         with pytest.raises(AssertionError):
-            await store.close_term(3, end + 32)
+            await store.ensure_coherent(term=3, base=end, end=end + 32, timestamp_ms=7)
         after = store.recorded
     assert recorded_in(tmp_path) == after
 
