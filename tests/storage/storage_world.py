@@ -6,7 +6,7 @@ import resource
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import lmdb
 import trio
@@ -26,6 +26,7 @@ from quorate.storage import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
+    from typing import Never
 
     from quorate.storage import ExecutorFactory
     from quorate.storage.state import Recorded
@@ -92,16 +93,27 @@ def files_limited_to(size: int) -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+class Runs(Protocol):
+    """A store, or tables."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> Never: ...
+
+    def close(self) -> None: ...
+
+
+R = TypeVar("R", bound=Runs)
+
+
 @asynccontextmanager
-async def running(store: Store) -> AsyncGenerator[Store]:
-    """Run a store for the length of the block, then close it."""
+async def running(what: R) -> AsyncGenerator[R]:
+    """Run it for the length of the block, end it in order and close it."""
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run)
-            yield store
+            await nursery.start(what.run)
+            yield what
             nursery.cancel_scope.cancel()
     finally:
-        store.close()
+        what.close()
 
 
 async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:

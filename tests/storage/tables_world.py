@@ -1,10 +1,7 @@
 """Tables that run, and what they hold."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import trio
 
 from quorate.storage.executor import InlineExecutor
 from quorate.storage.tables import FLUSH_BYTES, FlushJob, Tables
@@ -50,18 +47,6 @@ def open_tables(
         flush_bytes=flush_bytes,
         map_bytes=map_bytes,
     )
-
-
-@asynccontextmanager
-async def running(tables: Tables) -> AsyncGenerator[Tables]:
-    """Run the tables for the length of the block, end them orderly and close them."""
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(tables.run)
-            yield tables
-            nursery.cancel_scope.cancel()
-    finally:
-        tables.close()
 
 
 def contents(tables: Tables) -> dict[bytes, bytes]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from tables_world import Disk, contents, open_tables, record, running
+from storage_world import running
+from tables_world import Disk, contents, open_tables, record
 from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 import trio
-from storage_world import files_limited_to
-from tables_world import contents, open_tables, record, running
+from storage_world import files_limited_to, running
+from tables_world import contents, open_tables, record
 from tables_writer import BATCH_BYTES, REPORT, changes_of
 
 from quorate.errors import StorageError, StoreFullError

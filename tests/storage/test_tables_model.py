@@ -7,7 +7,8 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from tables_world import Disk, contents, open_tables, record, running
+from storage_world import running
+from tables_world import Disk, contents, open_tables, record
 
 from quorate.storage.tables import Tables
 from quorate.storage.tables_layer import stored_key
