@@ -37,7 +37,7 @@ from .torture_clients import Clients
 from .torture_faults import LOOK_SECONDS, Fault, Nemesis, NoProgressError
 from .torture_network import Namespaces, open_namespaces
 
-__all__ = ["Outcome", "Plan", "torture"]
+__all__ = ["Outcome", "Plan", "check_history", "check_states", "torture"]
 
 RECOVERY_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 600.0
@@ -161,14 +161,14 @@ async def _make_trouble(seconds: float, nemesis: Nemesis) -> int:
             nursery.start_soon(clients.run)
             await nemesis.run(seconds)
             nursery.cancel_scope.cancel()
-        terms = await _check_states(nemesis)
+        terms = await check_states(nemesis)
     except* (NoProgressError, OSError, RespError) as group:
         clients.violations += list(map(str, _leaves(group)))
         terms = -1
     return terms
 
 
-async def _check_states(nemesis: Nemesis) -> int:
+async def check_states(nemesis: Nemesis) -> int:
     """Read every key once more, and at every member; return the number of terms.
 
     Raises:

@@ -1,0 +1,1 @@
+"""What a loss of power leaves, and that it is enough."""
