@@ -98,14 +98,14 @@ class Tail:
             raise WireError(f"{self.name}: {length} is more than {limit}")
         return length if self.kind is str else length * SPAN.size
 
-    def decode_untrusted(self, content: memoryview) -> object:
+    def decode_untrusted(self, content: bytes) -> object:
         """Decode the content.
 
         Raises:
             WireError: it is not valid UTF-8.
         """
         if self.kind is bytes:
-            return bytes(content)
+            return content
         if self.kind is str:
             try:
                 return str(content, "utf-8")
@@ -175,9 +175,14 @@ class Codec:
         fixed = self._fixed.pack(*values)
         size = len(fixed) + sum(map(len, contents))
         header = COVERED_HEADER.pack(size, self.type_id, WIRE_VERSION, 0)
-        covered = contents[:-1] if self._uncovered else contents
-        check = checksum(b"".join([header, fixed, *covered]))
+        check = self._cover(checksum(header + fixed), contents)
         return b"".join([header, CHECKSUM.pack(check), fixed, *contents])
+
+    def _cover(self, check: int, contents: list[bytes]) -> int:
+        """Extend the checksum of header and fixed part by the tails, none of which is copied."""
+        for content in contents[:-1] if self._uncovered else contents:
+            check = extend_checksum(check, content)
+        return check
 
     def decode_untrusted(self, frame: memoryview, check: int) -> m.Message:
         """Decode one whole frame, whose header was looked at already.
@@ -212,12 +217,14 @@ class Codec:
                 f"{self.name}: its fields take {sum(sizes)} bytes of a body"
                 f" that has {len(frame) - offset} for them"
             )
-        covered = len(frame) - (sizes[-1] if self._uncovered else 0)
-        seed = checksum(bytes(frame[: COVERED_HEADER.size]))
-        self._check_untrusted(extend_checksum(seed, bytes(frame[HEADER.size : covered])), check)
-        for tail, size in zip(self._tails, sizes, strict=True):
-            values[tail.index] = tail.decode_untrusted(frame[offset : offset + size])
+        start = bytes(frame[: COVERED_HEADER.size]) + bytes(frame[HEADER.size : offset])
+        contents: list[bytes] = []
+        for size in sizes:
+            contents.append(bytes(frame[offset : offset + size]))
             offset += size
+        self._check_untrusted(self._cover(checksum(start), contents), check)
+        for tail, content in zip(self._tails, contents, strict=True):
+            values[tail.index] = tail.decode_untrusted(content)
         return tuple(values)
 
     def _convert_untrusted(self, values: tuple[object, ...]) -> tuple[object, ...]:
