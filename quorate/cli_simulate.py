@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -61,13 +62,18 @@ def simulate_seeds(
         raise ConfigurationError("--trace: needs --seed")
     sys.path.insert(0, "")  # a service of the user's lies where he stands
     logging.getLogger("quorate").setLevel(logging.CRITICAL)  # the weather is ours
-    teller = _Teller(make_console(), as_json=as_json)
-    for each in range(first, first + seeds) if seed is None else (seed,):
-        plan = Plan(each, members, hours, scenario, service)
+    each = range(first, first + seeds) if seed is None else (seed,)
+    plans = (Plan(one, members, hours, scenario, service) for one in each)
+    return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+
+
+def _run_all(plans: Iterable[Plan], trace: Path | None, teller: "_Teller") -> int:
+    """Run until something does not hold; return the exit status."""
+    for plan in plans:
         outcome = _run(plan, trace)
         teller.tell(outcome)
         if outcome.violation is not None:
-            path = trace or Path(f"quorate-{each}.trace")
+            path = trace or Path(f"quorate-{plan.seed}.trace")
             if trace is None:
                 _run(plan, path)  # the same again, this time with all that happens
             teller.tell_violation(outcome, path)

@@ -1,12 +1,9 @@
 """Connections come, go, hang up, fall behind, and want too much."""
 
 import resource
-import shutil
 import socket
-import subprocess
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 from client_port_world import RawClient, World, command
@@ -78,6 +75,19 @@ async def test_a_client_read_ahead_is_read_again_when_its_request_is_done(tmp_pa
             world.member.release()
             assert await client.receive(13) == OK + b":2\r\n:3\r\n"
             sent += len(one + more + more)
+
+
+async def test_a_connection_reset_is_no_trouble(world: World) -> None:
+    client = await world.connect()
+    world.member.parked = []
+    await client.send(command("SET", "a", "1"))
+    await world.until(lambda: world.member.parked)
+    linger = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 seconds; closing resets the connection
+    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    await client.aclose()
+    await world.until(lambda: not world.port.state.clients)
+    world.member.release()
+    assert world.member.commands == []
 
 
 async def test_a_half_closed_connection_gets_what_was_ready_and_is_closed(
@@ -366,46 +376,3 @@ async def test_quit_waits_until_a_slow_reader_has_everything(client: RawClient) 
     await client.send(command("GET", "a") * 20 + command("QUIT") + command("PING"))
     reply = b"$%d\r\n%b\r\n" % (len(value), value)
     assert await client.rest() == reply * 20 + OK
-
-
-# Others' programs ----------------------------------------------------------------------------
-
-
-async def run(*words: str) -> str:
-    """Run a program to its end; the port goes on meanwhile."""
-    done = await trio.run_process(words, capture_stdout=True, stderr=subprocess.STDOUT)
-    return done.stdout.decode()
-
-
-@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")
-async def test_redis_cli_understands_us(world: World) -> None:
-    cli = ("redis-cli", "-p", str(world.address[1]))
-    assert await run(*cli, "set", "a", "1") == "OK\n"
-    assert await run(*cli, "-3", "get", "a") == "1\n"
-    members = tuple(
-        attrs.evolve(member, host="127.0.0.1", client_port=world.address[1])
-        for member in world.member.topology.members[:1]
-    )
-    world.member.topology = attrs.evolve(world.member.topology, members=members)
-    check = await run("redis-cli", "--cluster", "check", f"127.0.0.1:{world.address[1]}")
-    assert "[OK] All 16384 slots covered." in check
-
-
-@pytest.mark.skipif(shutil.which("redis-benchmark") is None, reason="it is not installed")
-async def test_redis_benchmark_runs(world: World) -> None:
-    options = ("-t", "set,get,incr", "-n", "3000", "-c", "20", "-P", "7", "-q")
-    told = await run("redis-benchmark", "-p", str(world.address[1]), *options)
-    assert told.count("requests per second") == 3
-
-
-async def test_a_connection_reset_is_no_trouble(world: World) -> None:
-    client = await world.connect()
-    world.member.parked = []
-    await client.send(command("SET", "a", "1"))
-    await world.until(lambda: world.member.parked)
-    linger = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 seconds; closing resets the connection
-    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    await client.aclose()
-    await world.until(lambda: not world.port.state.clients)
-    world.member.release()
-    assert world.member.commands == []
