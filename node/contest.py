@@ -338,7 +338,7 @@ class Election:
                 return self._adopt(message, decision)
 
     def _adopt(self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Replay) -> State:
-        self.adopted, self.decision = message, decision
+        self.adopted, self.decision, self.mandate = message, decision, False
         self.core.leader_id = message.leader_member_id
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):

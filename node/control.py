@@ -25,12 +25,17 @@ MAX_WAITING: Final = 64
 
 
 class Controls:
-    """The control requests of one leadership."""
+    """The control requests of one leadership.
+
+    Attributes:
+        successor: the member that we have asked to take over, as long as we wait for it.
+    """
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self._waiting: deque[Request] = deque()
         self._running: Request | None = None
+        self.successor: int | None = None
         self._asked = Signal()
         self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {"transfer": self._transfer}
 
@@ -100,12 +105,14 @@ class Controls:
             with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
                 await leadership.level(follower)
                 takeover = TimeoutNow(leadership.term, leadership.core.member_id, target)
+                self.successor = target
                 leadership.core.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer
         finally:
+            self.successor = None
             if leadership.ended is None:
                 leadership.open()
-        raise RefusedError(f"member {target} did not take over in time; nothing has changed")
+        raise RefusedError(f"member {target} did not take over in time")
 
     def _member_untrusted(self, arguments: list[str]) -> int:
         members = (self._leadership.core.member_id, *self._leadership.core.peers)

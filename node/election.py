@@ -24,7 +24,7 @@ from . import rules
 from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
-from .scouting import scout, stand
+from .scouting import scout
 from .states import State
 
 if TYPE_CHECKING:
@@ -109,12 +109,11 @@ async def canvass(e: Election) -> State:
 async def nominate(e: Election) -> State:
     """Wait a random while, so that not all stand at once, and then scout.
 
-    Only if a quorum would vote for us is our term raised. Whom the leader itself has asked needs
-    not ask anybody.
+    Only if a quorum would vote for us is our term raised. Whom the leader itself has asked need not
+    wait.
     """
-    if e.mandate:
-        return await stand(e, max(e.promised_term, e.core.leadership_term) + 1)
-    e.turn_at = trio.current_time() + e.core.rng.uniform(0, e.core.timeouts.election_timeout / 2)
+    patience = 0.0 if e.mandate else e.core.timeouts.election_timeout / 2
+    e.turn_at = trio.current_time() + e.core.rng.uniform(0, patience)
     while True:
         for step in (_await_turn, scout):
             if (state := await step(e)) is not None:
@@ -137,6 +136,7 @@ async def _await_turn(e: Election) -> State | None:
 async def candidate_ballot(e: Election) -> State:
     """Ask for votes: all of them win at once, a majority when the time is over."""
     core, term = e.core, e.promised_term
+    force, e.mandate = e.mandate, False  # it is good for one ballot
     votes: dict[int, bool] = {}
     deadline = trio.current_time() + core.timeouts.election_timeout
     again = trio.current_time()
@@ -145,7 +145,7 @@ async def candidate_ballot(e: Election) -> State:
         if (state := _verdict(e, votes, over=now >= deadline)) is not None:
             return state
         if now >= again:
-            _request_votes(e, term, votes)
+            _request_votes(e, term, votes, force=force)
             again = now + core.timeouts.canvass_interval
         match await e.inbox.receive(min(again, deadline)):
             case None:
@@ -177,15 +177,14 @@ def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None
         e.because("quorum leader")
         return State.LEADER_LOG_REPLICATION
     e.failed_ballots += 1
-    e.mandate = False
     e.because(f"ballot of term {e.promised_term} lost, votes {votes}")
     return State.CANVASS
 
 
-def _request_votes(e: Election, term: int, votes: dict[int, bool]) -> None:
+def _request_votes(e: Election, term: int, votes: dict[int, bool], *, force: bool) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
     end = e.core.log_end
-    request = RequestVote(end.term, end.position, term, e.core.member_id, force=e.mandate)
+    request = RequestVote(end.term, end.position, term, e.core.member_id, force=force)
     for peer in e.core.peers:
         if peer not in votes:
             e.core.send(peer, request)

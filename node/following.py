@@ -103,12 +103,16 @@ class Following(Role):
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
                 # It says so on the link on which it led: it does not lead any more.
                 self.end(f"leader {sender} has given up", message=(sender, message))
-            case RequestVote(force=True, candidate_term_id=term) if term > self.term:
+            case RequestVote(force=True) if rules.may_take_over(
+                message, own=self.core.log_end, term=self.term
+            ):
                 self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
             case RequestVote():
                 refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
             case Scout(member_id=member) if member == sender:
-                answer_scout(self.core, message, in_ballot=False, leader_alive=self.leader_alive)
+                alive = self.leader_alive and not message.force
+                in_ballot = message.force  # the leader itself decides whether it still wants that
+                answer_scout(self.core, message, in_ballot=in_ballot, leader_alive=alive)
             case (
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 APP_VERSION = 1
 
+# Bytes a second that a disk may need for what waits to be written before it counts as stalled.
+SLOWEST_DISK = 8 << 20
+
 
 class Leadership(Role):
     """The leader's role; from LEADER_LOG_REPLICATION on, through CLOSED, until it is deposed.
@@ -265,11 +268,12 @@ class Leadership(Role):
                 pass  # of an older term, or about an election that is over
 
     def _on_candidate(self, sender: int, message: RequestVote | Scout) -> None:
-        """Refuse a rival, unless it was asked to take over, by us or by a leader before us."""
+        """Refuse a rival, unless we have asked it to take over and still wait for it."""
+        asked = sender == self.controls.successor
         if isinstance(message, Scout):
             if message.member_id == sender:
-                answer_scout(self.core, message, in_ballot=False, leader_alive=True)
-        elif message.force and message.candidate_term_id > self.term:
+                answer_scout(self.core, message, in_ballot=asked, leader_alive=not asked)
+        elif asked and rules.may_take_over(message, own=self.core.log_end, term=self.term):
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
         else:
             refuse_vote(self.core, sender, message, leader_alive=True)
@@ -388,7 +392,8 @@ class Leadership(Role):
             now = trio.current_time()
             # During the election followers replicate and replay before they report.
             quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
-            disk = self._disk_moved_at() + 2 * timeout
+            unwritten = self.publication_position - self.core.store.append_position
+            disk = self._disk_moved_at() + 2 * timeout + unwritten / SLOWEST_DISK
             if min(quorum, disk) <= now:
                 self.end("inactive follower quorum" if quorum <= now else "our disk has stalled")
             await sleep_until(min(quorum, disk, now + timeout))

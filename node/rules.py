@@ -152,6 +152,15 @@ def consider_scout(
     ).reason
 
 
+def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
+    """Say whether a member of `term` leaves its leader for a candidate that the leader has asked.
+
+    The log decides here as in a ballot: who could not win it must not end a term for it.
+    """
+    candidate = LogEnd(request.log_leadership_term_id, request.log_position)
+    return request.force and request.candidate_term_id > term and own <= candidate
+
+
 def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
     """Say which of two members that scout at the same time lets the other go first.
 
@@ -286,8 +295,10 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
 
     Equal (term, base) means equal bytes up to the shorter end, since one leader wrote a term and
     its row is durable before, or with, its first entry (Kafka KIP-101 argues the same way). For the
-    same reason a common term proves all before it. If the first listed one is not common, the
-    older ones are taken as agreed for now: they are listed when we ask with our last one of them.
+    same reason a common term proves all before it, if both have something of it, or if it is the
+    leader's own: that we have only from the leader itself, when all was compared. An empty term
+    proves nothing, it may have been filled in for one that somebody never heard of. Without a
+    proof the terms older than those listed are left, and asked about next with the last of them.
     The term is -1 if none is common.
 
     Args:
@@ -297,20 +308,25 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
     """
     listed = {span.term: span for span in theirs}
     oldest = theirs[0].term if theirs else 0
+    older = [row for row in mine if row.term < oldest]
     position, last_term = 0, NULL_VALUE
-    for row in mine:
+    if older:
+        end, last_term = older[-1].end, older[-1].term
+        position = append if end is None else end
+    unproven = (position, last_term) if older and position > mine[0].base else None
+    for row in mine[len(older) :]:
         end = append if row.end is None else row.end
-        if row.term < oldest:
-            position, last_term = end, row.term
-            continue
         other = listed.get(row.term)
         if other is None or other.base != row.base:
             break
         last_term = row.term
+        if row.term == theirs[-1].term or (row.base < end and other.base != other.end):
+            unproven = None
         if other.end != NULL_VALUE and other.end < end:
-            return other.end, last_term
+            position = other.end
+            break
         position = end
-    return position, last_term
+    return unproven or (position, last_term)
 
 
 def ends_early(mine: Sequence[TermRow], theirs: Sequence[TermSpan]) -> bool:

@@ -63,7 +63,9 @@ class Round:
         e, end = self._e, self._e.core.log_end
         term = max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1
         nonce = e.core.rng.getrandbits(62)
-        self._question = Scout(term, end.term, end.position, e.core.member_id, nonce)
+        self._question = Scout(
+            term, end.term, end.position, e.core.member_id, nonce, force=e.mandate
+        )
         self._answers: dict[int, VoteReason] = {}
         self._ask_at = trio.current_time()
 
@@ -78,6 +80,8 @@ class Round:
 
     def verdict(self) -> bool | None:
         """Say whether a quorum would vote for us; None means that we wait for more answers."""
+        if self._question.force and VoteReason.LEADER_ALIVE in self._answers.values():
+            return False  # the leader does not wait for us any more
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._e.absent
         return rules.is_supported(self._answers, self._e.core.peers, absent)
@@ -121,6 +125,7 @@ class Round:
         """Leave the others alone for a while."""
         e, term = self._e, self._question.proposed_term_id
         e.hold_back()
+        e.mandate = False
         said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
         e.because(f"no quorum would vote for us in term {term}: {said or 'no answers'}")
         return State.CANVASS

@@ -132,6 +132,7 @@ class Scout:
         log_position: end of its log.
         member_id: who asks.
         nonce: which round of questions this is; the answer quotes it.
+        force: the leader has asked it to take over.
     """
 
     proposed_term_id: I64
@@ -139,6 +140,7 @@ class Scout:
     log_position: I64
     member_id: I32
     nonce: I64
+    force: bool = False
 
 
 @attrs.frozen

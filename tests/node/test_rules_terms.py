@@ -141,6 +141,25 @@ def test_a_log_that_parted_hundreds_of_terms_ago_is_not_taken_for_the_leaders() 
     assert step.to == 800
 
 
+@pytest.mark.parametrize("gap", [60, 64, 66, 80, 400, 2000])
+def test_empty_terms_prove_nothing_about_those_before_them(gap: int) -> None:
+    """Two logs of one length, with other bytes in terms 4 and 5, and then only empty terms."""
+    last = 5 + gap
+    common = tuple((term, term * 10, term * 10 + 10) for term in range(4))
+    mine = rows(*common, (4, 40, 90), *((t, 90, 90) for t in range(5, last)), (last, 90, None))
+    theirs = rows(*common, (4, 40, 40), (5, 40, 90))
+    asked = 0
+    while True:
+        told = spans_around(theirs, mine[-1].term, leader_term=last + 1, base=90)
+        step = follow(message(mine[-1].term, last + 1, told), terms=mine, append=90)
+        assert isinstance(step, Truncate), step
+        if step.to < 90:
+            break
+        mine, asked = cut_at(mine, step.to, step.last_term), asked + 1
+    assert step == Truncate(40, 4)
+    assert asked <= gap // 60 + 1
+
+
 def test_where_logs_part_is_found_however_long_ago() -> None:
     """If the leader lists only terms that are not common, the older ones are asked for next."""
     leader = rows(*((t, 8 * t, 8 * t + 8) for t in range(50)), (50, 400, None))

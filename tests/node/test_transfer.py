@@ -20,6 +20,7 @@ from quorate.transport import (
     NewLeadershipTerm,
     RequestVote,
     Scout,
+    ScoutReply,
     TimeoutNow,
     Vote,
     VoteReason,
@@ -142,9 +143,7 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
             for peer in s.peers.values():
                 peer.append_position(term, s.store.append_position, AppendFlags.READY)
             await trio.sleep(0.05)
-    assert [str(each) for each in answers] == [
-        "member 1 did not take over in time; nothing has changed"
-    ]
+    assert [str(each) for each in answers] == ["member 1 did not take over in time"]
     assert s.member.topology.is_leader
     assert s.state is State.CLOSED
 
@@ -162,7 +161,7 @@ async def test_whom_the_leader_asks_stands_at_once_and_is_voted_for_against_a_li
     assert s.store.node_state == NodeState(1, ME)
     for peer in s.peers.values():
         assert await peer.hears(RequestVote) == RequestVote(0, 96, 1, ME, force=True)
-        assert peer.messages(Scout) == []
+        assert [scout.force for scout in peer.messages(Scout)] == [True]
         peer.vote(1)
     await s.enters(State.LEADER_LOG_REPLICATION)
     assert (await leader.hears(NewLeadershipTerm)).leadership_term_id == 1
@@ -203,4 +202,31 @@ async def test_even_then_not_for_a_shorter_log(s: Script) -> None:
     await s.follow(1, 0, log_term=0)
     s.peers[2].say(RequestVote(0, 0, 1, 2, force=True))
     vote = await s.peers[2].hears(Vote)
-    assert (vote.vote, vote.reason) == (False, VoteReason.LOG_NEWER)
+    assert (vote.vote, vote.reason) == (False, VoteReason.LEADER_ALIVE)
+    assert s.state is State.CLOSED
+
+
+@scripted()
+async def test_a_leader_that_does_not_wait_any_more_is_not_left(s: Script) -> None:
+    """The request to take over came late, to a member that was held up."""
+    leader = await s.follow(1, 0)
+    leader.supports = VoteReason.LEADER_ALIVE
+    leader.say(TimeoutNow(0, 1, ME))
+    await s.enters(State.NOMINATE)
+    await s.enters(State.CANVASS, within=0.02)
+    assert s.store.node_state == NodeState(0, -1)
+    leader.supports = VoteReason.GRANTED
+    s.peers[1].forget()
+    await s.stand()
+    assert not (await leader.hears(Scout)).force
+
+
+@scripted()
+async def test_a_leader_makes_way_only_for_whom_it_has_asked(s: Script) -> None:
+    term = await s.lead()
+    end = s.store.appended_position
+    s.peers[2].say(Scout(term + 1, term, end, 2, 1, force=True))
+    assert (await s.peers[2].hears(ScoutReply)).reason is VoteReason.LEADER_ALIVE
+    s.peers[2].say(RequestVote(term, end, term + 1, 2, force=True))
+    assert (await s.peers[2].hears(Vote)).reason is VoteReason.LEADER_ALIVE
+    assert s.member.topology.is_leader
