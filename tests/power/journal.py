@@ -9,7 +9,6 @@ names that were synced, and some of the next ones (file systems keep those in or
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
@@ -113,58 +112,68 @@ class PowerLoss:
     records: Sequence[Record]
     chance: Chance
     heeded: str = "SY"
+    _things: list[int] = attrs.field(init=False)
+    """What each record is about: an inode, or the number of the record that has made it anew."""
+    _synced: dict[int, int] = attrs.field(init=False, factory=lambda: defaultdict[int, int](int))
+    _single: set[int] = attrs.field(init=False, factory=set[int])
+
+    def __attrs_post_init__(self) -> None:
+        current: dict[int, int] = {}
+        self._things = []
+        for record in self.records:
+            if record.kind in "CK":
+                current[record.inode] = -1 - record.number  # an inode may be used again
+            thing = current.get(record.inode, record.inode)
+            self._things.append(thing)
+            if record.kind == "S" and "S" in self.heeded:
+                self._synced[thing] = max(self._synced[thing], record.one)
+            elif record.kind == "Y" and "Y" in self.heeded:
+                self._single.add(record.one)
 
     def tree(self) -> dict[str, bytes | None]:
         """Everything that is left: the bytes of files, None for directories."""
-        synced: dict[int, int] = defaultdict(int)
-        single: set[int] = set()
-        for record in self.records:
-            if record.kind == "S" and "S" in self.heeded:
-                synced[record.inode] = max(synced[record.inode], record.one)
-            elif record.kind == "Y" and "Y" in self.heeded:
-                single.add(record.one)
-        names = self._names(synced)
-        contents = self._contents(synced, single)
+        contents = self._contents()
         left: dict[str, bytes | None] = {}
-        for path, inode in sorted(names.items()):
-            if os.path.dirname(path) in {"", *left}:  # noqa: PTH120 - these are no paths of here
-                left[path] = contents.get(inode)
+        for path, thing in sorted(self._names().items()):
+            if _parent(path) in {"", *left}:
+                left[path] = contents.get(thing)
         return left
 
-    def _names(self, synced: dict[int, int]) -> dict[str, int]:
+    def _names(self) -> dict[str, int]:
         names = {path: inode for path, inode in self.before.inodes.items() if path != "."}
-        directories = {"": self.before.inodes["."]} | dict(names)
+        directories = {"": self.before.inodes["."]} | names
         ended: set[int] = set()  # directories of which no later change is there
-        for record in self.records:
+        for record, thing in zip(self.records, self._things, strict=True):
             if record.kind not in "CKRU":
                 continue
             path = record.paths[-1]
             if record.kind == "K":
-                directories[path] = record.inode
-            parent = directories[os.path.dirname(path)]  # noqa: PTH120 - as above
-            if record.number >= synced[parent] and self.chance.rng.random() >= self.chance.name:
+                directories[path] = thing
+            parent = directories[_parent(path)]
+            durable = record.number < self._synced[parent]
+            if not durable and self.chance.rng.random() >= self.chance.name:
                 ended.add(parent)
             if parent not in ended:
-                _rename(names, record)
+                _rename(names, record, thing)
         return names
 
-    def _contents(self, synced: dict[int, int], single: set[int]) -> dict[int, bytes]:
+    def _contents(self) -> dict[int, bytes]:
         files = {self.before.inodes[path]: bytearray(b) for path, b in self.before.files.items()}
-        for record in self.records:
-            if record.kind == "C":
-                files[record.inode] = bytearray()
-            elif record.kind == "W" and record.inode in files:
-                durable = record.number < synced[record.inode] or record.number in single
-                for at, part in self._parts(record, durable=durable):
-                    file = files[record.inode]
-                    file.extend(bytes(max(0, at - len(file))))
-                    file[at : at + len(part)] = part
-            elif record.kind == "T" and record.inode in files:
-                file = files[record.inode]
-                if record.number < synced[record.inode] or self._lucky():
-                    del file[record.one :]
-                    file.extend(bytes(record.one - len(file)))
-        return {inode: bytes(file) for inode, file in files.items()}
+        for record, thing in zip(self.records, self._things, strict=True):
+            durable = record.number < self._synced[thing] or record.number in self._single
+            match record.kind:
+                case "C":
+                    files[thing] = bytearray()
+                case "W" if thing in files:
+                    for at, part in self._parts(record, durable=durable):
+                        files[thing].extend(bytes(max(0, at - len(files[thing]))))
+                        files[thing][at : at + len(part)] = part
+                case "T" if thing in files and (durable or self._lucky()):
+                    del files[thing][record.one :]
+                    files[thing].extend(bytes(record.one - len(files[thing])))
+                case _:
+                    pass
+        return {thing: bytes(file) for thing, file in files.items()}
 
     def _parts(self, record: Record, *, durable: bool) -> Iterator[tuple[int, bytes]]:
         """The pieces of a write that are there."""
@@ -182,10 +191,14 @@ class PowerLoss:
         return self.chance.rng.random() < self.chance.sector
 
 
-def _rename(names: dict[str, int], record: Record) -> None:
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _rename(names: dict[str, int], record: Record, thing: int) -> None:
     match record.kind, record.paths:
         case "C" | "K", [path]:
-            names[path] = record.inode
+            names[path] = thing
         case "R", [old, new] if old in names:
             names[new] = names.pop(old)
         case "U", [path]:
