@@ -123,11 +123,12 @@ class Nemesis:
         await member.start()
 
     async def _episode(self) -> None:
-        """One or two faults, from their beginning to their end."""
+        """One or two faults, from their beginning to their end; at first one at the leader."""
         length = self.rng.choice(LENGTH_SECONDS)
         count = 2 if self.rng.random() < SECOND_FAULT else 1
+        chosen = self.rng.choices(self.faults, k=count) if self.counts else self.faults[:1]
         async with AsyncExitStack() as stack:
-            for fault in self.rng.choices(self.faults, k=count):
+            for fault in chosen:
                 victims = await self._victims(fault)
                 self.counts[fault] += len(victims)
                 names = ", ".join(str(victim.member_id) for victim in victims)
@@ -138,6 +139,8 @@ class Nemesis:
     async def _victims(self, fault: Fault) -> list[MemberProcess]:
         weights = _STRIKES[fault]
         (whom,) = self.rng.choices(list(weights), list(weights.values()))
+        if not self.counts:
+            whom = "leader"  # even a short run holds an election
         members = self.cluster.members
         leading = (await survey(self.cluster.addresses)).leader
         leader = members[leading.member_id] if leading else self.rng.choice(members)
