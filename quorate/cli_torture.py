@@ -34,6 +34,7 @@ _INSIDE: Final = "QUORATE_TORTURE_NAMESPACE"
 def torture_members(
     *,
     seconds: float = 90.0,
+    kills: int = 20,
     members: int = 3,
     faults: Annotated[str, Parameter(show_default=False)] = ",".join(FAULTS),
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
@@ -50,6 +51,8 @@ def torture_members(
     ----------
     seconds
         How long the faults go on at least.
+    kills
+        How many members are killed at least, if kills are among the faults.
     members
         How many members: 3 to 9.
     faults
@@ -63,7 +66,8 @@ def torture_members(
     """
     teller = _Teller(as_json=as_json)
     chosen = _parse_faults(faults)
-    options = ["--seconds", f"{seconds:g}", "--members", str(members), "--seed", str(seed)]
+    options = ["--seconds", f"{seconds:g}", "--kills", str(kills)]
+    options += ["--members", str(members), "--seed", str(seed)]
     options += ["--history", str(history)] if history else []
     left_out = _go_inside(chosen, [*options, *["--json"] * as_json])
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
@@ -74,7 +78,7 @@ def torture_members(
     if not possible:
         raise ConfigurationError(f"--faults {faults}: none of them can be had on this machine")
     file = history or directory / "history.jsonl"
-    plan = Plan(directory, file, seconds, members, seed, possible, library)
+    plan = Plan(directory, file, seconds, kills, members, seed, possible, library)
     return _conclude(plan, teller, left_out)
 
 
@@ -150,8 +154,8 @@ async def _end_at_signal(received: AsyncIterator[int]) -> None:
 def _command(plan: Plan) -> str:
     faults = ",".join(plan.faults)
     return (
-        f"quorate torture --seconds {plan.seconds:g} --members {plan.members} "
-        f"--faults {faults} --seed {plan.seed}"
+        f"quorate torture --seconds {plan.seconds:g} --kills {plan.kills} "
+        f"--members {plan.members} --faults {faults} --seed {plan.seed}"
     )
 
 

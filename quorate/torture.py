@@ -52,6 +52,7 @@ class Plan:
         directory: where the members live.
         history: the file that takes the history.
         seconds: how long the trouble lasts at least.
+        kills: how many members are killed at least, if kills are one of the faults.
         members: how many.
         seed: of the faults and of the clients' choices.
         faults: which ones.
@@ -61,6 +62,7 @@ class Plan:
     directory: Path
     history: Path
     seconds: float
+    kills: int
     members: int
     seed: int
     faults: Sequence[Fault]
@@ -106,7 +108,7 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
             nemesis = Nemesis(cluster, clients, rng, tell, plan.faults, network)
-            elections = await _make_trouble(plan.seconds, nemesis)
+            elections = await _make_trouble(plan, nemesis)
     tell("checking the recordings")
     commit, found = check_recordings([member.config.directory for member in cluster.members])
     tell(f"checking the history of {clients.outcomes.total():,} operations")
@@ -150,7 +152,7 @@ async def _open_members(plan: Plan) -> AsyncGenerator[tuple[LocalCluster, Namesp
             await cluster.kill()
 
 
-async def _make_trouble(seconds: float, nemesis: Nemesis) -> int:
+async def _make_trouble(plan: Plan, nemesis: Nemesis) -> int:
     """Let clients work and faults happen; then see that all is well. Returns the number of terms.
 
     What is not as it should be is told to the clients' violations.
@@ -159,7 +161,7 @@ async def _make_trouble(seconds: float, nemesis: Nemesis) -> int:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clients.run)
-            await nemesis.run(seconds)
+            await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
         terms = await check_states(nemesis)
     except* (NoProgressError, OSError, RespError) as group:

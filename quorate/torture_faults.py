@@ -77,17 +77,19 @@ class Nemesis:
     counts: Counter[Fault] = attrs.field(factory=Counter["Fault"])
     _full: set[int] = attrs.field(factory=set[int])
 
-    async def run(self, seconds: float) -> None:
-        """Make trouble for that long.
+    async def run(self, seconds: float, kills: int) -> None:
+        """Make trouble for that long; then kill until so many members were killed, if that is done.
 
         Raises:
             NoProgressError: the cluster did not recover from a fault.
         """
-        end = trio.current_time() + seconds
-        while trio.current_time() < end:
+        end, faults = trio.current_time() + seconds, self.faults
+        while trio.current_time() < end or ("kill" in faults and self.counts["kill"] < kills):
+            if trio.current_time() >= end:
+                faults = ("kill",)
             await self.progress()
             await trio.sleep(self.rng.uniform(0.0, CALM_SECONDS))
-            await self._episode()
+            await self._episode(faults)
         await self.progress()
 
     async def progress(self) -> None:
@@ -122,15 +124,15 @@ class Nemesis:
             )
         await member.start()
 
-    async def _episode(self) -> None:
+    async def _episode(self, faults: Sequence[Fault]) -> None:
         """One or two faults, from their beginning to their end; at first one at the leader."""
         length = self.rng.choice(LENGTH_SECONDS)
         count = 2 if self.rng.random() < SECOND_FAULT else 1
-        chosen = self.rng.choices(self.faults, k=count) if self.counts else self.faults[:1]
+        chosen = self.rng.choices(faults, k=count) if self.counts else faults[:1]
         async with AsyncExitStack() as stack:
             for fault in chosen:
                 victims = await self._victims(fault)
-                self.counts[fault] += len(victims)
+                self.counts[fault] += sum(victim.pid is not None for victim in victims)
                 names = ", ".join(str(victim.member_id) for victim in victims)
                 self.tell(f"{fault}: member {names}, for {length:g} s")
                 await stack.enter_async_context(self._way(fault, victims))
