@@ -23,28 +23,20 @@ different. Redis does not look at the two bytes after a bulk string; here they m
 """
 
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import attrs
 import hiredis
 
 from ..errors import WireError
 from .limits import MAX_ARGUMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .resp import pack
 
 __all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken", "WholeCommands"]
 
 Arguments: TypeAlias = list[bytes]
 Taken: TypeAlias = tuple[list[Arguments], list[bytes], bytes]
 """Commands, the encoding of each as an array of bulk strings, and those encodings joined."""
-
-# the types that come with hiredis 3.5 say a tuple of exactly one
-_pack: Final = cast(
-    "Callable[[tuple[bytes, ...]], bytes]",
-    hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
-)
 
 NOTHING: Final[Taken] = ([], [], b"")
 
@@ -104,13 +96,13 @@ class WholeCommands:
         try:
             self._feed(data)
             first = cast("Arguments", self._next())
-            encoding = _pack(tuple(first))
+            encoding = pack(tuple(first))
             if (
                 encoding == data and len(first) <= MAX_ARGUMENTS
             ):  # a client that waits for each reply sends just this
                 return ([first], [encoding], data) if first else None
             commands = [first, *iter(self._next, self._missing)]
-            encoded = [_pack(tuple(arguments)) for arguments in commands]
+            encoded = [pack(tuple(arguments)) for arguments in commands]
         except (hiredis.ProtocolError, TypeError):
             self._renew()
             return None
@@ -352,7 +344,7 @@ class CommandParser:
 
 
 def _encode(arguments: Arguments) -> bytes:
-    return _pack(tuple(arguments))
+    return pack(tuple(arguments))
 
 
 # sdssplitargs of Redis: a quote may begin in the middle of an argument, and ends it

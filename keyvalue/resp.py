@@ -15,9 +15,9 @@ numbers, nulls and nested arrays are refused here, simple strings pass as bytes.
 bounds sizes before anything reaches these functions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Final, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import hiredis
 
@@ -106,6 +106,18 @@ def verbatim(text: bytes, *, resp3: bool) -> bytes:
     return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if resp3 else bulk(text)
 
 
+# the types that come with hiredis 3.5 say a tuple of exactly one
+pack: Final = cast(
+    "Callable[[tuple[bytes, ...]], bytes]",
+    hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
+)
+"""Encode a command; ten times faster than :func:`bulk_array`.
+
+Raises:
+    TypeError: an argument is neither a string nor a number.
+"""
+
+_SHORT_BYTES: Final = 4096
 _LISTS: Final = frozenset((list,))
 _STRINGS: Final = frozenset((bytes,))
 
@@ -137,7 +149,12 @@ class CommandParser:
         reader = self._reader
         try:
             reader.feed(payload)
-            commands = cast("list[list[bytes]]", [*iter(reader.gets, False)])
+            first = cast("list[bytes] | Literal[False]", reader.gets(False))
+            # one short command, usually: nothing else is in what is equal to its encoding
+            if first and len(payload) <= _SHORT_BYTES and pack(tuple(first)) == payload:
+                return [first]
+            rest = cast("list[list[bytes]]", iter(reader.gets, False))
+            commands = [] if first is False else [first, *rest]
             whole = _at_end(reader)
         except (hiredis.ProtocolError, TypeError) as broken:
             self._reader = hiredis.Reader()

@@ -102,6 +102,24 @@ def test_a_payload_is_commands_or_refused(parts: list[bytes]) -> None:
     assert parser.parse_untrusted(b"*1\r\n$1\r\na\r\n") == [[b"a"]]
 
 
+PARTS = rb"*1|*2|*0|*01|*-1|~1|%1|$1 a|$0 |:1|+a|,1.5|#f|#t|_|-E".replace(b" ", b"\r\n").split(b"|")
+parts_of_payloads = st.sampled_from([*(part + b"\r\n" for part in PARTS), b"\r"])
+
+
+@given(st.lists(parts_of_payloads, max_size=6))
+def test_the_short_way_for_one_command_finds_the_same(parts: list[bytes]) -> None:
+    payload = b"".join(parts)
+    found: list[list[list[bytes]] | None] = []
+    for longest in (-1, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(resp, "_SHORT_BYTES", longest)
+            try:
+                found.append(resp.CommandParser().parse_untrusted(payload))
+            except WireError:
+                found.append(None)
+    assert found[0] == found[1]
+
+
 def test_replies_come_back_as_values() -> None:
     data = b"+OK\r\n-ERR no\r\n:5\r\n$-1\r\n_\r\n*2\r\n$1\r\na\r\n-WRONGTYPE x\r\n#t\r\n,1.5\r\n"
     replies = resp.parse_replies_untrusted(data)
