@@ -17,8 +17,8 @@ everything below, so it costs nothing until it is flushed.
 second one.
 
 **Counting.** A put does not look whether LMDB has the key already. ``len`` does, once for each key
-of the memtable, and from then on each batch does for its own keys, until the next cut: the count
-is exact, and paid for only where somebody counts.
+of the memtable, and from then on each batch does for its own keys, until nobody has asked between
+two cuts: the count is exact, paid for only where somebody counts, and at once only by the first.
 
 A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
 restarts too, and whoever owns the tables acts on it.
@@ -225,7 +225,7 @@ class Tables(LayeredTables):
         assert self._frozen is None, "one flush at a time"
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
-        self._counted = False
+        self._counted, self._asked = self._asked, False
         self._cuts += 1
         self._changed = trio.Event()
         self._full = trio.Event()

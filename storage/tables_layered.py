@@ -36,7 +36,8 @@ class LayeredTables:
         self._frozen: Layer | None = None
         self._unused: list[Layer | Deadlines] = []  # their memory is still to be freed
         self._settled = True  # no change since the last batch boundary
-        self._counted = False  # somebody has asked for the count since the last cut
+        self._counted = False  # each batch looks after the count of its keys
+        self._asked = False  # somebody has asked for it since the last cut
 
     @property
     def memtable_bytes(self) -> int:
@@ -105,7 +106,7 @@ class LayeredTables:
 
     def __len__(self) -> int:
         """Count the keys."""
-        self._counted = True
+        self._counted = self._asked = True
         layers = self._layers()
         self._check()
         on_disk = 0 if layers[-1].cleared else self._disk.count

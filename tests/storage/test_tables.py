@@ -11,6 +11,7 @@ from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError
 from quorate.storage.tables import Tables
+from quorate.storage.tables_disk import TablesDisk
 from quorate.storage.tables_layer import HASHED_BYTES, MAX_PLAIN_BYTES, stored_key
 
 ODD_KEYS = [
@@ -117,6 +118,36 @@ async def test_keys_are_counted_once_however_many_layers_hold_them(
                 tables.put(b"c", record(b"2"))
                 tables.advance(position + 160, 5000)
             assert len(tables) == 2 + position // 320
+
+
+async def test_who_counts_now_and_then_never_waits_for_a_whole_memtable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    has = TablesDisk.has
+
+    def counting(disk: TablesDisk, key: bytes) -> bool:
+        nonlocal looks
+        looks += 1
+        return has(disk, key)
+
+    monkeypatch.setattr(TablesDisk, "has", counting)
+    async with running(open_tables(tmp_path)) as tables:
+        for cut in range(4):
+            for batch in range(10):
+                for i in range(10):
+                    tables.put(b"%d %d %d" % (cut, batch, i), record(b""))
+                tables.advance(32 * (10 * cut + batch + 1), 0)
+            looks = 0
+            assert len(tables) == 100 * (cut + 1)
+            assert looks == (100 if cut == 0 else 0)
+            await tables.flush()
+        for _ in range(2):  # nobody asks: nobody looks
+            looks = 0
+            tables.put(b"a", record(b""))
+            tables.advance(10_000, 0)
+            await tables.flush()
+        assert looks == 0
 
 
 async def test_a_flush_asked_for_amidst_a_batch_waits_for_its_end(
