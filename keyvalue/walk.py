@@ -41,7 +41,7 @@ _MAX_STEPS: Final = MAX_WALKED_KEYS * MATCH_STEPS
 _TOO_FAR: Final = resp.error(
     f"ERR this takes a walk over more than {MAX_WALKED_KEYS} keys, use SCAN"
 )
-_NO_WALK: Final = resp.error(
+NO_WALK: Final = resp.error(
     "ERR KEYS, SCAN and RANDOMKEY are not allowed inside a transaction that writes"
 )
 _HARD_PATTERN: Final = resp.error("ERR this pattern takes too long with a key that is here")
@@ -152,10 +152,6 @@ class _Walk:
     """
 
     def __init__(self, store: KeyStore, pattern: bytes) -> None:
-        if store.applying:
-            # What a walk costs depends on what this member has flushed; were it charged to the
-            # request, the writes behind it would find room on one member and none on another.
-            raise CommandError(_NO_WALK)
         store.left -= WALK_WORK
         self._store = store
         self._matches = matcher(pattern)
@@ -209,12 +205,25 @@ def _just_before(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes((prefix[-1] - 1,)) if prefix[-1] else prefix[:-1]
 
 
+def _only_asked(handler: Handler) -> Handler:
+    """Refuse a command in what the log holds.
+
+    What a walk finds, and whether it goes too far, depends on what this member has flushed; the
+    writes behind it would then find room on one member and none on another.
+    """
+
+    def asked(store: KeyStore, arguments: list[bytes]) -> bytes:
+        return NO_WALK if store.applying else handler(store, arguments)
+
+    return asked
+
+
 def handlers() -> dict[str, Handler]:
     """Return the commands by name, with cursors of their own."""
     walker = Walker()
     return {
         "dbsize": dbsize,
-        "keys": keys,
-        "randomkey": walker.randomkey,
-        "scan": walker.scan,
+        "keys": _only_asked(keys),
+        "randomkey": _only_asked(walker.randomkey),
+        "scan": _only_asked(walker.scan),
     }
