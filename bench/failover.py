@@ -2,9 +2,11 @@
 
 Writers, several at each member, set keys as fast as they are answered. Whoever gets an error, or no
 answer for a while, goes to the next member, as a client with a list of addresses does. Then the
-leader is killed (kill -9), stopped (SIGSTOP) or asked to hand over, again and again, and the
-longest time in which no writer at all got an acknowledgement is the pause. In between the cluster
-is made whole, and given time to settle.
+leader is killed (kill -9), stopped (SIGSTOP), cut off from the other members (its clients still
+reach it), or asked to hand over, again and again, and the longest time in which no writer at all
+got an acknowledgement is the pause. In between the cluster is made whole, and given time to settle.
+
+`failover.py show FILE...` makes of what `--json` has written the figures of the documentation.
 """
 
 import itertools
@@ -16,6 +18,8 @@ import signal
 import statistics
 import sys
 import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -25,10 +29,11 @@ from rich.console import Console
 
 import quorate
 from quorate.cli_status import make_console
-from quorate.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
+from quorate.cluster import HOST, LocalCluster, MemberProcess, free_client_port, lay_out
 from quorate.node.gateway import MemberAddress
 from quorate.respclient import RespError, open_resp
 from quorate.status import Verdict, survey
+from quorate.torture_network import NamespaceError, Namespaces, namespace_command, open_namespaces
 
 MEMBERS: Final = 3
 WRITERS: Final = 4
@@ -40,7 +45,16 @@ SETTLE_SECONDS: Final = 2.5
 COLUMN_SECONDS: Final = 0.05
 BAR: Final = 50
 
-Fault = Literal["kill", "stop", "transfer"]
+INSIDE: Final = "QUORATE_BENCH_NAMESPACE"
+"""Set in the process that runs in network namespaces of its own."""
+
+Fault = Literal["kill", "stop", "cut", "transfer"]
+WORDS: Final[dict[Fault, str]] = {
+    "kill": "kill -9 of the leader",
+    "stop": "SIGSTOP of the leader",
+    "cut": "the leader is cut off",
+    "transfer": "the leader hands over",
+}
 
 
 class Writers:
@@ -88,45 +102,117 @@ async def whole(cluster: LocalCluster) -> MemberProcess:
             await trio.sleep(0.05)
 
 
-async def strike(cluster: LocalCluster, leader: MemberProcess, fault: Fault) -> None:
-    """Lose the leader."""
-    match fault:
-        case "kill":
-            await leader.kill()
-        case "stop":
-            leader.send_signal(signal.SIGSTOP)
-        case "transfer":
-            target = next(one for one in cluster.members if one is not leader)
-            async with open_resp("127.0.0.1", leader.address.client_port) as client:
-                await client.call("QUORATE.CONTROL", "transfer", str(target.member_id))
+class Cluster:
+    """The members, and what is done to them.
+
+    Args:
+        local: the members.
+        network: between them, if they can be cut off.
+    """
+
+    def __init__(self, local: LocalCluster, network: Namespaces | None) -> None:
+        self.local = local
+        self._network = network
+
+    async def strike(self, leader: MemberProcess, fault: Fault) -> None:
+        """Lose the leader."""
+        match fault:
+            case "kill":
+                await leader.kill()
+            case "stop":
+                leader.send_signal(signal.SIGSTOP)
+            case "cut":
+                assert self._network
+                for one, other in self._ways(leader):
+                    await self._network.cut(one, other)
+            case "transfer":
+                target = next(one for one in self.local.members if one is not leader)
+                address = leader.address
+                async with open_resp(address.host, address.client_port) as client:
+                    await client.call("QUORATE.CONTROL", "transfer", str(target.member_id))
+
+    async def mend(self, leader: MemberProcess, fault: Fault) -> None:
+        """Bring it back."""
+        if fault == "kill":
+            await leader.start()
+        elif fault == "stop":
+            leader.send_signal(signal.SIGCONT)
+        elif fault == "cut":
+            assert self._network
+            for one, other in self._ways(leader):
+                await self._network.heal(one, other)
+
+    def _ways(self, leader: MemberProcess) -> list[tuple[int, int]]:
+        """From it and to it; what it says is what the others miss, so that is cut last."""
+        own = leader.member_id
+        others = [one.member_id for one in self.local.members if one is not leader]
+        return [*((other, own) for other in others), *((own, other) for other in others)]
 
 
-async def mend(leader: MemberProcess, fault: Fault) -> None:
-    """Bring it back."""
-    if fault == "kill":
-        await leader.start()
-    elif fault == "stop":
-        leader.send_signal(signal.SIGCONT)
+@asynccontextmanager
+async def open_members(fault: Fault) -> AsyncGenerator[Cluster]:
+    """Run members for the length of a block, in network namespaces if they will be cut off."""
+    async with AsyncExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-bench-"))
+        network: Namespaces | None = None
+        if fault == "cut":
+            network = await stack.enter_async_context(open_namespaces(MEMBERS))
+        local = LocalCluster(
+            lay_out(
+                Path(place),
+                members=MEMBERS,
+                client_port=free_client_port(MEMBERS),
+                cluster="bench",
+                hosts=network.hosts if network else [HOST] * MEMBERS,
+            )
+        )
+        if network:
+            for member in local.members:
+                member.launcher = network.launcher(member.member_id)
+        try:
+            await local.start()
+            yield Cluster(local, network)
+            await local.stop()
+        finally:
+            await local.kill()
 
 
-async def measure(cluster: LocalCluster, fault: Fault, times: int, console: Console) -> list[float]:
+def go_inside() -> None:
+    """Become the same command in a network namespace of its own.
+
+    Raises:
+        SystemExit: this machine has none; says why.
+    """
+    if os.environ.pop(INSIDE, ""):
+        return
+    try:
+        command = namespace_command()
+    except NamespaceError as error:
+        raise SystemExit(
+            f"--fault cut: this machine allows no network namespaces: {error}"
+        ) from error
+    os.environ[INSIDE] = "1"
+    os.execvp(command[0], [*command, sys.executable, *sys.argv])
+
+
+async def measure(cluster: Cluster, fault: Fault, times: int, console: Console) -> list[float]:
     """Strike so many times; return the pauses, in seconds."""
     pauses: list[float] = []
-    writers = Writers(cluster.addresses)
-    await whole(cluster)
+    writers = Writers(cluster.local.addresses)
+    await whole(cluster.local)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writers.run)
         for turn in range(times):
-            leader = await whole(cluster)
+            leader = await whole(cluster.local)
             await trio.sleep(SETTLE_SECONDS)
             writers.acknowledged.clear()
             await trio.sleep(STEADY_SECONDS)
             struck = trio.current_time()
-            await strike(cluster, leader, fault)
+            await cluster.strike(leader, fault)
             await trio.sleep(AFTER_SECONDS)
             pauses.append(writers.longest_pause(struck))
             console.print(f"[dim]{turn + 1}/{times} {fault}: {pauses[-1] * 1000:.0f} ms[/dim]")
-            await mend(leader, fault)
+            await cluster.mend(leader, fault)
         nursery.cancel_scope.cancel()
     return pauses
 
@@ -136,17 +222,56 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
 
 
-def histogram(pauses: list[float], console: Console) -> None:
-    """Print how often the pause was how long."""
+def histogram(pauses: Sequence[float]) -> list[str]:
+    """Draw how often the pause was how long, a line for each column of it."""
     columns = [int(pause / COLUMN_SECONDS) for pause in pauses]
     highest = max(columns.count(column) for column in columns)
+    lines: list[str] = []
     for column in range(min(columns), max(columns) + 1):
         bar = "█" * math.ceil(columns.count(column) / highest * BAR)
         low, high = (edge * COLUMN_SECONDS * 1000 for edge in (column, column + 1))
-        console.print(f"{low:5.0f} to {high:5.0f} ms  {columns.count(column):3}  {bar}")
+        lines.append(f"{low:5.0f} to {high:5.0f} ms  {columns.count(column):3}  {bar}".rstrip())
+    return lines
+
+
+def figures(pauses: Sequence[float]) -> dict[str, float]:
+    """The pauses in three numbers, in seconds."""
+    return {
+        "median_s": statistics.median(pauses),
+        "p95_s": percentile(list(pauses), 0.95),
+        "longest_s": max(pauses),
+    }
+
+
+def in_words(found: dict[str, float]) -> str:
+    """The figures in a line."""
+    return ", ".join(f"{name[:-2]} {value * 1000:.0f} ms" for name, value in found.items())
 
 
 app = App(help_format="markdown", backend="trio", result_action="return_value")
+
+
+@app.command
+async def show(files: list[Path]) -> int:
+    """Print the figures of the documentation: a line and a histogram for each file.
+
+    Parameters
+    ----------
+    files
+        What `--json` has written.
+    """
+    print(markdown(files), end="")
+    return 0
+
+
+def markdown(files: Sequence[Path]) -> str:
+    """Make Markdown of what `--json` has written."""
+    parts: list[str] = []
+    for file in files:
+        run = json.loads(file.read_text(encoding="utf-8"))
+        words = f"{WORDS[run['fault']]}, {run['times']} times: {in_words(figures(run['pauses_s']))}"
+        parts += ["```text", words, *histogram(run["pauses_s"]), "```", ""]
+    return "\n".join(parts)
 
 
 @app.default
@@ -163,30 +288,26 @@ async def main(
     times
         How often the leader is lost.
     fault
-        kill: kill -9; stop: SIGSTOP, it hangs; transfer: it is asked to hand over.
+        kill: kill -9; stop: SIGSTOP, it hangs; cut: the other members neither hear it nor are
+        heard; transfer: it is asked to hand over.
     json_file
         Where to write everything, for programs.
     """
+    if fault == "cut":
+        go_inside()
     console = make_console()
-    with tempfile.TemporaryDirectory(prefix="quorate-bench-") as place:
-        configs = lay_out(
-            Path(place), members=MEMBERS, client_port=free_client_port(MEMBERS), cluster="bench"
-        )
-        async with open_cluster(configs) as cluster:
-            pauses = await measure(cluster, fault, times, console)
-    found = {
-        "median_s": statistics.median(pauses),
-        "p95_s": percentile(pauses, 0.95),
-        "longest_s": max(pauses),
-    }
-    histogram(pauses, console)
-    words = ", ".join(f"{name[:-2]} {value * 1000:.0f} ms" for name, value in found.items())
-    console.print(f"{fault}, {times} times: {words}")
+    load = os.getloadavg()[0]
+    async with open_members(fault) as cluster:
+        pauses = await measure(cluster, fault, times, console)
+    found = figures(pauses)
+    console.print("\n".join(histogram(pauses)))
+    console.print(f"{fault}, {times} times: {in_words(found)}")
     if json_file:
         circumstances = {
             "quorate": quorate.__version__,
             "python": platform.python_version(),
             "processors": os.cpu_count(),
+            "load_before": load,
             "members": MEMBERS,
             "writers": WRITERS * MEMBERS,
             "fault": fault,

@@ -76,6 +76,22 @@ class MemberConfig:
     client_port: int = attrs.field(validator=_PORT)
 
 
+TIMEOUTS_AT_LEAST: Final = (
+    # One lost heartbeat is not silence.
+    ("leader_heartbeat_timeout", 2, "leader_heartbeat_interval"),
+    # Who voted waits two election timeouts for the winner, who tells of its term in this rhythm.
+    ("election_timeout", 2, "leader_heartbeat_interval"),
+    # A round of scouting is half an election timeout; it asks at least once more who is silent.
+    ("election_timeout", 4, "canvass_interval"),
+    # A new leader gives up after two heartbeat timeouts without a quorum; till then those that
+    # voted for it, or for a rival, must have come back from their ballots.
+    ("leader_heartbeat_timeout", 1, "election_timeout"),
+    # Aeron: ConsensusModule.Context, the startup canvass holds two heartbeat timeouts.
+    ("startup_canvass", 2, "leader_heartbeat_timeout"),
+)
+"""How many times another timeout each must be at least."""
+
+
 @attrs.frozen
 class Timeouts:
     """How patient a member is; seconds. The names are those of Aeron's consensus module.
@@ -91,23 +107,18 @@ class Timeouts:
     leader_heartbeat_interval: float = attrs.field(validator=SECONDS)
     """How often a leader that has nothing else to say tells its commit position."""
     election_timeout: float = attrs.field(validator=SECONDS)
-    """How long a ballot is open."""
+    """How long a ballot is open; half of it is a round of scouting, and the most that a member
+    waits at random before one."""
     canvass_interval: float = attrs.field(validator=SECONDS)
-    """How often a canvassing member tells its position."""
+    """How often a canvassing member tells its position, and repeats a question."""
 
     def __attrs_post_init__(self) -> None:
-        self._at_least("leader_heartbeat_timeout", "leader_heartbeat_interval")
-        # Aeron: ConsensusModule.Context, the startup canvass holds two heartbeat timeouts
-        self._at_least("startup_canvass", "leader_heartbeat_timeout")
-        if self.election_timeout <= self.canvass_interval:
-            what = f"more than canvass_interval ({self.canvass_interval:g})"
-            raise ConfigurationError(unexpected("election_timeout", self.election_timeout, what))
-
-    def _at_least(self, name: str, other: str) -> None:
-        value, unit = cast("float", getattr(self, name)), cast("float", getattr(self, other))
-        if value < 2 * unit:
-            what = f"at least 2 x {other} (2 x {unit:g} = {2 * unit:g})"
-            raise ConfigurationError(unexpected(name, value, what))
+        for name, times, other in TIMEOUTS_AT_LEAST:
+            value, unit = cast("float", getattr(self, name)), cast("float", getattr(self, other))
+            if value < times * unit:
+                product = f"{times} x {unit:g} = {times * unit:g}"
+                what = f"at least {times} x {other} ({product})"
+                raise ConfigurationError(unexpected(name, value, what))
 
     @classmethod
     def of(cls, profile: Profile) -> "Timeouts":

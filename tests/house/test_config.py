@@ -67,8 +67,8 @@ def test_a_relative_directory_is_taken_from_the_files_folder(tmp_path: Path) -> 
 
 
 def test_one_timeout_may_be_set_alone(tmp_path: Path) -> None:
-    text = GOOD.to_toml() + "[timeouts]\nelection_timeout = 1\n"
-    assert load(tmp_path, text).timeouts == attrs.evolve(PROFILES["lan"], election_timeout=1)
+    text = GOOD.to_toml() + "[timeouts]\nelection_timeout = 0.4\n"
+    assert load(tmp_path, text).timeouts == attrs.evolve(PROFILES["lan"], election_timeout=0.4)
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
@@ -162,11 +162,25 @@ def test_seconds_are_finite_and_above_zero(tmp_path: Path, value: str) -> None:
             "startup_canvass = 0.9: expected at least 2 x leader_heartbeat_timeout (2 x 0.5 = 1)",
         ),
         (
-            {"election_timeout": 0.02},
-            "election_timeout = 0.02: expected more than canvass_interval (0.02)",
+            {"election_timeout": 0.04},
+            (
+                "election_timeout = 0.04: expected at least 2 x leader_heartbeat_interval"
+                " (2 x 0.05 = 0.1)"
+            ),
+        ),
+        (
+            {"canvass_interval": 0.1},
+            "election_timeout = 0.25: expected at least 4 x canvass_interval (4 x 0.1 = 0.4)",
+        ),
+        (
+            {"election_timeout": 0.6},
+            (
+                "leader_heartbeat_timeout = 0.5: expected at least 1 x election_timeout"
+                " (1 x 0.6 = 0.6)"
+            ),
         ),
     ],
-    ids=["heartbeat", "canvass", "election"],
+    ids=["heartbeat", "startup", "election", "canvass", "ballot"],
 )
 def test_timeouts_that_do_not_fit_are_told_with_the_numbers(
     tmp_path: Path, change: dict[str, float], message: str
