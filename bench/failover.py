@@ -40,8 +40,8 @@ WRITERS: Final = 4
 VALUE: Final = b"x" * 256
 PATIENCE_SECONDS: Final = 1.0
 STEADY_SECONDS: Final = 1.0
-AFTER_SECONDS: Final = 3.0
-SETTLE_SECONDS: Final = 2.5
+AFTER_SECONDS: Final = 2.5
+SETTLE_SECONDS: Final = 2.0
 COLUMN_SECONDS: Final = 0.05
 BAR: Final = 50
 
@@ -85,8 +85,9 @@ class Writers:
                 await trio.sleep(0.001)
 
     def longest_pause(self, since: float) -> float:
-        """The longest time without any acknowledgement, from shortly before `since` until now."""
-        times = [at for at in self.acknowledged if at > since - STEADY_SECONDS]
+        """The longest time without any acknowledgement, from the last before `since` until now."""
+        before = max((at for at in self.acknowledged if at <= since), default=since)
+        times = [at for at in self.acknowledged if at >= before]
         times.append(trio.current_time())
         return max(after - before for before, after in itertools.pairwise(times))
 
@@ -198,23 +199,26 @@ def go_inside() -> None:
 async def measure(cluster: Cluster, fault: Fault, times: int, console: Console) -> list[float]:
     """Strike so many times; return the pauses, in seconds."""
     pauses: list[float] = []
+    for turn in range(times):
+        leader = await whole(cluster.local)
+        await trio.sleep(SETTLE_SECONDS)
+        pauses.append(await pause(cluster, leader, fault))
+        console.print(f"[dim]{turn + 1}/{times} {fault}: {pauses[-1] * 1000:.0f} ms[/dim]")
+        await cluster.mend(leader, fault)
+    return pauses
+
+
+async def pause(cluster: Cluster, leader: MemberProcess, fault: Fault) -> float:
+    """Strike once, with as many new clients at each member; return the pause, in seconds."""
     writers = Writers(cluster.local.addresses)
-    await whole(cluster.local)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writers.run)
-        for turn in range(times):
-            leader = await whole(cluster.local)
-            await trio.sleep(SETTLE_SECONDS)
-            writers.acknowledged.clear()
-            await trio.sleep(STEADY_SECONDS)
-            struck = trio.current_time()
-            await cluster.strike(leader, fault)
-            await trio.sleep(AFTER_SECONDS)
-            pauses.append(writers.longest_pause(struck))
-            console.print(f"[dim]{turn + 1}/{times} {fault}: {pauses[-1] * 1000:.0f} ms[/dim]")
-            await cluster.mend(leader, fault)
+        await trio.sleep(STEADY_SECONDS)
+        struck = trio.current_time()
+        await cluster.strike(leader, fault)
+        await trio.sleep(AFTER_SECONDS)
         nursery.cancel_scope.cancel()
-    return pauses
+    return writers.longest_pause(struck)
 
 
 def percentile(values: list[float], share: float) -> float:

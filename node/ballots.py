@@ -23,6 +23,11 @@ def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> 
         vote=decision.vote,
         voter_candidate_term_id=core.promised.candidate_term,
         reason=decision.reason,
+        terms=rules.spans_of(
+            core.store.terms, request.log_leadership_term_id, core.store.append_position
+        )
+        if request.even_if_behind and decision.vote
+        else (),
     )
 
 

@@ -23,6 +23,7 @@ from ..transport import (
     RequestVote,
     Scout,
     StaleLeader,
+    TimeoutNow,
     Vote,
     VoteReason,
 )
@@ -92,7 +93,9 @@ class Election:
         count: how many elections there were since the start.
         candidate_term: the term of the ballot that we stand or voted in.
         absent: members that nobody needs to wait for: they closed in order.
-        mandate: the leader has asked us to take over: nobody else is asked before the ballot.
+        mandate: by which the leader has asked us to take over; we stand at once.
+        ahead: the vote for us whose log goes furthest, if further than ours; only a candidate that
+            may be behind gets such votes.
         scouting: a round of scouting is under way.
         silent: members that did not answer it; nor will the ballot wait for them.
         turn_at: when our next round may begin.
@@ -111,7 +114,8 @@ class Election:
         self.highest_term_heard = NULL_VALUE
         self.gone: int | None = None
         self.failed_ballots = 0
-        self.mandate = False
+        self.mandate: TimeoutNow | None = None
+        self.ahead: Vote | None = None
         self.scouting = False
         self.silent: tuple[int, ...] = ()
         self.turn_at = self.held_back_until = 0.0
@@ -234,6 +238,14 @@ class Election:
         if sender == self.gone:
             self.gone = None
 
+    def heard_vote(self, sender: int, vote: Vote) -> None:
+        """Note what an answer to our request for a vote says beside yes or no."""
+        self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
+        self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
+        longest = rules.log_end(self.ahead) if self.ahead else self.core.log_end
+        if vote.vote and rules.log_end(vote) > longest:
+            self.ahead = vote
+
     def canvass_once(self) -> None:
         """Tell all others how far our log goes."""
         self.core.broadcast(self._canvass_position())
@@ -338,7 +350,7 @@ class Election:
                 return self._adopt(message, decision)
 
     def _adopt(self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Replay) -> State:
-        self.adopted, self.decision, self.mandate = message, decision, False
+        self.adopted, self.decision, self.mandate = message, decision, None
         self.core.leader_id = message.leader_member_id
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .leadership import Leadership
 
 MAX_WAITING: Final = 64
+EVEN_IF_BEHIND: Final = "even-if-behind"
 
 
 class Controls:
@@ -87,15 +88,17 @@ class Controls:
         """Hand the leadership over, in order: first the target gets all of the log.
 
         New writes wait meanwhile, and go to the new leader; none is lost (Raft dissertation,
-        section 3.10; BlazingMQ: the designated leader).
+        section 3.10; BlazingMQ: the designated leader). "even-if-behind": or the target gets what
+        it lacks once it has won (:mod:`.levelling`).
         """
         leadership = self._leadership
-        target = self._member_untrusted(arguments)
+        even_if_behind = arguments[1:] == [EVEN_IF_BEHIND]
+        target = self._member_untrusted(arguments[:1] if even_if_behind else arguments)
         if target == leadership.core.member_id:
             return f"member {target} leads already"
         follower = leadership.followers[target]
-        connected = leadership.core.links.connected(target)
-        if not (connected and follower.ready and follower.live):
+        follows = follower.ready and follower.live
+        if not leadership.core.links.connected(target) or not (follows or even_if_behind):
             raise RefusedError(
                 f"member {target} does not follow: its log is known up to {follower.match} of "
                 f"{leadership.publication_position}"
@@ -103,8 +106,9 @@ class Controls:
         leadership.accepting = False
         try:
             with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
-                await leadership.level(follower)
-                takeover = TimeoutNow(leadership.term, leadership.core.member_id, target)
+                await (leadership.drain() if even_if_behind else leadership.level(follower))
+                own = leadership.core.member_id
+                takeover = TimeoutNow(leadership.term, own, target, even_if_behind)
                 self.successor = target
                 leadership.core.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer

@@ -19,7 +19,7 @@ import trio
 
 from ..errors import TransportError
 from ..storage import NodeState
-from ..transport import RequestVote, Vote
+from ..transport import RequestVote, TimeoutNow, Vote
 from . import rules
 from .contest import Election, Peer
 from .election_follower import following
@@ -136,7 +136,7 @@ async def _await_turn(e: Election) -> State | None:
 async def candidate_ballot(e: Election) -> State:
     """Ask for votes: all of them win at once, a majority when the time is over."""
     core, term = e.core, e.promised_term
-    force, e.mandate = e.mandate, False  # it is good for one ballot
+    mandate, e.mandate, e.ahead = e.mandate, None, None  # it is good for one ballot
     votes: dict[int, bool] = {}
     deadline = trio.current_time() + core.timeouts.election_timeout
     again = trio.current_time()
@@ -145,7 +145,7 @@ async def candidate_ballot(e: Election) -> State:
         if (state := _verdict(e, votes, over=now >= deadline)) is not None:
             return state
         if now >= again:
-            _request_votes(e, term, votes, force=force)
+            _request_votes(e, term, votes, mandate)
             again = now + core.timeouts.canvass_interval
         match await e.inbox.receive(min(again, deadline)):
             case None:
@@ -154,8 +154,7 @@ async def candidate_ballot(e: Election) -> State:
                 t == term and m == core.member_id
             ):
                 votes[sender] = vote.vote
-                e.highest_term_heard = max(e.highest_term_heard, vote.voter_candidate_term_id)
-                e.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
+                e.heard_vote(sender, vote)
             case (sender, message):
                 if (state := await e.react(sender, message)) is not None:
                     return state
@@ -181,10 +180,19 @@ def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None
     return State.CANVASS
 
 
-def _request_votes(e: Election, term: int, votes: dict[int, bool], *, force: bool) -> None:
+def _request_votes(
+    e: Election, term: int, votes: dict[int, bool], mandate: TimeoutNow | None
+) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
     end = e.core.log_end
-    request = RequestVote(end.term, end.position, term, e.core.member_id, force=force)
+    request = RequestVote(
+        end.term,
+        end.position,
+        term,
+        e.core.member_id,
+        force=mandate is not None,
+        even_if_behind=mandate is not None and mandate.even_if_behind,
+    )
     for peer in e.core.peers:
         if peer not in votes:
             e.core.send(peer, request)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from .leadership import Leadership
+from .levelling import draw_level
 from .states import State
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ async def leading(e: Election) -> State:
     """Run the role of the leader until it ends, one announcement task around its election."""
     core = e.core
     assert core.promised.voted_for == core.member_id, f"{core.promised}: won by another"
+    if e.ahead is not None:
+        await draw_level(e, e.ahead)
     core.leadership_term = e.promised_term
     core.leader_id = core.member_id
     role = Leadership(core, e.promised_term, core.rng.getrandbits(31))

@@ -154,7 +154,7 @@ class Following(Role):
                 self._finish(Ended(words, gone=leader, in_order=True))
             case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
                 words = f"leader {self.leader_id} hands over"
-                self._finish(Ended(words, in_order=True, mandate=True))
+                self._finish(Ended(words, in_order=True, mandate=message))
             case _:
                 pass
 

@@ -248,7 +248,7 @@ class Member:
         return await self._ask(RequestKind.QUERY, payload, flags)
 
     async def control(self, words: str) -> str:
-        """Ask the leader for what an operator may ask: ``transfer MEMBER``.
+        """Ask the leader for what an operator may ask: ``transfer MEMBER [even-if-behind]``.
 
         Returns:
             What was done, in words.

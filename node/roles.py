@@ -14,7 +14,7 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
-    from ..transport import Message
+    from ..transport import Message, TimeoutNow
 
 
 class Signal:
@@ -56,14 +56,14 @@ class Ended:
         message: a message with its sender that the next election should see first.
         gone: a member that closed in order, which nobody needs to wait for.
         in_order: the leader knows that it leads no more, and answers what it was asked.
-        mandate: the leader has asked us to take over from it.
+        mandate: by which the leader has asked us to take over from it.
     """
 
     reason: str
     message: tuple[int, Message] | None = None
     gone: int | None = None
     in_order: bool = False
-    mandate: bool = False
+    mandate: TimeoutNow | None = None
 
 
 class Role:

@@ -28,6 +28,7 @@ from ..transport import (
     RequestVote,
     Scout,
     TermSpan,
+    Vote,
     VoteReason,
 )
 
@@ -49,6 +50,11 @@ class LogEnd:
 
     term: int
     position: int
+
+
+def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
+    """Return where its sender's log ends."""
+    return LogEnd(message.log_leadership_term_id, message.log_position)
 
 
 def quorum(members: int) -> int:
@@ -133,7 +139,7 @@ def consider(
         return BallotDecision(False, VoteReason.LEADER_ALIVE)
     if not in_ballot:
         return BallotDecision(False, VoteReason.BUSY)
-    if own > LogEnd(request.log_leadership_term_id, request.log_position):
+    if own > log_end(request) and not request.even_if_behind:
         # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
         # with the better log stands in a term that beats this one.
         return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
@@ -145,7 +151,11 @@ def consider_scout(
 ) -> VoteReason:
     """Answer a scout as we would answer the ballot that it asks about; nothing is promised."""
     request = RequestVote(
-        scout.log_leadership_term_id, scout.log_position, scout.proposed_term_id, scout.member_id
+        scout.log_leadership_term_id,
+        scout.log_position,
+        scout.proposed_term_id,
+        scout.member_id,
+        even_if_behind=scout.even_if_behind,
     )
     return consider(
         request, own=own, promised=promised, in_ballot=in_ballot, leader_alive=leader_alive
@@ -157,8 +167,8 @@ def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
 
     The log decides here as in a ballot: who could not win it must not end a term for it.
     """
-    candidate = LogEnd(request.log_leadership_term_id, request.log_position)
-    return request.force and request.candidate_term_id > term and own <= candidate
+    able = own <= log_end(request) or request.even_if_behind
+    return request.force and request.candidate_term_id > term and able
 
 
 def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
@@ -166,8 +176,7 @@ def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
 
     Both would answer yes, raise the same term, and split the votes.
     """
-    theirs = LogEnd(scout.log_leadership_term_id, scout.log_position)
-    return (theirs, scout.member_id) > (own, member_id)
+    return (log_end(scout), scout.member_id) > (own, member_id)
 
 
 def is_supported(
@@ -327,6 +336,20 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
             break
         position = end
     return unproven or (position, last_term)
+
+
+def spans_of(terms: Sequence[TermRow], log_term: int, append: int) -> tuple[TermSpan, ...]:
+    """Return the terms of a log that ends at `append`, from about the asker's log term on.
+
+    If there are too many the newest are left out.
+    """
+    first = max(log_term - _TERMS_BEFORE, 0)
+    spans = [
+        TermSpan(row.term, row.base, append if row.end is None else row.end)
+        for row in terms
+        if row.term >= first
+    ]
+    return tuple(spans[:MAX_TERM_SPANS])
 
 
 def ends_early(mine: Sequence[TermRow], theirs: Sequence[TermSpan]) -> bool:

@@ -63,8 +63,15 @@ class Round:
         e, end = self._e, self._e.core.log_end
         term = max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1
         nonce = e.core.rng.getrandbits(62)
+        mandate = e.mandate
         self._question = Scout(
-            term, end.term, end.position, e.core.member_id, nonce, force=e.mandate
+            term,
+            end.term,
+            end.position,
+            e.core.member_id,
+            nonce,
+            force=mandate is not None,
+            even_if_behind=mandate is not None and mandate.even_if_behind,
         )
         self._answers: dict[int, VoteReason] = {}
         self._ask_at = trio.current_time()
@@ -125,7 +132,7 @@ class Round:
         """Leave the others alone for a while."""
         e, term = self._e, self._question.proposed_term_id
         e.hold_back()
-        e.mandate = False
+        e.mandate = None
         said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
         e.because(f"no quorum would vote for us in term {term}: {said or 'no answers'}")
         return State.CANVASS

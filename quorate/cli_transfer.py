@@ -23,9 +23,12 @@ _PATIENCE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 
 To = Annotated[int, Parameter(show_default=False)]
+EvenIfBehind = Annotated[bool, Parameter(negative="")]
 
 
-async def transfer(*, to: To, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def transfer(
+    *, to: To, connect: Addresses = ("127.0.0.1:7000",), even_if_behind: EvenIfBehind = False
+) -> int:
     """Hand the leadership to a member, in order.
 
     The leader lets its writes land, gives the member all of its log, and asks it to stand. New
@@ -41,12 +44,15 @@ async def transfer(*, to: To, connect: Addresses = ("127.0.0.1:7000",)) -> int:
     connect
         Where a member listens for clients, HOST:PORT. May be given several times: the first one
         that answers is asked. 127.0.0.1:7000 if left out.
+    even_if_behind
+        Do not bring the member level first: it is elected with the log that it has, and fetches
+        what it lacks before it leads. No acknowledged write is lost; the pause is longer.
     """
     addresses = [parse_address(text) for text in connect]
     began = trio.current_time()
     for address in addresses:
         try:
-            said = await _ask(address, "transfer", str(to))
+            said = await _ask(address, "transfer", str(to), *["even-if-behind"] * even_if_behind)
         except OSError as trouble:
             print(f"{address.host}:{address.client_port}: {in_words(trouble)}", file=sys.stderr)
         except RespError as refusal:

@@ -86,7 +86,8 @@ class CanvassPosition:
 class RequestVote:
     """A candidate asks for a vote in `candidate_term_id`.
 
-    With `force` even of those that hear a leader: it was the leader that asked it to stand.
+    With `force` even of those that hear a leader: it was the leader that asked it to stand. With
+    `even_if_behind` even of those whose log goes further: before it leads it fetches what it lacks.
     """
 
     log_leadership_term_id: I64
@@ -95,6 +96,16 @@ class RequestVote:
     candidate_member_id: I32
     protocol_version: I32 = PROTOCOL_VERSION
     force: bool = False
+    even_if_behind: bool = False
+
+
+@attrs.frozen
+class TermSpan:
+    """One leadership term in a recording log: positions [base, end), end -1 = open."""
+
+    term: I64
+    base: I64
+    end: I64
 
 
 @attrs.frozen
@@ -110,6 +121,8 @@ class Vote:
         vote: given or refused.
         voter_candidate_term_id: highest term that the voter has durably promised.
         reason: why.
+        terms: for a candidate that may be behind, the terms of the voter's log, ascending, from
+            about the end of the candidate's on; the last one's end is that of the log.
     """
 
     candidate_term_id: I64
@@ -120,6 +133,7 @@ class Vote:
     vote: bool
     voter_candidate_term_id: I64
     reason: VoteReason
+    terms: tuple[TermSpan, ...] = ()
 
 
 @attrs.frozen
@@ -133,6 +147,7 @@ class Scout:
         member_id: who asks.
         nonce: which round of questions this is; the answer quotes it.
         force: the leader has asked it to take over.
+        even_if_behind: it would fetch what its log lacks before it leads.
     """
 
     proposed_term_id: I64
@@ -141,6 +156,7 @@ class Scout:
     member_id: I32
     nonce: I64
     force: bool = False
+    even_if_behind: bool = False
 
 
 @attrs.frozen
@@ -160,15 +176,6 @@ class ScoutReply:
     member_id: I32
     reason: VoteReason
     candidate_term_id: I64
-
-
-@attrs.frozen
-class TermSpan:
-    """One leadership term in the leader's recording log: positions [base, end), end -1 = open."""
-
-    term: I64
-    base: I64
-    end: I64
 
 
 @attrs.frozen
@@ -256,11 +263,15 @@ class LeadershipCession:
 
 @attrs.frozen
 class TimeoutNow:
-    """The leader asks `member_id` to take over (Raft dissertation, section 3.10)."""
+    """The leader asks `member_id` to take over (Raft dissertation, section 3.10).
+
+    With `even_if_behind` although its log does not reach as far as the leader's.
+    """
 
     leadership_term_id: I64
     leader_member_id: I32
     member_id: I32
+    even_if_behind: bool = False
 
 
 @attrs.frozen

@@ -13,8 +13,8 @@ import redis
 from .real import QUORATE, RealCluster
 
 
-def transfer(to: int, port: int) -> subprocess.CompletedProcess[str]:
-    command = [*QUORATE, "transfer", "--to", str(to), "--connect", f"127.0.0.1:{port}"]
+def transfer(to: int, port: int, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [*QUORATE, "transfer", "--to", str(to), "--connect", f"127.0.0.1:{port}", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -49,6 +49,16 @@ def test_leadership_goes_round_while_clients_write_and_no_write_fails(whole: Rea
     assert troubles == []
     with redis.Redis(port=whole.ports[0]) as client:
         assert [int(client.get(f"count:{member}") or 0) for member in range(3)] == counted
+
+
+def test_a_member_that_may_be_behind_takes_over(whole: RealCluster) -> None:
+    to = (whole.leader + 1) % 3
+    with redis.Redis(port=whole.follower_port) as client:
+        client.set("before", "1")
+        done = transfer(to, whole.ports[0], "--even-if-behind")
+        assert done.returncode == 0, done.stderr
+        assert whole.leader == to
+        assert client.get("before") == b"1"
 
 
 def test_what_can_not_be_done_is_refused(whole: RealCluster) -> None:
