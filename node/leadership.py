@@ -348,6 +348,7 @@ class Leadership(Role):
             nursery.start_soon(self._timekeeper.run)
             nursery.start_soon(self.catchups.run)
             nursery.start_soon(self.controls.run)
+            nursery.start_soon(self.reads.run)
 
     def open(self) -> None:
         """Take requests from now on (the election is closed)."""

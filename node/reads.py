@@ -3,17 +3,21 @@
 A read may be answered from the applied state once the leader knows that it still led after the
 read came. So a number is sent to all followers, and when a quorum has echoed it, whoever waited
 for that number is answered (ReadIndex, Raft dissertation §6.4). All reads of a turn of the loop
-share one number.
+share one number. Answering takes turns with the other tasks, in slices as applying does: a few
+dozen walks over many keys must not keep the leader silent.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import attrs
+import trio
 
 from . import rules
+from .applier import SLICE_SECONDS
+from .roles import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +50,8 @@ class Reads:
         self._core = core
         self._waiting: list[Request] = []
         self._rounds: deque[Round] = deque()
+        self._confirmed: deque[Request] = deque()
+        self._left = Signal()
 
     def submit(self, request: Request) -> None:
         """Take a read; it is part of the next round."""
@@ -53,9 +59,11 @@ class Reads:
 
     def surrender(self) -> list[Request]:
         """Give up all reads; they have no effect and can be asked anew."""
-        given = [*self._waiting, *(read for one in self._rounds for read in one.reads)]
-        self._waiting = []
+        in_rounds = (read for one in self._rounds for read in one.reads)
+        given = [*self._confirmed, *in_rounds, *self._waiting]
+        self._confirmed.clear()
         self._rounds.clear()
+        self._waiting = []
         return given
 
     def start_round(self) -> bool:
@@ -72,18 +80,42 @@ class Reads:
         return True
 
     def answer(self, echoed: Iterable[int]) -> bool:
-        """Answer the rounds that a quorum has echoed; whether more reads wait for a round.
+        """Answer the rounds that a quorum has echoed, as far as a slice goes.
 
         Args:
             echoed: the highest number that each follower has echoed.
+
+        Returns:
+            Whether more reads wait for a round.
         """
         if not self._rounds:
             return bool(self._waiting)
         confirmed = rules.quorum_position([self.confirm_id, *echoed], self._core.size)
-        applier = self._core.applier
+        applied = self._core.applier.applied_position
+        busy = bool(self._confirmed)
         while self._rounds and self._rounds[0].confirm_id <= confirmed:
-            if applier.applied_position < self._rounds[0].position:
+            if applied < self._rounds[0].position:
                 break  # still being read back; the next report looks again
-            for request in self._rounds.popleft().reads:
-                request.answer(applier.service.query)
+            self._confirmed += self._rounds.popleft().reads
+        if not busy:
+            self._answer_confirmed()
+            if self._confirmed:
+                self._left.notify()
         return bool(self._waiting)
+
+    async def run(self) -> Never:
+        """Answer what one slice left; until cancelled."""
+        while True:
+            if not self._confirmed:
+                await self._left.wait()
+            await trio.lowlevel.checkpoint()
+            self._answer_confirmed()
+
+    def _answer_confirmed(self) -> None:
+        """Answer for one slice."""
+        query = self._core.applier.service.query
+        until = trio.current_time() + SLICE_SECONDS
+        while self._confirmed:
+            self._confirmed.popleft().answer(query)
+            if trio.current_time() > until:
+                break

@@ -4,8 +4,9 @@ A *record* is a plain tuple, since making one is the most frequent thing the sto
 ``(value, expires_at_ms, revision, tag)``; it becomes bytes only when it is flushed. A deleted key
 stays in the layer as None, for it hides what lies below.
 
-Keys are sorted in runs of about a thousand as they arrive: no single long sort ever holds up the
-event loop, a scan looks into each run, and a flush merges them.
+Keys are sorted in runs of about a thousand as they arrive, and runs of like size are merged, up to
+sixteen thousand: no single long sort ever holds up the event loop, a page of a scan looks into few
+runs, and a flush merges them.
 
 **Stored keys.** LMDB takes keys of 1 to 511 bytes. A key of up to 479 bytes is stored as it is;
 the empty key and longer ones are stored under 480 bytes, their first 448 and a SHA-256 of the
@@ -16,9 +17,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import heapq
 from bisect import bisect_right
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ ENTRY_BYTES: Final = 320
 
 _PREFIX_BYTES: Final = HASHED_BYTES - 32
 _RUN_KEYS: Final = 1024
+_MAX_RUN_KEYS: Final = 16 * _RUN_KEYS
+_PART_KEYS: Final = 16
 _DISPOSE_KEYS: Final = 512
 
 
@@ -105,11 +106,11 @@ class Layer:
         fresh, self.fresh = self.fresh, []
         run = [key if 0 < len(key) <= MAX_PLAIN_BYTES else self._hash(key) for key in fresh]
         run.sort()
-        if self._runs and len(self._runs[-1]) + len(run) <= _RUN_KEYS:
-            self._runs[-1] += run  # small ones, of scans between few writes
-            self._runs[-1].sort()
-        else:
-            self._runs.append(run)
+        runs = self._runs
+        while runs and len(runs[-1]) <= len(run) <= _MAX_RUN_KEYS - len(runs[-1]):
+            run += runs.pop()
+            run.sort()
+        runs.append(run)
 
     def _hash(self, key: bytes) -> bytes:
         stored = stored_key(key)
@@ -117,14 +118,28 @@ class Layer:
         return stored
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
-        """Return up to `limit` stored keys above `after`, ascending, and the last one if cut."""
-        parts: list[list[bytes]] = []
-        for run in self.runs():
+        """Return stored keys above `after`, ascending, and the last one if there are more.
+
+        Args:
+            after: a stored key, or empty.
+            limit: at most so many, and at least one if there is any: of each run only its share
+                is looked at.
+        """
+        runs = self.runs()
+        share = min(max(limit // max(len(runs), 1), _PART_KEYS), limit)
+        found: list[bytes] = []
+        cut: bytes | None = None
+        for run in runs:
             at = bisect_right(run, after)
-            if at < len(run):
-                parts.append(run[at : at + limit])
-        found = list(islice(heapq.merge(*parts), limit))  # the rest of the parts is not looked at
-        return found, found[-1] if len(found) == limit else None
+            part = run[at : at + share]
+            found += part
+            if at + share < len(run) and (cut is None or part[-1] < cut):
+                cut = part[-1]
+        found.sort()
+        count = len(found) if cut is None else bisect_right(found, cut)
+        if count > limit:
+            count, cut = limit, found[limit - 1]
+        return found[:count], cut
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""

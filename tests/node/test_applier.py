@@ -33,6 +33,11 @@ class Slow(Ledger):
             self.clock.jump(EACH_SECONDS)
         return super().apply(command)
 
+    def query(self, payload: bytes, flags: int) -> bytes:
+        if self.clock is not None:
+            self.clock.jump(EACH_SECONDS)
+        return super().query(payload, flags)
+
 
 def open_slow_world(directory: Path) -> AbstractAsyncContextManager[World[Slow]]:
     return open_world(directory, Slow, Setting(members=3))
@@ -102,3 +107,51 @@ async def test_what_is_committed_is_answered_although_its_leader_was_deposed_mea
             await world.until(lambda: not world.leaders())
             assert len(service.commands) < COMMANDS
         assert sorted(map(int, answers)) == list(range(1, COMMANDS + 1))
+
+
+async def test_reads_that_take_long_together_let_others_have_their_turns(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_slow_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        member = world.hosts[leader].running
+        make_slow(world, autojump_clock)
+        answers: list[bytes] = []
+
+        async def ask() -> None:
+            answers.append(await member.query(b""))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(COMMANDS):
+                nursery.start_soon(ask)
+            longest = 0.0
+            while len(answers) < COMMANDS:
+                before = trio.current_time()
+                await trio.sleep(EACH_SECONDS / 10)
+                longest = max(longest, trio.current_time() - before)
+        assert answers == [b"0"] * COMMANDS
+        assert EACH_SECONDS <= longest < 3 * EACH_SECONDS
+
+
+async def test_a_confirmed_read_is_asked_anew_when_the_leader_goes_before_its_turn(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_slow_world(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        member = world.hosts[leader].running
+        make_slow(world, autojump_clock)
+        answers: list[bytes] = []
+
+        async def ask() -> None:
+            answers.append(await member.query(b""))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(COMMANDS):
+                nursery.start_soon(ask)
+            await world.until(lambda: 0 < len(answers) < COMMANDS)
+            member.core.role.end("deposed by the test")
+            await world.until(lambda: not world.leaders())
+            assert len(answers) < COMMANDS
+        assert answers == [b"0"] * COMMANDS
