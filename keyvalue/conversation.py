@@ -2,9 +2,10 @@
 
 At most one request of a client is under way. The commands of a chunk are done one run after the
 other (:mod:`.routes`): a run of keyed commands travels as one request, and while it is under way
-nothing else of this client is done. What the client sends meanwhile is held, and is then one
-chunk: a client that sends much at once gets large requests. Connection commands are answered at
-their turn. Replies gather until there is nothing to do but wait, and are delivered together.
+nothing else of this client is done. A run that costs much is done in part, and the rest of it is
+the next request. What the client sends meanwhile is held, and is then one chunk: a client that
+sends much at once gets large requests. Connection commands are answered at their turn. Replies
+gather until there is nothing to do but wait, and are delivered together.
 
 What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
 So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
@@ -33,8 +34,8 @@ from .connection_commands import answer
 from .guard import CommandParser
 from .limits import MAX_WATCHED_KEYS
 from .outcomes import in_words
-from .routes import RUN_BYTES, run_end, uniform_kind
-from .service import TRANSACTION
+from .routes import AT_ONCE, KINDS, RUN_BYTES, run_end, uniform_kind
+from .service import IN_PARTS, TRANSACTION, part
 from .session import PortState, Session
 from .transaction import Queued, Transaction, revisions, weave
 
@@ -48,15 +49,8 @@ _log = logging.getLogger("quorate.keyvalue")
 _KEPT_BYTES: Final = 4096
 _CONTROL_BYTES: Final = 1024
 
-_AT_ONCE: Final = frozenset(
-    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control")
-)
-"""Never queued in a transaction."""
-
 _ATTACKS: Final = frozenset((b"post", b"host:"))
 """A browser was made to talk to us (Redis: securityWarningCommand)."""
-
-_KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
 
 
 class Conversation:
@@ -206,7 +200,8 @@ class Conversation:
                     self._port.resume_later(self._resume)
                     break
         self._running = False
-        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
+        in_parts = self._request is not None and self._request.flags & IN_PARTS
+        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES and not in_parts:
             self._commands, self._encoded, self._whole, self._next = [], [], b"", 0
         if self.replies or refilled or self.session.closing:
             self._deliver()
@@ -237,10 +232,11 @@ class Conversation:
             if kind is not None and (not stale or kind is RequestKind.QUERY):
                 session.last_command = self._commands[end - 1][0]
                 self._next = end
+                flags = session.flags | IN_PARTS if end - at > 1 else session.flags
                 if stale:
-                    self.replies.append(gateway.stale_query(payload, session.flags))
+                    self._take(gateway.stale_query(payload, flags), end - at)
                     return False
-                self._submit(kind, payload, session.flags, end - at)
+                self._submit(kind, payload, flags, end - at)
                 return True
         arguments = self._commands[at]
         session.last_command = arguments[0]
@@ -261,7 +257,7 @@ class Conversation:
                 self._exec()
             if arguments[0].lower() in _ATTACKS:
                 session.closing = True
-        elif session.transaction is not None and spec.name not in _AT_ONCE:
+        elif session.transaction is not None and spec.name not in AT_ONCE:
             self._queue(session.transaction, spec, arguments, encoded)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
@@ -291,11 +287,10 @@ class Conversation:
             if session.read_only and spec.kind is Kind.READ:
                 self.replies.append(gateway.stale_query(encoded, session.flags))
                 return
-            moved = redirection(self._port, spec, arguments)
-            if moved is not None:
+            if (moved := redirection(self._port, spec, arguments)) is not None:
                 self.replies.append(moved)
                 return
-        self._submit(_KINDS[spec.kind], encoded, session.flags, 1)
+        self._submit(KINDS[spec.kind], encoded, session.flags, 1)
 
     # Requests --------------------------------------------------------------------------------
 
@@ -310,13 +305,19 @@ class Conversation:
         convert, self._convert = self._convert, None
         try:
             if isinstance(result, bytes):
-                self.replies.append(result if convert is None else convert(result))
+                self._take(result if convert is None else convert(result), self._expected)
             else:
                 self.replies.append(resp.error(in_words(result)) * self._expected)
             if not self._running:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
+
+    def _take(self, reply: bytes, expected: int) -> None:
+        """Take the reply to a request of so many commands; what was left of them comes next."""
+        done, replies = part(reply, expected)
+        self._next -= expected - done
+        self.replies.append(replies)
 
     def _control(self, arguments: Sequence[bytes]) -> None:
         """Ask the leader for what an operator may ask, in lower case; its answer is words."""
@@ -334,11 +335,10 @@ class Conversation:
     def _queue(
         self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes], encoded: bytes
     ) -> None:
-        if self.session.cluster_aware and spec.kind is not Kind.CONNECTION:
-            moved = redirection(self._port, spec, arguments)
-            if moved is not None:
-                self._refuse(moved)
-                return
+        aware = self.session.cluster_aware and spec.kind is not Kind.CONNECTION
+        if aware and (moved := redirection(self._port, spec, arguments)) is not None:
+            self._refuse(moved)
+            return
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
         if error is None:
             self.replies.append(resp.QUEUED)

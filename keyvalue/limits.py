@@ -35,6 +35,12 @@ MAX_WORK: Final = 150_000_000
 """What one request may cost, or one command more; the others are answered with an error. Ordinary
 commands up to the bounds above cost less."""
 
+PART_WORK: Final = 15_000_000
+"""After so much work a pipeline's request ends, and the rest of it is another one."""
+
+PART_REPLY_BYTES: Final = 1 << 20
+"""And after so many bytes of replies."""
+
 COMMAND_WORK: Final = 1500
 ARGUMENT_WORK: Final = 200
 LOOKUP_WORK: Final = 1000

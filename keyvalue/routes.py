@@ -16,13 +16,20 @@ from typing import Final
 from ..node.gateway import RequestKind
 from .commands import Kind, lookup
 
-__all__ = ["RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
+__all__ = ["AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
 
 RUN_BYTES: Final = 1024 * 1024
 """A run of several commands is at most that long. More in one entry would gain nothing."""
 
 RUN_COMMANDS: Final = 1000
 """A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
+
+AT_ONCE: Final = frozenset(
+    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control")
+)
+"""Never queued in a transaction."""
+
+KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
 
 _COMMAND: Final = int(RequestKind.COMMAND)
 _QUERY: Final = int(RequestKind.QUERY)
@@ -42,7 +49,7 @@ class _Routes(dict[tuple[bytes, int], int]):
         elif spec.name in _WALKS:
             route = _ALONE
         else:
-            route = {Kind.WRITE: _COMMAND, Kind.READ: _QUERY}.get(spec.kind, _NEITHER)
+            route = KINDS.get(spec.kind, _NEITHER)
         if len(self) >= _KNOWN_ROUTES:
             self.clear()
         self[call] = route

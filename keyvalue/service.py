@@ -4,7 +4,8 @@ A payload is RESP as clients send it: commands one after the other, which are ap
 one reply, the join of theirs. Flags say in which protocol to reply, and whether the payload is the
 body of MULTI and EXEC; then the reply is one array. Its first command may be ``WATCH key revision
 ...``: if any of the keys has another revision by now nothing is applied, and the reply is the null
-array. As a query, ``WATCH key ...`` returns the revisions.
+array. As a query, ``WATCH key ...`` returns the revisions. With :data:`IN_PARTS` a payload that
+would cost much is done in part only, from its beginning, and the reply says how far.
 
 Everything is deterministic: time is the log's, and there is no randomness. What differs between
 members is only where a record lies (memtable or disk), and when an expired one is removed.
@@ -34,6 +35,8 @@ from .limits import (
     MAX_EXPIRED_PER_BATCH,
     MAX_REPLY_BYTES,
     MAX_WORK,
+    PART_REPLY_BYTES,
+    PART_WORK,
     TICK_MS,
 )
 from .store import TOO_MUCH_WORK, KeyStore
@@ -43,6 +46,8 @@ RESP3: Final = 1
 """Flag: reply in RESP3."""
 TRANSACTION: Final = 2
 """Flag: the payload is the body of MULTI and EXEC."""
+IN_PARTS: Final = 4
+"""Flag: the payload may be done in part; then the reply begins as :func:`part` tells."""
 
 _WATCH: Final = b"WATCH"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
@@ -144,8 +149,12 @@ class KeyValueService:
                 return self._transaction(commands, flags, known, wanted=wanted)
             except CommandError as trouble:  # it watches too much: nothing was executed
                 return trouble.reply
-        replies = self._execute(commands, known, wanted=wanted)
-        return replies[0] if len(replies) == 1 else b"".join(replies)
+        replies = self._execute(commands, known, wanted=wanted, in_parts=flags & IN_PARTS)
+        if len(replies) == 1 == len(commands):
+            return replies[0]
+        if wanted and len(replies) < len(commands):
+            replies.insert(0, b"\0%d\r\n" % len(replies))
+        return b"".join(replies)
 
     def _transaction(
         self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool
@@ -158,18 +167,22 @@ class KeyValueService:
         return resp.array(self._execute(commands, known, wanted=wanted))
 
     def _execute(
-        self, commands: list[list[bytes]], known: "_Commands", *, wanted: bool
+        self, commands: list[list[bytes]], known: "_Commands", *, wanted: bool, in_parts: int = 0
     ) -> list[bytes]:
         """Execute one command after the other; an error is one's reply, and the next goes on.
 
         Returns:
-            The replies; none if they are not wanted, for together they may be large.
+            The replies, fewer if that is allowed and enough was done; none if they are not wanted,
+            for together they may be large.
         """
         store = self._store
         replies: list[bytes] = []
         size = 0
         store.left -= COMMAND_WORK * len(commands) + ARGUMENT_WORK * sum(map(len, commands))
+        enough, room = store.left - PART_WORK, PART_REPLY_BYTES
         for arguments in commands:
+            if in_parts and (store.left < enough or size > room):
+                break  # every member stops here, whether it wants the replies or not
             count = len(arguments)
             found = known.get(arguments[0]) or known.get(arguments[0].upper())
             if found is None:
@@ -183,13 +196,20 @@ class KeyValueService:
                     reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
-            if not wanted:
-                continue
             if size + len(reply) > MAX_REPLY_BYTES:
                 reply = _TOO_MUCH
             size += len(reply)
-            replies.append(reply)
+            if wanted:
+                replies.append(reply)
         return replies
+
+
+def part(reply: bytes, count: int) -> tuple[int, bytes]:
+    """Say how many of `count` commands a reply is for, and return their replies alone."""
+    if not reply.startswith(b"\0"):
+        return count, reply
+    done, _, replies = reply[1:].partition(b"\r\n")
+    return int(done), replies
 
 
 _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]

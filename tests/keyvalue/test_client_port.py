@@ -45,6 +45,39 @@ async def test_a_pipeline_of_10000_commands_is_answered_in_order(
     assert len(world.member.commands) < 50
 
 
+async def test_a_pipeline_of_large_values_is_answered_whole_in_several_requests(
+    world: World, client: RawClient
+) -> None:
+    value = "v" * (1 << 20)
+    await client.ask(command("SET", "a", value), OK)
+    bulk = b"$%d\r\n%b\r\n" % (len(value), value.encode())
+    lines = [command("GET", "a"), command("STRLEN", "none")] * 100
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send, b"".join([*lines, command("PING")]))
+        for _ in range(100):
+            assert await client.receive(len(bulk) + 4) == bulk + b":0\r\n"
+    assert await client.receive(7) == b"+PONG\r\n"
+    assert 30 < len(world.member.queries) < 150
+    appends = [command("APPEND", "a", "w") + command("INCR", "n")] * 50
+    replies = b"".join(b":%d\r\n:%d\r\n" % (len(value) + n, n) for n in range(1, 51))
+    await client.ask(b"".join(appends), replies)
+    assert 1 < len(world.member.commands) < 60
+
+
+async def test_a_follower_too_answers_large_reads_in_parts(world: World, client: RawClient) -> None:
+    await client.ask(command("SET", "a", "v" * (1 << 20)), OK)
+    world.member.follow(1)
+    client_name = command("CLUSTER", "MYID") + command("READONLY")
+    await client.send(client_name)
+    await client.receive_until(b"+OK\r\n")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send, command("GET", "a") * 100 + command("PING"))
+        received = await client.receive_until(b"+PONG\r\n", chunk_bytes=1 << 20)
+    assert received.count(b"$1048576\r\n") == 100
+    assert b"-ERR" not in received
+    assert 30 < len(world.member.stale) <= 100
+
+
 async def test_commands_are_answered_wherever_they_are_cut(world: World) -> None:
     data = command("SET", "a", "\r\n$1\r\n") + command("PING") + command("GET", "a")
     replies = OK + b"+PONG\r\n$6\r\n\r\n$1\r\n\r\n"

@@ -10,7 +10,7 @@ from quorate.keyvalue import service as service_module
 from quorate.keyvalue import store as store_module
 from quorate.keyvalue.commands import Kind, all_commands
 from quorate.keyvalue.limits import MAX_ARGUMENTS, MAX_TRANSACTION_COMMANDS, MAX_WORK
-from quorate.keyvalue.service import TRANSACTION
+from quorate.keyvalue.service import IN_PARTS, TRANSACTION, part
 from quorate.node.service import Command
 
 TOO_MUCH = store_module.TOO_MUCH_WORK
@@ -179,3 +179,44 @@ async def test_members_refuse_the_same_wherever_a_record_lies(tmp_path: Path) ->
         assert left(first) == left(second) < 0
         assert first.query("MGET gone", "STRLEN h") == second.query("MGET gone", "STRLEN h")
         second.service.close()
+
+
+def in_parts(fed: Fed, lines: list[Line]) -> tuple[bytes, int]:
+    """Apply commands as a pipeline would; return the replies, and in how many parts."""
+    replies, parts = b"", 0
+    while lines:
+        done, reply = part(fed.apply(*lines, flags=IN_PARTS), len(lines))
+        assert 0 < done <= len(lines)
+        lines = lines[done:]
+        replies += reply
+        parts += 1
+    return replies, parts
+
+
+def test_what_is_large_is_done_in_parts_where_that_is_allowed(fed: Fed) -> None:
+    fed.apply(f"SETRANGE a {8 * MIB} x")
+    lines: list[Line] = [f"SETRANGE a {i} y" for i in range(40)]
+    replies, parts = in_parts(fed, [*lines, "GETRANGE a 0 41", "SET b 1"])
+    assert replies == b":%d\r\n" % (8 * MIB + 1) * 40 + b"$42\r\n%b\0\0\r\n+OK\r\n" % (b"y" * 40)
+    assert 20 <= parts <= 42
+    replies, parts = in_parts(fed, ["GET a", "GET none"] * 5)
+    assert replies.count(b"y" * 40 + b"\0") == replies.count(b"\r\n$-1\r\n") == 5
+    assert 5 <= parts <= 10
+    small: list[Line] = [f"SET {i} x" for i in range(1000)]
+    assert in_parts(fed, small) == (b"+OK\r\n" * 1000, 1)
+
+
+def test_a_part_is_the_same_for_members_that_nobody_waits_for(tmp_path: Path) -> None:
+    lines: list[Line] = [f"SET a {'x' * 1000}", *["APPEND a " + "x" * 1000] * 900]
+    lines += ["GET a", "INCR n"] * 20
+    payload = encode(*lines)
+    contents: list[bytes] = []
+    for wanted in (True, False):
+        service = open_service(tmp_path / str(wanted))
+        command = Command(payload, IN_PARTS, 0, 0, 1, 0, 0, START_MS, wants_reply=wanted)
+        reply = service.apply(command)
+        assert reply.startswith(b"\0") if wanted else not reply
+        service.advance(320, START_MS)
+        contents.append(service.query(encode("GET a", "GET n"), 0))
+        service.close()
+    assert contents[0] == contents[1]
