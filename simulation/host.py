@@ -81,6 +81,7 @@ class Host(Generic[S_co]):
         clock: what it takes the time from.
         starts: how often it was started.
         paused: it stands still.
+        ended: is set when this life of the member is over, or the last; the next has its own.
     """
 
     config: NodeConfig
@@ -93,12 +94,13 @@ class Host(Generic[S_co]):
     member: Member | None = None
     starts: int = 0
     paused: bool = False
+    ended: trio.Event = attrs.field(factory=trio.Event)
     _service: S_co | None = None
+    _starting: bool = False
     _root: trio.lowlevel.Task | None = None
     _trap: StepTrap | None = None
     _resumed: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _gone: trio.Event = attrs.field(factory=trio.Event)
     _up: trio.Event = attrs.field(factory=trio.Event)
 
     @property
@@ -130,10 +132,14 @@ class Host(Generic[S_co]):
 
     # --- lives
 
+    def __attrs_post_init__(self) -> None:
+        """Nothing runs yet."""
+        self.ended.set()
+
     @property
     def stopped(self) -> bool:
         """Whether nothing of the member runs, be it that it starts or that it ends."""
-        return self._root is None
+        return self._root is None and not self._starting
 
     @property
     def ending(self) -> bool:
@@ -148,8 +154,8 @@ class Host(Generic[S_co]):
         """
         self.starts += 1
         self.network.plug(self.name)
-        self._scope, self._gone = trio.CancelScope(), trio.Event()
-        self._root = trio.lowlevel.current_task()
+        self._scope, self.ended = trio.CancelScope(), trio.Event()
+        self._root, self._starting = trio.lowlevel.current_task(), False
         folder = self.config.directory
         try:
             with self._scope:
@@ -158,9 +164,10 @@ class Host(Generic[S_co]):
             if self._trap is not None:
                 self._trap.remove()
             self.disk.settle()
+            self.resume()
             self.member = self._root = self._trap = None
             self._up.set()
-            self._gone.set()
+            self.ended.set()
 
     async def _live(self, folder: Path, attend: Callable[[Member], None]) -> None:
         place = folder / "service"
@@ -208,14 +215,15 @@ class Host(Generic[S_co]):
 
         Or until it has ended before it was.
         """
+        assert self.stopped, f"member {self.member_id} runs already"
+        self._starting = True
         up = self._up = trio.Event()
         nursery.start_soon(run, self)
         await up.wait()
 
     async def gone(self) -> None:
         """Wait until the member does not run any more."""
-        if self._root is not None:
-            await self._gone.wait()
+        await self.ended.wait()
 
     def crash_after(self, steps: int, crash: Callable[[], None]) -> None:
         """Call `crash` before one of the member's next steps, be it at whichever await."""
@@ -231,7 +239,7 @@ class Host(Generic[S_co]):
 
     def wipe(self) -> None:
         """Lose the disk; the member must be gone."""
-        assert self._root is None, f"member {self.member_id} still runs"
+        assert self.stopped, f"member {self.member_id} still runs"
         shutil.rmtree(self.config.directory)
 
     # --- pauses

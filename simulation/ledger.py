@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from .world import Setting, World, open_world
+
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
     from ..node import Command
     from .host import Place
-    from .world import World
+    from .observer import Observer
 
 
 class Ledger:
@@ -77,3 +82,16 @@ async def equal(
     if want is None:
         want = max((host.service.payloads for host in alive), key=len)
     await world.until(lambda: all(host.service.payloads == want for host in alive), within=within)
+
+
+def open_ledgers(
+    directory: Path,
+    members: int = 3,
+    *,
+    seed: object = 0,
+    contain: bool = False,
+    observer: Observer | None = None,
+) -> AbstractAsyncContextManager[World[Ledger]]:
+    """Open a world of ledgers; see `world.open_world` and `world.Setting`."""
+    setting = Setting(members=members, seed=seed, contain=contain)
+    return open_world(directory, Ledger, setting, observer=observer)

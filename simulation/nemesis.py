@@ -159,6 +159,10 @@ class Nemesis:
         """Say whether it makes sense to start a member: not before its machine has let go of it."""
         return self.world.hosts[member].stopped
 
+    def a_while(self) -> float:
+        """Draw how long a fault lasts, in seconds: mostly short, at times for long."""
+        return self.unit * self.rng.choice((0.1, 0.6, 2.0, 6.0)) * self.rng.random()
+
     def later(self, seconds: float, undo: Callable[[], None]) -> None:
         """Call `undo` after a while, unless the storm is over before."""
 

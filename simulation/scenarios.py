@@ -61,19 +61,19 @@ PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 4, Timeouts.of("
 
 USUAL: Final[dict[str, float]] = {
     "kill": 2,
-    "cut power": 3,
+    "cut power": 2,
     "crash at some step": 3,
-    "revive": 8,
-    "stop": 1,
+    "revive": 2,
+    "stop": 0.5,
+    "transfer": 0.5,
     "pause": 2,
-    "cut": 2,
-    "isolate": 2,
+    "cut": 4,
+    "isolate": 3,
     "partition": 1,
-    "mend": 5,
+    "mend": 1,
     "clog": 3,
     "swizzle": 0.5,
     "slow link": 1,
-    "usual link": 1,
     "reset": 2,
     "half break": 1,
     "refuse": 0.5,
@@ -82,7 +82,6 @@ USUAL: Final[dict[str, float]] = {
     "stall disk": 1,
     "fail disk": 0.5,
     "fill disk": 0.3,
-    "mend disk": 1,
     "rot disk": 0.1,
     "set clock": 0.5,
 }
@@ -114,7 +113,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "clog",
             "swizzle",
             "slow link",
-            "usual link",
             "reset",
             "half break",
             "refuse",
@@ -125,7 +123,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "pauses": Scenario(
         "processes stand still for longer than anybody waits, and go on as if nothing had been",
-        _only("pause", "pause at a transition", "clog", "kill", "revive"),
+        _only("pause", "pause at a transition", "clog", "kill", "revive", "transfer"),
         clocks=True,
     ),
     "disks": Scenario(
@@ -135,7 +133,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "stall disk",
             "fail disk",
             "fill disk",
-            "mend disk",
             "rot disk",
             "cut power",
             "revive",
@@ -144,7 +141,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "clocks": Scenario(
         "clocks that are wrong, run at different rates and are set, while leaders change",
-        _only("set clock", "kill", "revive", "pause"),
+        _only("set clock", "kill", "revive", "pause", "transfer"),
         clocks=True,
     ),
 }

@@ -20,7 +20,7 @@ from .tasks import Pauses
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
 
     from ..node import Member, Transition
@@ -220,12 +220,17 @@ class World(Generic[S_co]):
 
     async def kill(self, *ids: int) -> None:
         """Kill processes: what was not written is lost, nothing more is sent or written."""
+        lives = self._lives(ids)
         for i in ids:
             self.happened(i)
             self.trace.tell("killed", i)
             self.hosts[i].kill()
-        for i in ids:
-            await self.hosts[i].gone()
+        for life in lives:
+            await life.wait()
+
+    def _lives(self, ids: Sequence[int]) -> list[trio.Event]:
+        """Give what tells the ends of the lives that are now: who waits must not meet the next."""
+        return [self.hosts[i].ended for i in ids]
 
     async def stop(self, i: int) -> None:
         """Stop a member in order."""
@@ -257,12 +262,13 @@ class World(Generic[S_co]):
 
     async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
         """Cut the power of machines: nobody hears of it; what was being written has that fate."""
+        lives = self._lives(ids)
         for i in ids:
             self.happened(i)
             self.trace.tell("powerless", i, fate.value)
             self.hosts[i].cut_power(fate)
-        for i in ids:
-            await self.hosts[i].gone()
+        for life in lives:
+            await life.wait()
 
     def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
         """Give a running member timeouts of its own."""
@@ -292,15 +298,21 @@ class World(Generic[S_co]):
 
     # --- waiting
 
-    async def until(self, condition: Callable[[], bool], *, within: float = 30.0) -> None:
-        """Wait for a condition.
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        *,
+        within: float = 30.0,
+        every: float = LOOK_SECONDS,
+    ) -> None:
+        """Wait for a condition, at which it looks every so often.
 
         Raises:
             trio.TooSlowError: it did not come about.
         """
         with trio.fail_after(within):
             while not condition():  # noqa: ASYNC110 - virtual time; any state may be asked for
-                await trio.sleep(LOOK_SECONDS)
+                await trio.sleep(every)
 
     async def reached(self, member: int, state: State, *, within: float = 30.0) -> None:
         """Wait until a member is in a state."""

@@ -192,6 +192,7 @@ class Tables(LayeredTables):
         try:
             async with trio.open_nursery() as nursery:
                 writing: trio.CancelScope = await nursery.start(self._write_jobs)
+                writing.shield = True  # not sooner: a start that is cancelled would never end
                 task_status.started()
                 try:
                     await self._flush_for_ever()
@@ -211,9 +212,9 @@ class Tables(LayeredTables):
             await self._free_memory()
 
     async def _write_jobs(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Run the executor, beyond the cancellation of `run`, for its last flush."""
+        """Run the executor, which `run` shields from its own end, for its last flush."""
         try:
-            with trio.CancelScope(shield=True) as scope:
+            with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self._executor.run)
                     task_status.started(scope)

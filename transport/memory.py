@@ -77,12 +77,15 @@ class MemoryNetwork:
         self._wake()
 
     def set_pace(self, source: str, target: str, pace: Pace | None, *, both: bool = True) -> None:
-        """Give what is sent from now on a pace, or that of the network again."""
+        """Give a direction a pace, or that of the network again; what is under way hurries up."""
         for route in _routes(source, target, both=both):
             if pace is None:
                 self._paces.pop(route, None)
             else:
                 self._paces[route] = pace
+            for direction in list(self._directions.values()):
+                if direction.route == route:
+                    direction.hurry_up()
 
     def break_links(self, one: str, other: str) -> None:
         """Reset all connections between two hosts, as both ends notice at once."""

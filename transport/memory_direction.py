@@ -84,18 +84,30 @@ class Direction:
             self.answer_reset()
         if self.silent or (self.mute and data):
             return
-        now = trio.current_time()
-        arrival = now + self.network.draw_latency(self.route)
-        speed = self.network.pace(self.route).bytes_per_second
-        if speed < NEVER:
-            self.free_at = max(self.free_at, now) + len(data) / speed
-            arrival += self.free_at - now
+        arrival = self.arrival_of(data)
         if self.under_way:  # nothing overtakes
             arrival = max(arrival, self.under_way[-1][0])
         self.under_way.append((arrival, data))
         self.window -= len(data)
         if len(self.under_way) == 1:
             self.hurry()
+
+    def arrival_of(self, data: bytes) -> float:
+        """Give when bytes arrive that are sent now, or stand first in the queue."""
+        now, arrival = trio.current_time(), self.network.draw_latency(self.route)
+        speed = self.network.pace(self.route).bytes_per_second
+        if speed < NEVER:
+            self.free_at = max(self.free_at, now) + len(data) / speed
+            arrival += self.free_at - now
+        return now + arrival
+
+    def hurry_up(self) -> None:
+        """Let what is under way arrive as it would at the present pace, if that is sooner."""
+        self.free_at, last = 0.0, 0.0
+        for place, (arrival, data) in enumerate(self.under_way):
+            last = max(last, min(arrival, self.arrival_of(data)))
+            self.under_way[place] = (last, data)
+        self.hurry()
 
     def arrival(self) -> float:
         """When the next bytes arrive, or the end of all; without end if nothing is to come."""

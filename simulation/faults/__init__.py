@@ -22,6 +22,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "crash at some step": processes.crash_at_some_step,
     "revive": processes.revive,
     "stop": processes.stop,
+    "transfer": processes.transfer,
     "pause": processes.pause,
     "cut": network.cut,
     "isolate": network.isolate,
@@ -30,7 +31,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "clog": network.clog,
     "swizzle": network.swizzle,
     "slow link": network.slow_link,
-    "usual link": network.usual_link,
     "reset": network.reset,
     "half break": network.half_break,
     "refuse": network.refuse,
@@ -39,7 +39,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "stall disk": disks.stall_disk,
     "fail disk": disks.fail_disk,
     "fill disk": disks.fill_disk,
-    "mend disk": disks.mend_disk,
     "rot disk": disks.rot_disk,
     "set clock": clocks.set_clock,
 }

@@ -44,9 +44,10 @@ def expected(n: Nemesis, member: int, failure: BaseException) -> bool:
 
 
 async def slow_disk(n: Nemesis) -> None:
-    """Make a disk slow, or fast again."""
-    disk = n.world.hosts[n.anyone()].disk
-    disk.latency = n.rng.choice((0.002, 0.002, 0.002, 0.04, 0.2, 0.6, 1.4)) * n.unit
+    """Make a disk slow for a while."""
+    disk, usual = n.world.hosts[n.anyone()].disk, n.world.setting.fsync
+    disk.latency = n.rng.choice((0.04, 0.2, 0.6, 1.4)) * n.unit
+    n.later(n.a_while(), lambda: setattr(disk, "latency", usual))
 
 
 async def stall_disk(n: Nemesis) -> None:
@@ -61,14 +62,10 @@ async def fail_disk(n: Nemesis) -> None:
 
 
 async def fill_disk(n: Nemesis) -> None:
-    """Have a disk be full, until it is mended."""
-    n.world.hosts[n.anyone()].disk.full = SimulatedFullError("no space left on device")
-
-
-async def mend_disk(n: Nemesis) -> None:
-    """Make room on all disks, and have them work."""
-    for host in n.world.hosts.values():
-        host.disk.mend()
+    """Have a disk be full for a while."""
+    disk = n.world.hosts[n.anyone()].disk
+    disk.full = SimulatedFullError("no space left on device")
+    n.later(n.a_while(), disk.mend)
 
 
 async def rot_disk(n: Nemesis) -> None:

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 async def cut(n: Nemesis) -> None:
     """Cut the way from one member to another, one way or both."""
     one, other = n.pair()
-    n.world.network.cut(f"h{one}", f"h{other}", both=n.rng.random() < 0.5)
+    cut_for_a_while(n, one, other)
+    if n.rng.random() < 0.5:
+        cut_for_a_while(n, other, one)
+
+
+def cut_for_a_while(n: Nemesis, one: int, other: int, seconds: float | None = None) -> None:
+    """Cut one way, and heal it after so long, or after a while of its own."""
+    route = f"h{one}", f"h{other}"
+    n.world.network.cut(*route, both=False)
+    lasts = n.a_while() if seconds is None else seconds
+    n.later(lasts, lambda: n.world.network.heal(*route, both=False))
 
 
 async def isolate(n: Nemesis) -> None:
@@ -30,21 +40,24 @@ async def isolate(n: Nemesis) -> None:
 
 
 def isolate_it(n: Nemesis, victim: int) -> None:
-    """Cut that member off."""
+    """Cut that member off; the ways heal together, or one by one."""
     way = n.rng.choice(("both", "both", "deaf", "mute"))
+    together = n.a_while() if n.rng.random() < 0.5 else None
     for other in n.world.others(victim):
         if way != "mute":
-            n.world.network.cut(f"h{other}", f"h{victim}", both=False)
+            cut_for_a_while(n, other, victim, together)
         if way != "deaf":
-            n.world.network.cut(f"h{victim}", f"h{other}", both=False)
+            cut_for_a_while(n, victim, other, together)
 
 
 async def partition(n: Nemesis) -> None:
     """Split the members into two groups."""
     one = n.rng.sample(n.ids, n.rng.randint(1, len(n.ids) // 2))
+    seconds = n.a_while()
     for member in one:
         for other in n.world.others(*one):
-            n.world.network.cut(f"h{member}", f"h{other}")
+            cut_for_a_while(n, member, other, seconds)
+            cut_for_a_while(n, other, member, seconds)
 
 
 async def mend(n: Nemesis) -> None:
@@ -59,12 +72,7 @@ async def mend(n: Nemesis) -> None:
 async def clog(n: Nemesis) -> None:
     """Hold up all that goes one way for a short while: it arrives late, and all at once."""
     one, other = n.pair()
-    _clog(n, one, other, n.unit * n.rng.choice((0.02, 0.2, 0.9, 2.0)) * n.rng.random())
-
-
-def _clog(n: Nemesis, one: int, other: int, seconds: float) -> None:
-    n.world.network.cut(f"h{one}", f"h{other}", both=False)
-    n.later(seconds, lambda: n.world.network.heal(f"h{one}", f"h{other}", both=False))
+    cut_for_a_while(n, one, other, n.unit * n.rng.choice((0.02, 0.2, 0.9)) * n.rng.random())
 
 
 async def swizzle(n: Nemesis) -> None:
@@ -79,8 +87,8 @@ async def swizzle(n: Nemesis) -> None:
 def _clog_all(n: Nemesis, member: int, seconds: float) -> Callable[[], None]:
     def clog_all() -> None:
         for other in n.world.others(member):
-            _clog(n, member, other, seconds)
-            _clog(n, other, member, seconds)
+            cut_for_a_while(n, member, other, seconds)
+            cut_for_a_while(n, other, member, seconds)
 
     return clog_all
 
@@ -96,14 +104,9 @@ async def slow_link(n: Nemesis) -> None:
             Pace(usual, usual, n.rng.choice((2e3, 2e4, 2e5)) / n.unit),
         )
     )
-    n.world.network.set_pace(f"h{one}", f"h{other}", pace, both=n.rng.random() < 0.5)
-
-
-async def usual_link(n: Nemesis) -> None:
-    """Make all ways of a member as fast as they were."""
-    one = n.anyone()
-    for other in n.world.others(one):
-        n.world.network.set_pace(f"h{one}", f"h{other}", None)
+    network, both = n.world.network, n.rng.random() < 0.5
+    network.set_pace(f"h{one}", f"h{other}", pace, both=both)
+    n.later(n.a_while(), lambda: network.set_pace(f"h{one}", f"h{other}", None, both=both))
 
 
 async def reset(n: Nemesis) -> None:

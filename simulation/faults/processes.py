@@ -6,8 +6,12 @@ acknowledged is lost. It must serve again when a quorum runs and can talk to eac
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+import trio
+
+from ...errors import RequestError
 from ..disk import Fate
 
 if TYPE_CHECKING:
@@ -18,12 +22,30 @@ MOST_STEPS = 400
 
 async def kill(n: Nemesis) -> None:
     """Kill a member's process; mostly only while a quorum is left, rarely that of all at once."""
-    await n.world.kill(*victims(n))
+    dead = victims(n)
+    await n.world.kill(*dead)
+    revive_later(n, dead)
 
 
 async def cut_power(n: Nemesis) -> None:
     """Cut the power of a member's machine, amidst a write perhaps."""
-    await n.world.cut_power(*victims(n), fate=fate(n))
+    dead = victims(n)
+    await n.world.cut_power(*dead, fate=fate(n))
+    revive_later(n, dead)
+
+
+def revive_later(n: Nemesis, dead: list[int]) -> None:
+    """Start members again after a while, each after its own."""
+
+    async def start(victim: int, seconds: float) -> None:
+        await trio.sleep(seconds)
+        host = n.world.hosts[victim]
+        await host.gone()
+        if host.stopped:
+            await n.world.start(victim)
+
+    for victim in dead:
+        n.spawn(start, victim, n.a_while())
 
 
 def victims(n: Nemesis) -> list[int]:
@@ -58,12 +80,13 @@ def crash_soon(n: Nemesis, victim: int, steps: int) -> None:
             host.cut_power(left)
         else:
             host.kill()
+        revive_later(n, [victim])
 
     host.crash_after(steps, crash)
 
 
 async def revive(n: Nemesis) -> None:
-    """Start a member that is gone, perhaps all of them."""
+    """Start a member that is gone, perhaps all of them: also those that have stopped themselves."""
     gone = [i for i, host in n.world.hosts.items() if host.member is None and n.may_start(i)]
     if gone:
         chosen = gone if n.rng.random() < 0.2 else [n.rng.choice(gone)]
@@ -74,7 +97,24 @@ async def stop(n: Nemesis) -> None:
     """Stop a member in order."""
     running = [i for i in n.world.running() if not n.world.hosts[i].paused]
     if len(running) > len(n.ids) // 2:
-        n.spawn(n.world.stop, n.rng.choice(running))
+        n.spawn(_stop, n, n.rng.choice(running))
+
+
+async def _stop(n: Nemesis, victim: int) -> None:
+    await n.world.stop(victim)
+    revive_later(n, [victim])
+
+
+async def transfer(n: Nemesis) -> None:
+    """Have an operator ask for another leader."""
+    running = [i for i in n.world.running() if not n.world.hosts[i].paused]
+    if running:
+        n.spawn(_transfer, n, n.rng.choice(running), n.anyone())
+
+
+async def _transfer(n: Nemesis, at: int, target: int) -> None:
+    with contextlib.suppress(RequestError), trio.move_on_after(n.unit):
+        await n.world.hosts[at].running.control(f"transfer {target}")
 
 
 async def pause(n: Nemesis) -> None:

@@ -21,7 +21,7 @@ class AnchoredTerms(Invariant):
         """Look at a leader that begins to write."""
         assert isinstance(fact, Writes)
         found = [i for i, disk in self.known.disks.items() if fact.term in disk.bases]
-        self.require(
-            len(found) >= self.known.quorum,
-            f"leader {fact.member} writes in term {fact.term}, which only {found} have recorded",
-        )
+        if len(found) < self.known.quorum:
+            raise self.violated(
+                f"leader {fact.member} writes in term {fact.term}, which only {found} have recorded"
+            )

@@ -39,7 +39,6 @@ class Invariant(ABC):
             ViolationError: it must not be.
         """
 
-    def require(self, holds: bool, words: str) -> None:  # noqa: FBT001 - like an assertion
-        """Raise unless it holds."""
-        if not holds:
-            raise ViolationError(f"{type(self).__name__}: {words}")
+    def violated(self, words: str) -> ViolationError:
+        """Give the error to be raised."""
+        return ViolationError(f"{type(self).__name__}: {words}")

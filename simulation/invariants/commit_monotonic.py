@@ -30,17 +30,18 @@ class CommitMonotonic(Invariant):
         match fact:
             case Committed(member, position):
                 before, end = self._commit.get(member, 0), self.known.disks[member].end
-                self.require(
-                    before <= position <= end,
-                    f"member {member} commits {position} after {before}; durable is {end}",
-                )
+                if not before <= position <= end:
+                    raise self.violated(
+                        f"member {member} commits {position} after {before}; durable is {end}"
+                    )
                 self._commit[member] = position
             case Truncating(member, position):
                 commit = self._commit.get(member, 0)
-                self.require(
-                    position >= commit,
-                    f"member {member} truncates to {position}, below its commit position {commit}",
-                )
+                if position < commit:
+                    raise self.violated(
+                        f"member {member} truncates to {position}, below its commit position "
+                        f"{commit}"
+                    )
             case Started(member) | Wiped(member):
                 self._commit.pop(member, None)
             case _:

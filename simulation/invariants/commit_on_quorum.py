@@ -30,7 +30,7 @@ class CommitOnQuorum(Invariant):
         self._seen = fact.position
         prefix = self.known.disks[fact.member].prefix_at.get(fact.position)
         found = [] if prefix is None else self.known.holders(fact.position, prefix)
-        self.require(
-            len(found) >= self.known.quorum,
-            f"member {fact.member} commits {fact.position}, which only {found} have durably",
-        )
+        if len(found) < self.known.quorum:
+            raise self.violated(
+                f"member {fact.member} commits {fact.position}, which only {found} have durably"
+            )

@@ -24,7 +24,7 @@ class CommittedForEver(Invariant):
             return
         mine = self.known.disks[fact.member].prefix_at.get(fact.position)
         first = self.known.committed_prefix.get(fact.position)
-        self.require(
-            mine is not None and mine == first,
-            f"member {fact.member} commits another log up to {fact.position} than was committed",
-        )
+        if not (mine is not None and mine == first):
+            raise self.violated(
+                f"member {fact.member} commits another log up to {fact.position} than was committed"
+            )

@@ -37,8 +37,8 @@ class CountsArePrefixes(Invariant):
             return  # not durable at the leader yet; or the member has gone on to a newer term
         if fact.follower in self._replaced and theirs.end < fact.position:
             return
-        self.require(
-            theirs.prefix_at.get(fact.position) == mine,
-            f"leader {fact.member} counts {fact.position} of member {fact.follower} in term "
-            f"{fact.term}, whose log is another",
-        )
+        if theirs.prefix_at.get(fact.position) != mine:
+            raise self.violated(
+                f"leader {fact.member} counts {fact.position} of member {fact.follower} in term "
+                f"{fact.term}, whose log is another"
+            )

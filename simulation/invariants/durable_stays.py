@@ -34,11 +34,12 @@ class DurableStays(Invariant):
                 self._durable[member] = min(position, self._durable.get(member, 0))
             case Started(member, append):
                 durable = self._durable.get(member, 0)
-                self.require(
-                    append >= durable,
-                    f"the log of member {member} was durable to {durable}, and ends at {append} "
-                    "after a restart",
-                )
+                if append < durable:
+                    raise self.violated(
+                        f"the log of member {member} was durable to {durable}, and ends at "
+                        f"{append} "
+                        "after a restart"
+                    )
             case Wiped(member):
                 self._durable.pop(member, None)
             case _:

@@ -26,6 +26,5 @@ class ElectionSafety(Invariant):
         """Look at who leads."""
         assert isinstance(fact, Elected)
         first = self._leaders.setdefault(fact.term, fact.member)
-        self.require(
-            first == fact.member, f"members {first} and {fact.member} both lead term {fact.term}"
-        )
+        if first != fact.member:
+            raise self.violated(f"members {first} and {fact.member} both lead term {fact.term}")

@@ -26,7 +26,7 @@ class ExactlyOnce(Invariant):
         """Compare with where it was applied first."""
         assert isinstance(fact, Applied)
         first = self._points.setdefault(fact.serial, fact.point)
-        self.require(
-            first == fact.point,
-            f"{fact.serial} was applied at {first}, and at {fact.point} by member {fact.member}",
-        )
+        if first != fact.point:
+            raise self.violated(
+                f"{fact.serial} was applied at {first}, and at {fact.point} by member {fact.member}"
+            )

@@ -31,8 +31,8 @@ class EqualExpiry(Invariant):
         assert isinstance(fact, Probed)
         asked = fact.position, fact.question
         first, answer = self._answers.setdefault(asked, (fact.member, fact.answer))
-        self.require(
-            answer == fact.answer,
-            f"asked {fact.question!r} at position {fact.position}, member {first} says "
-            f"{answer!r} and member {fact.member} says {fact.answer!r}",
-        )
+        if answer != fact.answer:
+            raise self.violated(
+                f"asked {fact.question!r} at position {fact.position}, member {first} says "
+                f"{answer!r} and member {fact.member} says {fact.answer!r}"
+            )

@@ -21,6 +21,7 @@ class LeaderAppendOnly(Invariant):
         """Look at a truncation."""
         assert isinstance(fact, Truncating | Truncated)
         term = self.known.leads.get(fact.member)
-        self.require(
-            term is None, f"member {fact.member} leads term {term} and truncates to {fact.position}"
-        )
+        if term is not None:
+            raise self.violated(
+                f"member {fact.member} leads term {term} and truncates to {fact.position}"
+            )

@@ -23,8 +23,8 @@ class LeaderCompleteness(Invariant):
         end = self.known.committed_end
         prefix = self.known.committed_prefix.get(end)
         mine = self.known.disks[fact.member].prefix_at.get(end)
-        self.require(
-            prefix == mine,
-            f"member {fact.member} leads term {fact.term}; its log ends at "
-            f"{self.known.disks[fact.member].end} and is not the one that is committed up to {end}",
-        )
+        if prefix != mine:
+            raise self.violated(
+                f"member {fact.member} leads term {fact.term}; its log ends at "
+                f"{self.known.disks[fact.member].end} and is not the one committed up to {end}"
+            )

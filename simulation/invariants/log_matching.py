@@ -29,8 +29,8 @@ class LogMatching(Invariant):
         first, prefix = self._seen.setdefault(
             (batch.term, batch.position), (fact.member, batch.prefix)
         )
-        self.require(
-            prefix == batch.prefix,
-            f"the logs of members {first} and {fact.member} differ at or before position "
-            f"{batch.position}, and both have a batch of term {batch.term} there",
-        )
+        if prefix != batch.prefix:
+            raise self.violated(
+                f"the logs of members {first} and {fact.member} differ at or before position "
+                f"{batch.position}, and both have a batch of term {batch.term} there"
+            )

@@ -31,12 +31,13 @@ class NoPhantoms(Invariant):
                 self._asked.add(serial)
             case Refused(serial):
                 self._refused.add(serial)
-                self.require(serial not in self._applied, f"{serial} was applied, and refused")
+                if serial in self._applied:
+                    raise self.violated(f"{serial} was applied, and refused")
             case Applied(member, serial):
                 self._applied.add(serial)
-                self.require(serial in self._asked, f"member {member} applied {serial}: nobody's")
-                self.require(
-                    serial not in self._refused, f"member {member} applied {serial}: it was refused"
-                )
+                if serial not in self._asked:
+                    raise self.violated(f"member {member} applied {serial}: nobody's")
+                if serial in self._refused:
+                    raise self.violated(f"member {member} applied {serial}: it was refused")
             case _:
                 pass

@@ -33,20 +33,18 @@ class NothingLost(Invariant):
             case Answered(serial, point, query=False):
                 self._acknowledged[point] = serial
                 end = self.known.committed_end
-                self.require(
-                    point.position < end,
-                    f"{serial} was acknowledged at {point}, committed is {end}",
-                )
+                if point.position >= end:
+                    raise self.violated(f"{serial} was acknowledged at {point}, committed is {end}")
                 self._compare(point, serial)
             case Applied(_, serial, point):
                 self._compare(point, serial)
                 first = self._acknowledged.get(point, serial)
-                self.require(
-                    first == serial, f"{first} was acknowledged at {point}; {serial} is there"
-                )
+                if first != serial:
+                    raise self.violated(f"{first} was acknowledged at {point}; {serial} is there")
             case _:
                 pass
 
     def _compare(self, point: Point, serial: int) -> None:
         first = self._serials.setdefault(point, serial)
-        self.require(first == serial, f"{first} and {serial} are both at {point}")
+        if first != serial:
+            raise self.violated(f"{first} and {serial} are both at {point}")

@@ -37,11 +37,12 @@ class RealTimeOrder(Invariant):
                 self._floors[serial] = self._newest
             case Answered(serial, point, query):
                 floor = self._floors.pop(serial, BEGINNING)
-                self.require(
-                    point >= floor if query else point > floor,
-                    f"{'query' if query else 'command'} {serial} took effect at {point}; before "
-                    f"it was asked something at {floor} had been answered",
-                )
+                if not (point >= floor if query else point > floor):
+                    raise self.violated(
+                        f"{'query' if query else 'command'} {serial} took effect at {point}; "
+                        "before "
+                        f"it was asked something at {floor} had been answered"
+                    )
                 self._newest = max(self._newest, point)
             case Refused(serial):
                 self._floors.pop(serial, None)

@@ -29,8 +29,8 @@ class StateMachineSafety(Invariant):
         """Compare with who was here first."""
         assert isinstance(fact, Reached)
         first, digest = self._digests.setdefault(fact.position, (fact.member, fact.digest))
-        self.require(
-            digest == fact.digest,
-            f"members {first} and {fact.member} differ at position {fact.position}: other "
-            "commands, or other replies to them",
-        )
+        if digest != fact.digest:
+            raise self.violated(
+                f"members {first} and {fact.member} differ at position {fact.position}: other "
+                "commands, or other replies to them"
+            )

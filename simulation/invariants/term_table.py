@@ -31,23 +31,24 @@ class TermTable(Invariant):
             case Recorded(member, batch):
                 disk = self.known.disks[member]
                 base = disk.bases.get(batch.term)
-                self.require(
-                    base is not None and base <= batch.position,
-                    f"member {member} has a batch of term {batch.term} at {batch.position}; that "
-                    f"term begins at {base} in its recording log",
-                )
+                if not (base is not None and base <= batch.position):
+                    raise self.violated(
+                        f"member {member} has a batch of term {batch.term} at "
+                        f"{batch.position}; that "
+                        f"term begins at {base} in its recording log"
+                    )
                 last = self._last_term.get(member, -1)
-                self.require(
-                    batch.term >= last,
-                    f"member {member} has a batch of term {batch.term} behind one of {last}",
-                )
+                if batch.term < last:
+                    raise self.violated(
+                        f"member {member} has a batch of term {batch.term} behind one of {last}"
+                    )
                 self._last_term[member] = batch.term
             case TermRecorded(member, term, base):
                 earlier = {t: b for t, b in self.known.disks[member].bases.items() if t < term}
-                self.require(
-                    all(b <= base for b in earlier.values()),
-                    f"member {member} has term {term} begin at {base}, and before: {earlier}",
-                )
+                if not all(b <= base for b in earlier.values()):
+                    raise self.violated(
+                        f"member {member} has term {term} begin at {base}, and before: {earlier}"
+                    )
             case Started(member) | Truncated(member) | Wiped(member):
                 batches = self.known.disks[member].batches
                 self._last_term[member] = batches[-1].term if batches else -1

@@ -23,14 +23,14 @@ class TruthfulReports(Invariant):
         match fact:
             case Claimed(member, AppendPosition(log_position=position) as message):
                 disk = self.known.disks[member]
-                self.require(
-                    position <= disk.end,
-                    f"member {member} reports {position}; durable is {disk.end}",
-                )
+                if position > disk.end:
+                    raise self.violated(
+                        f"member {member} reports {position}; durable is {disk.end}"
+                    )
                 term = message.leadership_term_id
-                self.require(
-                    AppendFlags.READY not in message.flags or term in disk.bases,
-                    f"member {member} is ready in term {term}, which it has not recorded",
-                )
+                if not (AppendFlags.READY not in message.flags or term in disk.bases):
+                    raise self.violated(
+                        f"member {member} is ready in term {term}, which it has not recorded"
+                    )
             case _:
                 pass

@@ -35,7 +35,8 @@ class Votes(Invariant):
         match fact:
             case Promised(member, term, voted_for) | Started(member, _, term, voted_for):
                 before = self._promised.get(member, -1)
-                self.require(term >= before, f"member {member} went from term {before} to {term}")
+                if term < before:
+                    raise self.violated(f"member {member} went from term {before} to {term}")
                 self._promised[member] = term
                 if voted_for != NOBODY:
                     self._vote(member, term, voted_for)
@@ -55,16 +56,16 @@ class Votes(Invariant):
 
     def _vote(self, member: int, term: int, candidate: int) -> None:
         first = self._votes.setdefault((member, term), candidate)
-        self.require(
-            first == candidate,
-            f"member {member} voted for {first} and for {candidate} in term {term}",
-        )
+        if first != candidate:
+            raise self.violated(
+                f"member {member} voted for {first} and for {candidate} in term {term}"
+            )
 
     def _kept(self, member: int, term: int, candidate: int) -> None:
         """What a message says of a vote must be durable already."""
         disk = self.known.disks[member]
-        self.require(
-            disk.term >= term and self._votes.get((member, term)) == candidate,
-            f"member {member} tells of its vote for {candidate} in term {term}; durable is "
-            f"{disk.voted_for} in term {disk.term}",
-        )
+        if not (disk.term >= term and self._votes.get((member, term)) == candidate):
+            raise self.violated(
+                f"member {member} tells of its vote for {candidate} in term {term}; durable is "
+                f"{disk.voted_for} in term {disk.term}"
+            )

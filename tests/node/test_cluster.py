@@ -10,9 +10,7 @@ import trio
 import trio.testing
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
-from quorate.simulation.ledger import equal
-
-from .worlds import open_world
+from quorate.simulation.ledger import equal, open_ledgers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 async def test_three_members_elect_a_leader_and_replicate(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         for i in range(20):
@@ -41,7 +39,7 @@ async def load(world: World[Ledger], at: int, count: int, name: str) -> list[byt
 
 
 async def test_a_single_member_elects_itself(tmp_path: Path, autojump_clock: Clock) -> None:
-    async with open_world(tmp_path, 1) as world:
+    async with open_ledgers(tmp_path, 1) as world:
         await world.start()
         assert await world.settled() == 0
         await load(world, 0, 5, "x")
@@ -58,7 +56,7 @@ async def test_a_single_member_elects_itself(tmp_path: Path, autojump_clock: Clo
 async def test_the_others_elect_a_leader_when_theirs_is_killed(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         first = await world.settled()
         written = await load(world, first, 10, "a")
@@ -72,7 +70,7 @@ async def test_the_others_elect_a_leader_when_theirs_is_killed(
 
 
 async def test_any_member_takes_commands_and_queries(tmp_path: Path, autojump_clock: Clock) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         await world.settled()
         for i in world.hosts:
@@ -83,7 +81,7 @@ async def test_any_member_takes_commands_and_queries(tmp_path: Path, autojump_cl
 async def test_a_member_that_missed_terms_replicates_them_one_by_one(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         late = world.others(leader)[0]
@@ -107,7 +105,7 @@ async def test_a_member_that_missed_terms_replicates_them_one_by_one(
 async def test_a_member_catches_up_in_the_current_term_under_load(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         late = world.others(leader)[0]
@@ -139,7 +137,7 @@ async def test_a_member_catches_up_in_the_current_term_under_load(
 async def test_uncommitted_entries_of_a_cut_off_leader_are_truncated(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         old = await world.settled()
         written = await load(world, old, 5, "a")
@@ -169,7 +167,7 @@ async def test_uncommitted_entries_of_a_cut_off_leader_are_truncated(
 async def test_a_leader_without_its_quorum_steps_down(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         await world.kill(*world.others(leader))
@@ -181,7 +179,7 @@ async def test_a_leader_without_its_quorum_steps_down(
 async def test_an_orderly_stop_of_the_leader_is_followed_by_an_election_at_once(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         await load(world, leader, 3, "a")
@@ -196,7 +194,7 @@ async def test_an_orderly_stop_of_the_leader_under_load_leaves_no_outcome_unknow
     tmp_path: Path, autojump_clock: Clock, at: str
 ) -> None:
     """What is in the log is answered; what is not was not done, and a follower asks anew."""
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         host = leader if at == "leader" else world.others(leader)[0]
@@ -228,7 +226,7 @@ async def test_random_kills_lose_nothing_acknowledged(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
     for seed in range(2):
-        async with open_world(tmp_path / str(seed), 3, seed=seed) as world:
+        async with open_ledgers(tmp_path / str(seed), 3, seed=seed) as world:
             await _kills(world)
 
 

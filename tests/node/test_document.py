@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from quorate.node import State, Transition
 from quorate.simulation.clock import EPOCH_MS
+from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, SESSION, Peer, log
 from quorate.simulation.script import Script, open_script
 from quorate.transport import (
@@ -29,8 +30,6 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-
-from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +229,7 @@ def tap(world: World[Ledger]) -> list[tuple[int, int, Message]]:
 
 async def test_the_example_of_the_first_election(tmp_path: Path, autojump_clock: MockClock) -> None:
     del autojump_clock
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         heard = tap(world)
         leader = await world.settled()

@@ -11,9 +11,8 @@ import trio
 from quorate.errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from quorate.node import State
 from quorate.node.rules import LogEnd, spans_of
-from quorate.simulation import Ledger, Observer, Setting, World
-from quorate.simulation import open_world as open_any_world
-from quorate.simulation.ledger import equal
+from quorate.simulation import Ledger, Observer, Setting, World, open_world
+from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
@@ -31,8 +30,6 @@ from quorate.transport import (
     VoteReason,
 )
 from quorate.transport.memory_direction import Pace
-
-from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,7 +229,7 @@ CATCHING_UP = {State.FOLLOWER_CATCHUP, State.FOLLOWER_LOG_REPLICATION}
 async def test_a_member_that_is_behind_leads_with_everything_that_was_acknowledged(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader, behind, third = await leave_behind(world)
         member = world.hosts[leader].running
@@ -252,7 +249,7 @@ async def test_a_member_that_is_behind_leads_with_everything_that_was_acknowledg
 async def test_when_the_voter_with_the_longest_log_dies_meanwhile_another_election_is_held(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader, behind, _ = await leave_behind(world)
         assert await world.hosts[leader].running.control(f"transfer {behind} even-if-behind")
@@ -274,7 +271,7 @@ async def test_under_faults_nothing_acknowledged_is_lost(
     rng = random.Random(seed)
     observer = Observer(list(range(3 + 2 * (seed % 2))))
     setting = Setting(members=len(observer.known.disks), seed=seed, contain=True)
-    async with open_any_world(tmp_path, Ledger, setting, observer=observer) as world:
+    async with open_world(tmp_path, Ledger, setting, observer=observer) as world:
         await world.start()
         await world.settled()
         async with trio.open_nursery() as nursery:

@@ -16,8 +16,8 @@ from quorate.errors import (
 from quorate.node import State, requests
 from quorate.node.forwarded import ForwardStatus
 from quorate.node.gateway import RequestKind
-from quorate.simulation import Ledger, Setting
-from quorate.simulation import open_world as open_any_world
+from quorate.simulation import Ledger, Setting, open_world
+from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
@@ -27,8 +27,6 @@ from quorate.transport import (
     LeadershipCession,
     TermSpan,
 )
-
-from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -284,7 +282,7 @@ async def test_those_that_read_much_through_one_follower_are_served_in_turn(
 ) -> None:
     """Twice as many as the link has room for, each of whom asks anew as soon as it has a reply."""
     slow = Setting(latency=0.0025)  # 50 MB/s
-    async with open_any_world(tmp_path, Ledger, slow) as world:
+    async with open_world(tmp_path, Ledger, slow) as world:
         await world.start()
         leader = await world.settled()
         service = world.hosts[leader].service
@@ -307,7 +305,7 @@ async def test_those_that_read_much_through_one_follower_are_served_in_turn(
 async def test_many_large_replies_through_one_follower_all_arrive(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         seen = len(world.transitions)

@@ -11,7 +11,7 @@ import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.node import State
-from quorate.simulation.ledger import equal
+from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.peers import batch, log
 from quorate.simulation.script import Script, open_script
 from quorate.storage import NodeState, decode_header_untrusted
@@ -26,8 +26,6 @@ from quorate.transport import (
     TermSpan,
     Vote,
 )
-
-from .worlds import open_stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,7 +223,7 @@ async def test_a_member_that_lacks_the_leaders_last_term_makes_a_quorum_with_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """The leader tells where its last term ends before its new one is in its recording log."""
-    async with open_stage(tmp_path) as stage:
+    async with open_ledgers(tmp_path, contain=True) as stage:
         await stage.start()
         first = await stage.settled()
         late, other = stage.others(first)

@@ -10,13 +10,12 @@ import trio
 
 from quorate.node import State
 from quorate.node.rules import LogEnd, gives_way, is_supported
+from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
 from quorate.transport import RequestVote, Scout, ScoutReply, VoteReason
-
-from .worlds import open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,7 +194,7 @@ async def test_a_scout_in_the_name_of_another_is_not_answered(s: Script) -> None
 async def test_a_member_that_was_cut_off_and_returns_changes_neither_leader_nor_term(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path, 4) as world:
+    async with open_ledgers(tmp_path, 4) as world:
         await world.start()
         leader = await world.settled()
         lonely = (leader + 1) % 4
@@ -216,7 +215,7 @@ async def test_a_member_that_was_cut_off_and_returns_changes_neither_leader_nor_
 async def test_one_broken_link_between_leader_and_follower_costs_no_election(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path, 4) as world:
+    async with open_ledgers(tmp_path, 4) as world:
         await world.start()
         leader = await world.settled()
         term = world.hosts[leader].running.status().term

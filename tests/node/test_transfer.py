@@ -10,6 +10,7 @@ import trio
 
 from quorate.errors import RefusedError
 from quorate.node import State
+from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
@@ -26,8 +27,6 @@ from quorate.transport import (
     VoteReason,
 )
 
-from .worlds import open_world
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
     tmp_path: Path, autojump_clock: MockClock, asked: str
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         target, third = world.others(leader)
@@ -66,7 +65,7 @@ async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
 
 
 async def test_who_leads_already_is_left_alone(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         seen = len(world.transitions)
@@ -90,7 +89,7 @@ async def test_who_leads_already_is_left_alone(tmp_path: Path, autojump_clock: M
 async def test_what_makes_no_sense_is_refused(
     tmp_path: Path, autojump_clock: MockClock, words: str, why: str
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         for at in (leader, world.others(leader)[0]):
@@ -101,7 +100,7 @@ async def test_what_makes_no_sense_is_refused(
 async def test_a_member_that_does_not_follow_is_not_made_leader(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_world(tmp_path) as world:
+    async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()
         target = world.others(leader)[0]

@@ -65,6 +65,30 @@ async def test_an_orderly_end_flushes(tmp_path: Path) -> None:
         assert contents(again) == {b"a": b"1"}
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_start_that_is_cancelled_at_any_step_ends(tmp_path: Path, steps: int) -> None:
+    """Else a member that is told to stop while it starts hangs for ever."""
+    disk, ended = Disk(), trio.Event()
+    tables = open_tables(tmp_path, disk)
+
+    async def live(scope: trio.CancelScope) -> None:
+        with scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(tables.run)
+                await trio.sleep_forever()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(live, scope)
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended.is_set()
+    tables.close()
+
+
 async def test_an_orderly_end_amidst_a_batch_keeps_none_of_it(tmp_path: Path) -> None:
     async with running(open_tables(tmp_path)) as tables:
         tables.put(b"a", record(b"1"))

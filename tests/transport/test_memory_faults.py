@@ -46,8 +46,10 @@ async def test_a_slow_way_lets_so_many_bytes_through_in_a_second() -> None:
         for seconds in (2.5, 4.5, 6.5):
             assert len(await there.receive(1000)) == 200
             assert trio.current_time() - began == pytest.approx(seconds)
+        here.send_nowait(bytes(100_000))  # which would take 1000 s
         network.set_pace("a", "b", None)
         here.send_nowait(b"x")
+        assert len(await there.receive(100_000)) == 100_000
         assert await there.receive(1000) == b"x"
         assert trio.current_time() - began == pytest.approx(7.0)
         nursery.cancel_scope.cancel()

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.simulation import Observer
+from quorate.simulation.ledger import open_ledgers
 
 from .hazards import mutations, schedules
 from .hazards.harm import DIVERGED, LOST, harm
-from .worlds import open_stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -72,7 +72,7 @@ async def play(
     for mutate in out:
         mutate(patch)
     observer = Observer([0, 1, 2], fatal=False)
-    async with open_stage(directory, observer=observer) as stage:
+    async with open_ledgers(directory, observer=observer, contain=True) as stage:
         await schedule(stage)
         return harm(stage), observer.violations
 
@@ -110,7 +110,7 @@ async def test_without_f7_the_store_refuses_to_record(
 ) -> None:
     """Here nothing can go wrong silently: an entry whose term has no row stops the member."""
     mutations.without_f7(monkeypatch)
-    async with open_stage(tmp_path) as stage:
+    async with open_ledgers(tmp_path, contain=True) as stage:
         await schedules.crashes_while_joining(stage)
         (failure,) = stage.failures.values()
         assert "its term is not in the recording log" in repr(failure)

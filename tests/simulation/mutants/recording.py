@@ -1,0 +1,166 @@
+"""Mutants of what is recorded, reported, counted, truncated and committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from quorate.node import rules
+from quorate.node.applier import Applier
+from quorate.node.core import Core
+from quorate.node.following import Following
+from quorate.node.leadership import Leadership
+from quorate.storage import changes
+from quorate.storage.changes import Change
+from quorate.storage.store import Store
+from quorate.transport import AppendFlags, AppendPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+    from quorate.storage import TermRow
+    from quorate.storage.environment import Transaction
+    from quorate.storage.state import Databases, Recorded
+
+
+def report_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Report what was received, and not what is durable."""
+
+    def report(self: Following) -> None:
+        self.core.send(
+            self.leader_id,
+            AppendPosition(
+                leadership_term_id=self.term,
+                log_position=self.core.store.appended_position,
+                follower_member_id=self.core.member_id,
+                flags=self.flags,
+                confirm_id=self._confirm_id,  # pyright: ignore[reportPrivateUsage]
+            ),
+        )
+
+    patch.setattr(Following, "report", report)
+
+
+def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Have a leader count its own log as far as it was written, not as far as it is durable."""
+    patch.setattr(
+        Leadership,
+        "_advance",
+        _advance_with(Leadership._advance),  # pyright: ignore[reportPrivateUsage]
+    )
+
+
+def _advance_with(advance: object) -> object:
+    def _advance(self: Leadership) -> None:
+        store = self.core.store
+        recorded = store._recorded  # pyright: ignore[reportPrivateUsage]
+        pretended = attrs.evolve(recorded, append_position=store.appended_position)
+        store._recorded = pretended  # pyright: ignore[reportPrivateUsage]
+        try:
+            advance(self)  # type: ignore[operator]
+        finally:
+            if store._recorded is pretended:  # pyright: ignore[reportPrivateUsage]
+                store._recorded = recorded  # pyright: ignore[reportPrivateUsage]
+
+    return _advance
+
+
+def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Report READY without the term in the recording log: F3 taken out at the follower."""
+    report = Following.report
+
+    def report_ready(self: Following) -> None:
+        self.flags = AppendFlags.READY
+        report(self)
+
+    patch.setattr(Following, "report", report_ready)
+
+
+def skip_the_truncation(patch: pytest.MonkeyPatch) -> None:
+    """Keep what is not the leader's, and follow."""
+
+    async def truncate(self: Core, position: int, last_term: int) -> None:
+        del position, last_term
+        self.applier.forget()
+
+    patch.setattr(Core, "truncate", truncate)
+
+
+def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
+    """Cut the log where its last term begins, whatever is committed."""
+
+    async def truncate(self: Core, position: int, last_term: int) -> None:
+        base = self.store.terms[-1].base if self.store.terms else 0
+        await self.store.truncate(min(position, base), last_term=last_term)
+
+    patch.setattr(Core, "truncate", truncate)
+
+
+def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
+    """Take the best position for that of the quorum."""
+
+    def quorum_position(positions: Iterable[int], members: int) -> int:
+        del members
+        return max(positions, default=0)
+
+    patch.setattr(rules, "quorum_position", quorum_position)
+
+
+def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
+    """Have a follower take everything that is durable here for committed."""
+
+    def raise_commit(self: Following) -> None:
+        self.core.applier.commit(self.core.store.append_position)
+
+    patch.setattr(Following, "_raise_commit", raise_commit)
+
+
+def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
+    """Record a term's first entry without the term's row, which comes in a later write, or never.
+
+    F7 taken out, below the checks of the store, which would not have it.
+    """
+    append = changes.append
+
+    def append_alone(
+        dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
+    ) -> Change:
+        change = append(dbs, old, batch, term_row)
+        if term_row is None:
+            return change
+
+        def apply(txn: Transaction) -> None:
+            change.apply(txn)
+            put_terms(txn, dbs, change.after.terms, old.terms)
+
+        return Change(change.after, apply)
+
+    put_terms = changes._put_terms  # pyright: ignore[reportPrivateUsage]
+    patch.setattr(changes, "append", append_alone)
+
+
+def forget_bytes_at_a_power_cut(patch: pytest.MonkeyPatch) -> None:
+    """Have a store tell that a write is durable when it was only handed over (sync after ack)."""
+    append = Store.append
+
+    def append_at_once(self: Store, batch: bytes, **more: object) -> None:
+        append(self, batch, **more)  # type: ignore[arg-type]
+        self._recorded = self._submitted  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Store, "append", append_at_once)
+
+
+def let_the_commit_position_go_back(patch: pytest.MonkeyPatch) -> None:
+    """Let the commit position of a member go back, to what its leader says."""
+    commit = Applier.commit
+
+    def commit_back(self: Applier, position: int) -> None:
+        if position < self.commit_position:
+            self.commit_position = position
+        else:
+            commit(self, position)
+
+    patch.setattr(Applier, "commit", commit_back)

@@ -1,0 +1,203 @@
+"""Mutants of what is applied, and what clients are told."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from quorate.errors import NoLeaderError, UnknownOutcomeError
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.applier import Applier
+from quorate.node.gateway import Request, RequestKind
+from quorate.node.leadership import Leadership
+from quorate.node.reads import Reads
+from quorate.node.requests import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+    from quorate.node.service import Command
+
+
+def read_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
+    """Answer reads at once, without asking whether we still lead."""
+    answer = Reads.answer
+
+    def answer_at_once(self: Reads, echoed: Iterable[int]) -> bool:
+        return answer(self, [self.confirm_id for _ in echoed])
+
+    patch.setattr(Reads, "answer", answer_at_once)
+
+
+def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
+    """Answer reads before an entry of our own term is committed."""
+
+    def flush(self: Leadership) -> None:
+        if self.accepting and self.ended is None:
+            original(self)
+            if self.reads.start_round():
+                self.announce_commit()
+
+    original = Leadership.flush
+    patch.setattr(Leadership, "flush", flush)
+
+
+def read_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Answer reads on a follower, from what it has applied."""
+    submit = Requests.submit
+
+    def submit_here(self: Requests, request: Request) -> None:
+        if request.kind is RequestKind.QUERY:
+            request.answer(self._core.applier.service.query)  # pyright: ignore[reportPrivateUsage]
+        else:
+            submit(self, request)
+
+    patch.setattr(Requests, "submit", submit_here)
+
+
+def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
+    """Answer a command when it is in the leader's log, with what the service would say."""
+    append = Leadership.append
+
+    def append_and_answer(
+        self: Leadership, entries: list[object], waiting: list[Request] | None = None
+    ) -> None:
+        append(self, entries, waiting)  # type: ignore[arg-type]
+        end = self.publication_position
+        self.core.applier.commit(end)
+
+    patch.setattr(Leadership, "append", append_and_answer)
+
+
+def tell_unknown_as_refused(patch: pytest.MonkeyPatch) -> None:
+    """Tell a client that nothing was done, of what may yet be done."""
+    init = Request.__init__
+
+    def made(self: Request, *arguments: object, **more: object) -> None:
+        init(self, *arguments, **more)  # type: ignore[arg-type]
+        done = self.done
+
+        def told(result: object) -> None:
+            if isinstance(result, UnknownOutcomeError):
+                result = NoLeaderError("nothing was done")
+            done(result)  # type: ignore[arg-type]
+
+        self.done = told
+
+    patch.setattr(Request, "__init__", made)
+
+
+def ask_anew(patch: pytest.MonkeyPatch) -> None:
+    """Send a command again whose fate is unknown."""
+    init = Request.__init__
+
+    def made(self: Request, *arguments: object, **more: object) -> None:
+        init(self, *arguments, **more)  # type: ignore[arg-type]
+        done = self.done
+
+        def told(result: object) -> None:
+            owner = _OWNER[-1] if _OWNER else None
+            if isinstance(result, UnknownOutcomeError) and owner is not None:
+                self.done = done
+                self.deadline = 0.0
+                owner.submit(self)
+            else:
+                done(result)  # type: ignore[arg-type]
+
+        self.done = told
+
+    submit = Requests.submit
+
+    def submit_and_remember(self: Requests, request: Request) -> None:
+        _OWNER.append(self)
+        del _OWNER[:-1]
+        submit(self, request)
+
+    patch.setattr(Request, "__init__", made)
+    patch.setattr(Requests, "submit", submit_and_remember)
+
+
+_OWNER: list[Requests] = []
+
+
+def apply_twice(patch: pytest.MonkeyPatch) -> None:
+    """Apply the first command of a batch that is read back a second time."""
+    apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
+
+    def apply_again(self: Applier, waiting: object, until: float) -> bool:
+        read_back = waiting.batch is not None  # type: ignore[attr-defined]
+        done = apply(self, waiting, until)  # type: ignore[arg-type]
+        if read_back and done:
+            waiting.done = 0  # type: ignore[attr-defined]
+            apply(self, waiting, until)  # type: ignore[arg-type]
+        return done
+
+    patch.setattr(Applier, "_apply", apply_again)
+
+
+def apply_again_after_a_start(patch: pytest.MonkeyPatch) -> None:
+    """Forget how far a durable state had come, and apply everything again."""
+    init = Applier.__init__
+
+    def made(self: Applier, *arguments: object) -> None:
+        init(self, *arguments)  # type: ignore[arg-type]
+        self.applied_position = 0
+        self.lagging = self.commit_position > 0
+
+    patch.setattr(Applier, "__init__", made)
+
+
+def skip_a_command(patch: pytest.MonkeyPatch) -> None:
+    """Leave out the last command of a batch of several, where it came from the recording."""
+    apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
+
+    def apply_most(self: Applier, waiting: object, until: float) -> bool:
+        if waiting.batch is not None:  # type: ignore[attr-defined]
+            from quorate.storage import decode_entries_untrusted  # noqa: PLC0415
+
+            entries = decode_entries_untrusted(waiting.batch)  # type: ignore[attr-defined]
+            waiting.batch = None  # type: ignore[attr-defined]
+            waiting.entries = entries[:-1] if len(entries) > 1 else entries  # type: ignore[attr-defined]
+        return apply(self, waiting, until)  # type: ignore[arg-type]
+
+    patch.setattr(Applier, "_apply", apply_most)
+
+
+def expire_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
+    """Let keys expire by the machine's time, not by the log's."""
+    apply = KeyValueService.apply
+    jitter = iter(range(10**9))
+
+    def apply_now(self: KeyValueService, command: Command) -> bytes:
+        store = self._store  # pyright: ignore[reportPrivateUsage]
+        store.now = max(store.now, command.timestamp_ms + next(jitter) % 50)
+        return apply(self, command)
+
+    patch.setattr(KeyValueService, "apply", apply_now)
+
+
+def reply_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
+    """Have the state machine look at the wall clock now and then."""
+    apply = KeyValueService.apply
+
+    def apply_now(self: KeyValueService, command: Command) -> bytes:
+        reply = apply(self, command)
+        return reply + b" " if time.perf_counter_ns() % 16 == 0 else reply
+
+    patch.setattr(KeyValueService, "apply", apply_now)
+
+
+def refuse_what_was_sent(patch: pytest.MonkeyPatch) -> None:
+    """Refuse a command after its time although it was sent already."""
+    forward = Requests._forward  # pyright: ignore[reportPrivateUsage]
+
+    def forward_and_park(self: Requests, *arguments: object) -> object:
+        sent: object = forward(self, *arguments)  # type: ignore[arg-type]
+        request: Request = arguments[0]  # type: ignore[assignment]
+        if sent and request.kind is RequestKind.COMMAND:
+            self._park(request)  # pyright: ignore[reportPrivateUsage]
+        return sent
+
+    patch.setattr(Requests, "_forward", forward_and_park)

@@ -1,0 +1,143 @@
+"""Mutants of who votes, who wins, and what a vote or a new term means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from quorate.node import election, rules
+from quorate.node.core import Core
+from quorate.node.leadership import Leadership
+from quorate.node.rules import BallotDecision, LogEnd
+from quorate.transport import (
+    NewLeadershipTerm,
+    RequestVote,
+    StaleLeader,
+    VoteReason,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from quorate.node.contest import Election
+    from quorate.storage import NodeState
+    from quorate.transport import Message
+
+
+def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
+    """Answer with a vote that was not made durable."""
+
+    async def promise(self: Core, state: NodeState) -> None:
+        if state.voted_for in {-1, self.member_id}:
+            await self.store.save_node_state(state)
+
+    patch.setattr(Core, "promise", promise)
+
+
+def vote_twice(patch: pytest.MonkeyPatch) -> None:
+    """Vote for whoever asks, again and again in one term."""
+    consider = rules.consider
+
+    def consider_again(
+        request: RequestVote, *, promised: NodeState, **more: object
+    ) -> BallotDecision:
+        known = attrs.evolve(promised, voted_for=request.candidate_member_id)
+        return consider(request, promised=known, **more)  # type: ignore[arg-type]
+
+    patch.setattr(rules, "consider", consider_again)
+
+
+def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
+    """Vote for a candidate whose log is behind one's own, and stand whatever others have."""
+    consider = rules.consider
+
+    def consider_blindly(request: RequestVote, *, own: LogEnd, **more: object) -> BallotDecision:
+        del own
+        return consider(request, own=LogEnd(-1, 0), **more)  # type: ignore[arg-type]
+
+    def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
+        del candidate
+        return member is not None
+
+    patch.setattr(rules, "consider", consider_blindly)
+    patch.setattr(rules, "would_vote_for", would_vote_for)
+
+
+def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
+    """Need one vote less than a majority to win."""
+
+    def has_majority(votes: Mapping[int, bool], members: int) -> bool:
+        return 1 + sum(votes.values()) >= members // 2
+
+    patch.setattr(rules, "has_majority", has_majority)
+
+
+def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
+    """Stand on in a ballot although a newer term was promised meanwhile, and lead the older one."""
+    verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
+
+    def verdict_anyhow(e: Election, votes: dict[int, bool], *, over: bool) -> object:
+        return verdict(e, {**votes, **dict.fromkeys(e.core.peers[:1], True)}, over=over)
+
+    patch.setattr(election, "_verdict", verdict_anyhow)
+
+
+def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
+    """Follow a leader without promising its term: F10 taken out."""
+
+    async def adopt_term(self: Core, term: int) -> None:
+        self.leadership_term = term
+
+    patch.setattr(Core, "adopt_term", adopt_term)
+
+
+def ignore_newer_terms(patch: pytest.MonkeyPatch) -> None:
+    """Lead on, although others are heard to live in a newer term: F4 taken out."""
+    hear = Leadership.on_message
+
+    def on_message(self: Leadership, sender: int, message: Message) -> None:
+        if isinstance(message, StaleLeader | NewLeadershipTerm):
+            return
+        hear(self, sender, message)
+
+    patch.setattr(Leadership, "on_message", on_message)
+
+
+def lead_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
+    """Never step down, however long nobody answers."""
+
+    def quorum_heard_at(self: Leadership) -> float:
+        del self
+        return float("inf")
+
+    patch.setattr(Leadership, "quorum_heard_at", quorum_heard_at)
+
+
+def veto_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Let one negative vote defeat a candidate in every round."""
+    patch.setattr(rules, "VETO_ROUNDS", 1 << 30)
+
+
+def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Make a vote durable as a promise that names nobody, and so vote again after a restart."""
+
+    async def promise(self: Core, state: NodeState) -> None:
+        await self.store.save_node_state(attrs.evolve(state, voted_for=-1))
+
+    patch.setattr(Core, "promise", promise)
+
+
+def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Grant a vote in a term below one's own promise."""
+    consider = rules.consider
+
+    def consider_late(request: RequestVote, *, promised: NodeState, **more: object) -> object:
+        decision = consider(request, promised=promised, **more)  # type: ignore[arg-type]
+        if decision.reason is VoteReason.TERM:
+            return BallotDecision(vote=True, reason=VoteReason.GRANTED)
+        return decision
+
+    patch.setattr(rules, "consider", consider_late)
