@@ -15,6 +15,7 @@ default::
     host = "127.0.0.1"
     member_port = 7100              # other members
     client_port = 7000              # clients (RESP)
+    priority = 0                    # [0] leadership returns to the highest
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
@@ -74,6 +75,8 @@ class MemberConfig:
     host: str = attrs.field(validator=_HOST)
     member_port: int = attrs.field(validator=_PORT)
     client_port: int = attrs.field(validator=_PORT)
+    priority: int = attrs.field(default=0, validator=between(0, 1000, "0 to 1000"))
+    """Leadership returns to the member with the highest, once that is level and steady."""
 
 
 TIMEOUTS_AT_LEAST: Final = (
@@ -240,7 +243,10 @@ class NodeConfig:
                 head[key] = cast("str", getattr(self, key))
         lines = _lines(head)
         for member in self.members:
-            lines += ["", "[[members]]", *_lines(dict(items(member)))]
+            table = dict(items(member))
+            if not member.priority:
+                del table["priority"]
+            lines += ["", "[[members]]", *_lines(table)]
         lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
         lines += _changes("limits", self.limits, Limits())
         return "\n".join(lines) + "\n"

@@ -94,6 +94,7 @@ class Election:
         candidate_term: the term of the ballot that we stand or voted in.
         absent: members that nobody needs to wait for: they closed in order.
         mandate: by which the leader has asked us to take over; we stand at once.
+        chosen: the ballot that we stand in, or lead by, is an operator's choice.
         ahead: the vote for us whose log goes furthest, if further than ours; only a candidate that
             may be behind gets such votes.
         scouting: a round of scouting is under way.
@@ -115,6 +116,7 @@ class Election:
         self.gone: int | None = None
         self.failed_ballots = 0
         self.mandate: TimeoutNow | None = None
+        self.chosen = False
         self.ahead: Vote | None = None
         self.scouting = False
         self.silent: tuple[int, ...] = ()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 64
 EVEN_IF_BEHIND: Final = "even-if-behind"
+BY_PRIORITY: Final = "by-priority"
 
 
 class Controls:
@@ -92,8 +93,9 @@ class Controls:
         it lacks once it has won (:mod:`.levelling`).
         """
         leadership = self._leadership
-        even_if_behind = arguments[1:] == [EVEN_IF_BEHIND]
-        target = self._member_untrusted(arguments[:1] if even_if_behind else arguments)
+        options = [word for word in arguments[1:] if word in {EVEN_IF_BEHIND, BY_PRIORITY}]
+        even_if_behind = EVEN_IF_BEHIND in options
+        target = self._member_untrusted([word for word in arguments if word not in options])
         if target == leadership.core.member_id:
             return f"member {target} leads already"
         follower = leadership.followers[target]
@@ -108,7 +110,9 @@ class Controls:
             with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
                 await (leadership.drain() if even_if_behind else leadership.level(follower))
                 own = leadership.core.member_id
-                takeover = TimeoutNow(leadership.term, own, target, even_if_behind)
+                takeover = TimeoutNow(
+                    leadership.term, own, target, even_if_behind, BY_PRIORITY in options
+                )
                 self.successor = target
                 leadership.core.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import attrs
@@ -41,6 +42,19 @@ class Transition:
     commit_position: int
 
 
+@attrs.define
+class Returned:
+    """How leadership went back to a preferred member.
+
+    Args:
+        at: when we last handed over to it, unless that was judged already (trio's clock).
+        failures: how often in a row it did not last.
+    """
+
+    at: float | None = None
+    failures: int = 0
+
+
 @attrs.define(eq=False)
 class Core:
     """The state of a member that outlives elections.
@@ -58,6 +72,7 @@ class Core:
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member stops in order, and stands in no election any more.
+        returned: to whom we handed over because the configuration prefers it.
         observers: told of every transition.
     """
 
@@ -73,6 +88,7 @@ class Core:
     leader_term: int = -1
     leader_contact: float = float("-inf")
     closing: bool = False
+    returned: defaultdict[int, Returned] = attrs.field(factory=lambda: defaultdict(Returned))
     observers: list[Callable[[Transition], None]] = attrs.field(
         factory=list["Callable[[Transition], None]"]
     )

@@ -137,6 +137,7 @@ async def candidate_ballot(e: Election) -> State:
     """Ask for votes: all of them win at once, a majority when the time is over."""
     core, term = e.core, e.promised_term
     mandate, e.mandate, e.ahead = e.mandate, None, None  # it is good for one ballot
+    e.chosen = mandate is not None and not mandate.by_priority
     votes: dict[int, bool] = {}
     deadline = trio.current_time() + core.timeouts.election_timeout
     again = trio.current_time()

@@ -14,6 +14,7 @@ import trio
 
 from .leadership import Leadership
 from .levelling import draw_level
+from .preference import Preference
 from .states import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ async def leading(e: Election) -> State:
             nursery.start_soon(role.run)
             nursery.start_soon(_announce, e, role)
             nursery.start_soon(_elect, e, role)
+            if not e.chosen:
+                nursery.start_soon(Preference(role).run)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:

@@ -101,8 +101,10 @@ class Following(Role):
         """Hear the leader; anyone of a newer term ends the role."""
         match message:
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
-                # It says so on the link on which it led: it does not lead any more.
-                self.end(f"leader {sender} has given up", message=(sender, message))
+                # It says so on the link on which it led: it does not lead any more, and knows it,
+                # so it answers all that was forwarded to it.
+                words = f"leader {sender} has given up"
+                self._finish(Ended(words, (sender, message), in_order=True))
             case RequestVote(force=True) if rules.may_take_over(
                 message, own=self.core.log_end, term=self.term
             ):

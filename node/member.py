@@ -134,7 +134,7 @@ class Member:
         """
         role = self.core.role
         self.core.closing = True
-        if isinstance(role, Leadership) and role.accepting:
+        if isinstance(role, Leadership) and self._election.state is State.CLOSED:
             self._requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.drain()

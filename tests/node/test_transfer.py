@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.errors import RefusedError
+from quorate.errors import RefusedError, UnknownOutcomeError
 from quorate.node import State
+from quorate.node.forwarded import ForwardStatus
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted
@@ -18,10 +19,14 @@ from quorate.storage import NodeState
 from quorate.transport import (
     AppendFlags,
     CommitPosition,
+    ForwardReply,
+    ForwardRequest,
+    LeadershipCession,
     NewLeadershipTerm,
     RequestVote,
     Scout,
     ScoutReply,
+    TermSpan,
     TimeoutNow,
     Vote,
     VoteReason,
@@ -117,7 +122,7 @@ async def test_a_member_that_does_not_follow_is_not_made_leader(
 async def ask(s: Script, words: str, answers: list[object]) -> None:
     try:
         answers.append(await s.member.control(words))
-    except RefusedError as error:
+    except (RefusedError, UnknownOutcomeError) as error:
         answers.append(error)
 
 
@@ -229,3 +234,46 @@ async def test_a_leader_makes_way_only_for_whom_it_has_asked(s: Script) -> None:
     s.peers[2].say(RequestVote(term, end, term + 1, 2, force=True))
     assert (await s.peers[2].hears(Vote)).reason is VoteReason.LEADER_ALIVE
     assert s.member.topology.is_leader
+
+
+# --- what happens to those who wait ---------------------------------------------------------------
+
+
+@scripted(batches=log((0, 96)))
+async def test_what_was_forwarded_to_a_leader_that_gives_up_is_answered_by_it(s: Script) -> None:
+    """It knows its own end, and tells what of it was never done: that goes to the next leader."""
+    leader = await s.follow(1, 0, log_term=0)
+    answers: list[bytes] = []
+
+    async def command(payload: bytes) -> None:
+        answers.append(await s.member.command(payload))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(command, b"x")
+        asked = await leader.hears(ForwardRequest)
+        leader.canvass(0, 96)
+        await s.enters(State.CANVASS)
+        await trio.sleep(0.05)
+        assert answers == []
+        leader.say(ForwardReply(asked.request_id, ForwardStatus.RETRY, b""))
+        s.peers[2].lead(1, 0, TermSpan(0, 0, 96), TermSpan(1, 96, -1))
+        again = await s.peers[2].hears(ForwardRequest)
+        s.peers[2].say(ForwardReply(again.request_id, ForwardStatus.REPLY, b"done"))
+    assert answers == [b"done"]
+
+
+@scripted()
+async def test_a_leader_that_closes_while_it_hands_over_says_that_it_goes(s: Script) -> None:
+    term = await s.lead()
+    follower = s.member.core.role.followers[1]  # type: ignore[attr-defined]
+    follower.live = True
+    answers: list[object] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, "transfer 1", answers)
+        await s.until(lambda: not s.member.core.role.accepting)  # type: ignore[attr-defined]
+        nursery.start_soon(s.member.close)
+        await trio.sleep(0.1)
+        assert s.peers[2].messages(LeadershipCession) == []  # its entries are not committed yet
+        for peer in s.peers.values():
+            peer.append_position(term, s.store.append_position, AppendFlags.READY)
+        assert (await s.peers[2].hears(LeadershipCession)).leadership_term_id == term
