@@ -308,7 +308,7 @@ class CommandParser:
         except WireError as wrong:
             return self._fail(wrong)
         self._scanner = None
-        encoded = [_encode(arguments) for arguments in commands]
+        encoded = [_encoding(first, arguments) for arguments in commands]
         rest = scanner.rest()
         if not rest:
             return commands, encoded, b"".join(encoded)
@@ -319,15 +319,17 @@ class CommandParser:
     def _scan_untrusted(self, scanner: CommandScanner, data: bytes) -> Taken:
         scanner.buffer += data
         commands: list[Arguments] = []
+        encoded: list[bytes] = []
         try:
             while (command := scanner.next_untrusted()) is not None:
-                commands += self._parsed_untrusted(command)
+                for arguments in self._parsed_untrusted(command):
+                    commands.append(arguments)
+                    encoded.append(_encoding(command, arguments))
         except WireError as wrong:
             self._fail(wrong)
         else:
             scanner.compact()
             self._scanner = scanner if scanner.buffer else None
-        encoded = [_encode(arguments) for arguments in commands]
         return commands, encoded, b"".join(encoded)
 
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
@@ -343,8 +345,9 @@ class CommandParser:
         return NOTHING
 
 
-def _encode(arguments: Arguments) -> bytes:
-    return pack(tuple(arguments))
+def _encoding(command: bytes, arguments: Arguments) -> bytes:
+    """Return a command as an array; one that came as such is encoded in the only way there is."""
+    return command if command[0] == _ARRAY else pack(tuple(arguments))
 
 
 # sdssplitargs of Redis: a quote may begin in the middle of an argument, and ends it

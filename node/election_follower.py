@@ -137,13 +137,13 @@ async def follower_catchup_await(e: Election, role: Following) -> State:
 
 async def follower_catchup(e: Election, role: Following) -> State:
     """Record the replay, join the live log when it is near, and leave when both have met."""
-    store, timeout = e.core.store, e.core.timeouts.leader_heartbeat_timeout
+    store = e.core.store
     assert isinstance(e.decision, rules.Replay)
     target = e.decision.catchup_join or 0
     role.flags = AppendFlags.CATCHUP
     role.report()
     subscribed = False
-    position, deadline = store.append_position, trio.current_time() + timeout
+    position, moved_at = store.append_position, trio.current_time()
     while not (
         role.catchup_stopped
         and role.join_position is not None
@@ -154,8 +154,10 @@ async def follower_catchup(e: Election, role: Following) -> State:
             role.subscribe()
             subscribed = True
         if store.append_position > position:
-            position, deadline = store.append_position, trio.current_time() + timeout
-        if not await role.changed.wait(deadline) and store.append_position == position:
+            position, moved_at = store.append_position, trio.current_time()
+        await role.changed.wait(role.catchup_deadline(moved_at))
+        late = role.catchup_deadline(moved_at) <= trio.current_time()
+        if late and store.append_position == position:
             raise trio.TooSlowError(f"no progress of the catch-up at {position}")
     e.because(f"caught up to {store.append_position}, live from {role.join_position}")
     return State.FOLLOWER_LOG_INIT

@@ -39,7 +39,7 @@ from ..transport import (
 from . import rules
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
-from .roles import Ended, Role, sleep_until
+from .roles import SLOWEST_DISK, Ended, Role, sleep_until
 
 if TYPE_CHECKING:
     from .core import Core
@@ -93,6 +93,7 @@ class Following(Role):
         self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
         self._ahead_bytes = 0
         self._streams = trio.CancelScope()
+        self._catchup: FrameStream | None = None
         self._raise_commit()
 
     # --- messages ---------------------------------------------------------------------------------
@@ -289,9 +290,21 @@ class Following(Role):
     async def receive_catchup(self, join_position: int, stream: FrameStream) -> None:
         """Record the leader's replay until it ends or the role does (in the stream's task)."""
         self.catchup_position = join_position
+        self._catchup = stream
         self.changed.notify()
         with self._streams:
             await self._record(stream, stop=None)
+
+    def catchup_deadline(self, moved_at: float) -> float:
+        """When the catch-up has failed unless something comes of it; it last did at `moved_at`.
+
+        A batch may be large and the network or the disk slow: to receive a part of it is progress.
+        """
+        store = self.core.store
+        heard_at = moved_at if self._catchup is None else self._catchup.heard_at
+        unwritten = store.appended_position - store.append_position
+        patience = self.core.timeouts.leader_heartbeat_timeout + unwritten / SLOWEST_DISK
+        return max(moved_at, heard_at) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms up to `stop` or its end, durably."""

@@ -51,16 +51,13 @@ from .gateway import Request, RequestKind
 from .log_time import LogTime
 from .proposals import Proposals
 from .reads import Reads
-from .roles import Ended, Role, Signal, sleep_until
+from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from .core import Core
 
 APP_VERSION = 1
-
-# Bytes a second that a disk may need for what waits to be written before it counts as stalled.
-SLOWEST_DISK = 8 << 20
 
 
 class Leadership(Role):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ..transport import Message, TimeoutNow
 
 
+# Bytes a second that a disk may need for what waits to be written before it counts as stalled.
+SLOWEST_DISK = 8 << 20
+
+
 class Signal:
     """Wakes whoever waits; waiting has no memory, so the condition is looked at first."""
 

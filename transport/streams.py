@@ -56,6 +56,9 @@ class FrameStream:
         connection: belongs to the stream from now on.
         decoder: with whatever it has already of the next frame.
         received: messages that came with the hello.
+
+    Attributes:
+        heard_at: when something last came, be it a part of a message (trio's clock).
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class FrameStream:
         self._decoder = decoder or FrameDecoder()
         self._received: deque[Message] = deque(received or [])
         self._closed = False
+        self.heard_at = trio.current_time()
 
     async def send(self, message: Message) -> None:
         """Send a message; wait until the network has taken it whole.
@@ -106,6 +110,7 @@ class FrameStream:
             raise trio.ClosedResourceError
         while not self._received:
             data = await self._connection.receive(RECEIVE_BYTES)
+            self.heard_at = trio.current_time()
             if not data:
                 if self._decoder.pending:
                     raise WireError(f"{self.peer} ended the stream within a frame")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import trio
 
 from quorate.node import State
-from quorate.simulation.peers import ME, log
+from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
     AppendFlags,
+    CatchupPosition,
     ForwardReply,
     ForwardRequest,
+    LogBatch,
     Message,
     TermSpan,
 )
+from quorate.transport.memory_direction import Pace
 
 LOG = log((0, 96), (0, 192))
 LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))
@@ -78,3 +81,20 @@ async def test_a_member_that_never_followed_is_not_of_the_quorum_for_all_that_it
         nursery.start_soon(say_slowly, s, 1, ForwardRequest(1, 0, 0, LONG), 10)
         await s.enters(State.INIT, within=2.2 * TIMEOUT)
         nursery.cancel_scope.cancel()
+
+
+@scripted(batches=LOG)
+async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script) -> None:
+    end = 192 + len(LONG)
+    leader = s.peers[1]
+    leader.lead(1, 0, *LEVEL, position=end)
+    await leader.hears(CatchupPosition)
+    s.network.set_pace("h1", f"h{ME}", Pace(bytes_per_second=end / (6 * TIMEOUT)), both=False)
+    stream = await leader.open_catchup(192)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send, LogBatch(1, 0, batch(1, 192, end)))
+        while s.member.core.store.append_position < end:
+            leader.commit(1)
+            await trio.sleep(0.2 * TIMEOUT)
+            assert s.state is State.FOLLOWER_CATCHUP
+    await s.enters(State.INIT, within=2 * TIMEOUT)  # nothing more came
