@@ -5,6 +5,7 @@ in exact integers, so the result is the same on every machine: replicas that com
 hardware's formats could drift apart.
 """
 
+import functools
 import re
 from typing import Final, TypeAlias
 
@@ -29,7 +30,9 @@ _SHIFT: Final[int] = 10**_HALF
 _DECIMALS: Final = 17
 _ONE: Final[int] = 10**_DECIMALS
 _USUAL_FLOAT_TEXT: Final = 64
+_FLOAT_WORK: Final = 2000
 _LONG_FLOAT_WORK: Final = 500_000
+_KNOWN_NUMBERS: Final = 1024
 # nearly all numbers, and all that take a few microseconds; the others take up to a millisecond
 _USUAL_FLOAT: Final = re.compile(
     rb"([+-]?)([0-9]{1,40})(?:\.([0-9]{0,40}))?(?:e([+-]?[0-9]{1,2}))?"
@@ -98,10 +101,20 @@ def incrbyfloat(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 def _parse_float(store: KeyStore, text: bytes) -> _Float | None:
     """Read a number as C's ``strtold`` does, rounded to the format; None for an infinite one."""
-    usual = _USUAL_FLOAT.fullmatch(text)
+    usual = _usual_float(text) if len(text) <= _USUAL_FLOAT_TEXT else None
     if usual is None:
         store.left -= _LONG_FLOAT_WORK
         return _parse_any_float(text)
+    store.left -= _FLOAT_WORK
+    return usual
+
+
+@functools.lru_cache(_KNOWN_NUMBERS)  # whoever counts adds the same amount again and again
+def _usual_float(text: bytes) -> _Float | None:
+    """Read a number in the usual form; None if it is in another."""
+    usual = _USUAL_FLOAT.fullmatch(text)
+    if usual is None:
+        return None
     sign, whole, fraction, power = usual.groups(b"")
     number = _from_decimal(int(whole + fraction), int(power or 0) - len(fraction))
     assert number is not None, "nothing of this size is too large"

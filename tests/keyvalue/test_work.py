@@ -130,7 +130,7 @@ def test_large_values_are_looked_at_a_few_times_in_one_request(fed: Fed) -> None
 
 
 def test_small_values_may_be_changed_as_often_as_a_run_is_long(fed: Fed) -> None:
-    fed.apply("SETRANGE a 200000 x")
+    fed.apply("SETRANGE a 100000 x")
     assert TOO_MUCH not in fed.apply(*["APPEND a x"] * 1000)
 
 
