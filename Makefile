@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt crash soak bench lock clean
+.PHONY: help demo test check fmt crash soak sweep bench lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ crash: $(ready) ## real members under kills, pauses, partitions and bad disks; A
 
 soak: $(ready) ## simulated storms from many seeds; ARGS="--seeds 1000 --hours 0.1 --members 5"
 	@$(BIN)/quorate simulate --seeds 200 $(ARGS)
+
+sweep: $(ready) ## simulated clusters on every broken network of 3 to 5 members, and some of 7
+	@$(BIN)/python -m tests.simulation.sweep
 
 bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS="--json FILE"
 	@$(BIN)/python bench/cluster.py $(ARGS)
