@@ -202,6 +202,21 @@ class Reached:
 
 
 @attrs.frozen
+class Holds:
+    """A member's service has told all that it holds, at a position at which others do, too.
+
+    Args:
+        member: which.
+        position: up to which it has applied.
+        state: stands for all that it holds.
+    """
+
+    member: int
+    position: int
+    state: bytes
+
+
+@attrs.frozen
 class Probed:
     """A member's service was asked something, at a position at which others are asked too.
 
@@ -266,6 +281,7 @@ Fact: TypeAlias = (
     | Counted
     | Applied
     | Reached
+    | Holds
     | Probed
     | Asked
     | Answered

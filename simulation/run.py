@@ -13,10 +13,10 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError
-from ..keyvalue.service import KeyValueService
 from . import scheduler
 from .observer import Observer
 from .scenarios import SCENARIOS
+from .store import stores
 from .storm import Storm
 from .trace import Trace
 from .watched import watch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from io import TextIOBase
 
     from ..node import Service
-    from .host import Place, ServiceFactory
+    from .host import ServiceFactory
     from .world import World
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -195,7 +195,7 @@ def _first_leaf(failure: BaseException) -> BaseException:
 def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     """Give what makes the members' state machines, and what the clients do with them."""
     if not plan.service:
-        return _key_value, [Strings(), Bank(), Expiry()]
+        return stores(random.Random(f"{plan.seed}/flushes")), [Strings(), Bank(), Expiry()]
     module_name, colon, name = plan.service.partition(":")
     try:
         found: object = getattr(importlib.import_module(module_name), name)
@@ -210,12 +210,3 @@ def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     probes = cast("Sequence[bytes]", getattr(found, "probes", ()))
     samples = Samples(cast("Sampling", found).sample, probes)
     return lambda _place: kind(), [samples]
-
-
-def _key_value(place: Place) -> KeyValueService:
-    return KeyValueService.open(
-        place.directory,
-        cluster=place.cluster,
-        member_id=place.member_id,
-        executor=place.executor,
-    )

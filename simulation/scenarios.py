@@ -56,7 +56,7 @@ def _slower(factor: float) -> Timeouts:
     return Timeouts(**{name: factor * value for name, value in attrs.asdict(TIMEOUTS).items()})
 
 
-PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 4, Timeouts.of("aeron"): 1}
+PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 5, Timeouts.of("aeron"): 4}
 """How patient members are: as in one building, four times as much, or as Aeron's defaults."""
 
 USUAL: Final[dict[str, float]] = {

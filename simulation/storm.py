@@ -39,6 +39,9 @@ STORM_TIMEOUTS: Final = 40.0
 HEALING_TIMEOUTS: Final = 16.0
 """In how many heartbeat timeouts, after two startup canvasses, a cluster must be healed."""
 
+TERM_TIMEOUTS: Final = 0.4
+"""How many more it may take for each term: who has missed many fetches them one by one."""
+
 CLIENTS: Final = 4
 THINKING: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
 """How long clients think between two operations at most, in heartbeat timeouts."""
@@ -126,7 +129,8 @@ class Storm:
     def patience(self) -> float:
         """How long a healing may take, in seconds."""
         canvass = self.world.setting.timeouts.startup_canvass
-        return 2 * canvass + HEALING_TIMEOUTS * self._unit
+        terms = max(len(disk.bases) for disk in self.observer.known.disks.values())
+        return 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit
 
     async def _heal(self) -> None:
         world, ids = self.world, list(self.world.hosts)

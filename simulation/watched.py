@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 
 import trio
 
 from ..node import Command
-from .facts import Applied, Point, Probed, Reached
+from .facts import Applied, Holds, Point, Probed, Reached
 from .host import Closing, S_co
+from .scheduler import Jumping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,16 @@ _POINT: Final = struct.Struct(">qi")
 _NOBODYS: Final = 2**64 - 1
 DIGEST_BYTES: Final = 12
 PROBE_EVERY: Final = 8
-"""At one batch end of so many, chosen by its position, the service is asked the probes."""
+"""At one batch end of so many, chosen by its position, the service is asked what it holds."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A service that tells what it holds, so that members are compared by it."""
+
+    def state(self) -> bytes:
+        """Return what stands for everything by which it will ever answer."""
+        ...
 
 
 def seal(serial: int, payload: bytes) -> bytes:
@@ -117,6 +127,8 @@ class Watched(Generic[S_co]):
         self._position = position
         self._tell(Reached(self._member, position, self._digest))
         if (position // 32) % PROBE_EVERY == 0:
+            if isinstance(self.service, Stateful):
+                self._tell(Holds(self._member, position, self.service.state()))
             for probe in self._probes:
                 answer = self.service.query(probe, 0)
                 self._tell(Probed(self._member, position, probe, answer))
@@ -142,7 +154,7 @@ class Watched(Generic[S_co]):
 def _take(seconds: float) -> None:
     """Let time go on for everybody, as if this took so long."""
     clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, trio.testing.MockClock)
+    assert isinstance(clock, Jumping)
     clock.jump(seconds)
 
 

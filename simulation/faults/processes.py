@@ -90,7 +90,9 @@ async def revive(n: Nemesis) -> None:
     gone = [i for i, host in n.world.hosts.items() if host.member is None and n.may_start(i)]
     if gone:
         chosen = gone if n.rng.random() < 0.2 else [n.rng.choice(gone)]
-        await n.world.start(*chosen)
+        for one in chosen:
+            if n.may_start(one):  # by now another start may have come first
+                await n.world.start(one)
 
 
 async def stop(n: Nemesis) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Reached
+from ..facts import Holds, Reached
 from .base import Invariant
 
 if TYPE_CHECKING:
@@ -13,24 +13,37 @@ if TYPE_CHECKING:
 
 
 class StateMachineSafety(Invariant):
-    """All members have applied the same commands, and given the same replies, at each position.
+    """All members have applied the same commands, given the same replies, and hold the same.
 
-    A service that takes time, chance or the order of a set from its machine is found by this.
+    At each position of the log; what they hold is compared at some. A service that takes time,
+    chance or the order of a set from its machine is found by this, and one that goes by what lies
+    in memory and what on the disk.
     """
 
     source = "Raft, figure 3; protocol I-22, I-23"
-    hears: ClassVar[tuple[type[Fact], ...]] = (Reached,)
+    hears: ClassVar[tuple[type[Fact], ...]] = (Reached, Holds)
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
         self._digests: dict[int, tuple[int, bytes]] = {}
+        self._states: dict[int, tuple[int, bytes]] = {}
 
     def hear(self, fact: Fact) -> None:
         """Compare with who was here first."""
-        assert isinstance(fact, Reached)
-        first, digest = self._digests.setdefault(fact.position, (fact.member, fact.digest))
-        if digest != fact.digest:
-            raise self.violated(
-                f"members {first} and {fact.member} differ at position {fact.position}: other "
-                "commands, or other replies to them"
-            )
+        match fact:
+            case Reached(member, position, digest):
+                first, known = self._digests.setdefault(position, (member, digest))
+                if digest != known:
+                    raise self.violated(
+                        f"members {first} and {member} differ at position {position}: other "
+                        "commands, or other replies to them"
+                    )
+            case Holds(member, position, state):
+                first, known = self._states.setdefault(position, (member, state))
+                if state != known:
+                    raise self.violated(
+                        f"members {first} and {member} hold other things at position {position}, "
+                        "after the same commands and replies"
+                    )
+            case _:
+                pass

@@ -48,6 +48,15 @@ def test_time_is_virtual() -> None:
     assert run(sleep, seed=0) == 5000.0
 
 
+def test_a_run_in_which_all_wait_for_each_other_ends() -> None:
+    program = "import trio; from quorate.simulation import run; run(trio.sleep_forever, seed=0)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "nothing will ever happen again" in ended.stderr
+
+
 def test_a_seed_gives_one_digest_in_all_processes() -> None:
     digests = {
         subprocess.run(

@@ -17,6 +17,7 @@ from quorate.simulation.facts import (
     Deposed,
     Elected,
     Fact,
+    Holds,
     Point,
     Probed,
     Promised,
@@ -150,6 +151,7 @@ PLANTED = [
     Planted(
         "StateMachineSafety", [Reached(0, 96, b"x"), Reached(1, 96, b"x")], Reached(2, 96, b"y")
     ),
+    Planted("StateMachineSafety", [Holds(0, 96, b"x"), Holds(1, 96, b"x")], Holds(2, 96, b"y")),
     Planted(
         "EqualExpiry",
         [Probed(0, 96, b"TTL", b":5"), Probed(1, 192, b"TTL", b":4"), Probed(1, 96, b"TTL", b":5")],
