@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_WAITING: Final = 64
 EVEN_IF_BEHIND: Final = "even-if-behind"
 BY_PRIORITY: Final = "by-priority"
+DISK_STALLED: Final = "disk-stalled"
 
 
 class Controls:
@@ -93,7 +94,7 @@ class Controls:
         it lacks once it has won (:mod:`.levelling`).
         """
         leadership = self._leadership
-        options = [word for word in arguments[1:] if word in {EVEN_IF_BEHIND, BY_PRIORITY}]
+        options = {EVEN_IF_BEHIND, BY_PRIORITY, DISK_STALLED} & {*arguments[1:]}
         even_if_behind = EVEN_IF_BEHIND in options
         target = self._member_untrusted([word for word in arguments if word not in options])
         if target == leadership.core.member_id:
@@ -108,11 +109,12 @@ class Controls:
         leadership.accepting = False
         try:
             with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
-                await (leadership.drain() if even_if_behind else leadership.level(follower))
-                own = leadership.core.member_id
-                takeover = TimeoutNow(
-                    leadership.term, own, target, even_if_behind, BY_PRIORITY in options
-                )
+                if DISK_STALLED not in options:  # what is in flight is committed by the next one
+                    await leadership.drain()
+                if not even_if_behind:
+                    await leadership.level(follower)
+                own, by_operator = leadership.core.member_id, options <= {EVEN_IF_BEHIND}
+                takeover = TimeoutNow(leadership.term, own, target, even_if_behind, by_operator)
                 self.successor = target
                 leadership.core.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer

@@ -137,12 +137,15 @@ async def candidate_ballot(e: Election) -> State:
     """Ask for votes: all of them win at once, a majority when the time is over."""
     core, term = e.core, e.promised_term
     mandate, e.mandate, e.ahead = e.mandate, None, None  # it is good for one ballot
-    e.chosen = mandate is not None and not mandate.by_priority
+    e.chosen = mandate is not None and mandate.by_operator
     votes: dict[int, bool] = {}
     deadline = trio.current_time() + core.timeouts.election_timeout
     again = trio.current_time()
     while True:
         now = trio.current_time()
+        if mandate is not None and rules.has_majority(votes, core.size):
+            e.because("quorum leader")  # the leader chose us: nobody better is waited for
+            return State.LEADER_LOG_REPLICATION
         if (state := _verdict(e, votes, over=now >= deadline)) is not None:
             return state
         if now >= again:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from typing import TYPE_CHECKING
 
 import attrs
+
+if TYPE_CHECKING:
+    from .pulse import Pulse
 
 
 @attrs.define(eq=False)
@@ -14,17 +17,21 @@ class Follower:
     Attributes:
         match: its durable position, as reported for our term: a proven common prefix.
         ready: our term is durably in its recording log.
-        heard_at: when it last reported a position for our term, or since then sent a part of a
-            message (trio's clock).
+        pulse: its reports for our term, and since the first of them parts of other messages.
         confirm_id: the highest confirmation number that it echoed.
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked.
     """
 
     member_id: int
+    pulse: Pulse
     match: int = 0
     ready: bool = False
-    heard_at: float = -math.inf
     confirm_id: int = 0
     live: bool = False
     join_position: int | None = None
+
+    @property
+    def heard_at(self) -> float:
+        """When it was last heard (trio's clock), minus infinity before."""
+        return self.pulse.heard_at

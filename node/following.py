@@ -39,6 +39,7 @@ from ..transport import (
 from . import rules
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
+from .pulse import Pulse
 from .roles import SLOWEST_DISK, Ended, Role, sleep_until
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Following(Role):
         catchup_position: where the catch-up stream that arrived begins, None before.
         catchup_stopped: the leader says that the catch-up is complete.
         notified_commit: highest commit position heard from the leader.
-        heard_at: when the leader was last heard (trio's clock).
+        pulse: what is heard of the leader.
     """
 
     def __init__(self, core: Core, message: NewLeadershipTerm) -> None:
@@ -87,7 +88,8 @@ class Following(Role):
         self.catchup_position: int | None = None
         self.catchup_stopped = False
         self.notified_commit = message.commit_position
-        self.heard_at = trio.current_time()
+        self.pulse = Pulse(core.timeouts.leader_heartbeat_interval)
+        self.pulse.sign()
         self._log_term = core.store.log_term
         self._confirm_id = 0
         self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
@@ -164,16 +166,16 @@ class Following(Role):
     def on_receiving(self, member: int) -> None:
         """A long message on a slow link holds up the heartbeats behind it: it is one itself."""
         if member == self.leader_id:
-            self.heard_at = trio.current_time()
+            self.pulse.sign()
 
     @property
     def leader_alive(self) -> bool:
         """Whether the leader was heard within the heartbeat timeout."""
         timeout = self.core.timeouts.leader_heartbeat_timeout
-        return rules.is_active(self.heard_at, trio.current_time(), timeout)
+        return rules.is_active(self.pulse.heard_at, trio.current_time(), timeout)
 
     def _heard(self) -> None:
-        self.heard_at = trio.current_time()
+        self.pulse.beat()
         self.core.heard_leader(self.term)
 
     def _on_commit_position(self, message: CommitPosition) -> None:
@@ -364,7 +366,7 @@ class Following(Role):
     async def _watch_leader(self) -> None:
         timeout = self.core.timeouts.leader_heartbeat_timeout
         while self.ended is None:
-            due = self.heard_at + timeout
+            due = self.pulse.heard_at + timeout
             if due <= trio.current_time():
                 self.end("leader heartbeat timeout")
             await sleep_until(due)

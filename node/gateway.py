@@ -105,12 +105,18 @@ class Topology:
 
 @attrs.frozen
 class PeerStatus:
-    """Another member, as seen from here. Positions are -1 and ages None when never heard."""
+    """Another member, as seen from here. Positions are -1 and ages None when never heard.
+
+    Between a leader and a follower both count the `heartbeats` that they heard of each other since
+    one leads the other, and the intervals in which none came, `missed`.
+    """
 
     member_id: int
     connected: bool
     append_position: int
     last_heard_s: float | None
+    heartbeats: int = 0
+    missed: int = 0
 
 
 @attrs.frozen

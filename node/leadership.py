@@ -46,12 +46,14 @@ from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
 from .control import Controls
+from .disk_watch import DiskWatch
 from .followers import Follower
 from .gateway import Request, RequestKind
 from .log_time import LogTime
 from .proposals import Proposals
+from .pulse import Pulse
 from .reads import Reads
-from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
+from .roles import Ended, Role, Signal, sleep_until
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
@@ -84,12 +86,14 @@ class Leadership(Role):
         self.is_startup = False
         self.accepting = False
         self.replication_position = 0
-        self.followers = {peer: Follower(peer) for peer in core.peers}
+        interval = core.timeouts.leader_heartbeat_interval
+        self.followers = {peer: Follower(peer, Pulse(interval)) for peer in core.peers}
         self.catchups = Catchups(self)
         self.controls = Controls(self)
         self.reads = Reads(core)
         self.proposals = Proposals(core)
-        self._since = self._moved_at = trio.current_time()
+        self._since = trio.current_time()
+        self._disk = DiskWatch(self)
         self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
         self._timekeeper = Timekeeper(self, self._time)
         self._work = Signal()
@@ -137,7 +141,7 @@ class Leadership(Role):
     def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
         """Append a batch of entries to the log: to the followers and to our own recorder."""
         core = self.core
-        self._moved_at = self._disk_moved_at()
+        self._disk.appends()
         batch = encode_batch(
             entries,
             term=self.term,
@@ -170,12 +174,12 @@ class Leadership(Role):
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Our own recording counts like a follower's."""
-        self._moved_at = trio.current_time()
+        self._disk.moved()
         self.catchups.durable.notify()
         self._advance()
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
-        follower.heard_at = trio.current_time()
+        follower.pulse.beat()
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
         if AppendFlags.READY in message.flags and not follower.ready:
@@ -222,11 +226,6 @@ class Leadership(Role):
         now = trio.current_time()
         heard = sorted([now, *(each.heard_at for each in self.followers.values())], reverse=True)
         return max(heard[self.core.quorum - 1], self._since)
-
-    def _disk_moved_at(self) -> float:
-        """When our own recording last went on: without it we commit nothing, whoever has it."""
-        waits = self.core.store.append_position < self.publication_position
-        return self._moved_at if waits else trio.current_time()
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
@@ -279,7 +278,7 @@ class Leadership(Role):
         """A follower whose report waits behind a long message of its own is there all the same."""
         follower = self.followers[member]
         if follower.heard_at >= 0:
-            follower.heard_at = trio.current_time()
+            follower.pulse.sign()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
@@ -341,6 +340,7 @@ class Leadership(Role):
             nursery.start_soon(self._flusher)
             nursery.start_soon(self._heartbeats)
             nursery.start_soon(self._watch_quorum)
+            nursery.start_soon(self._disk.run)
             nursery.start_soon(self._go_on)
             nursery.start_soon(self._timekeeper.run)
             nursery.start_soon(self.catchups.run)
@@ -362,7 +362,6 @@ class Leadership(Role):
 
     async def level(self, follower: Follower) -> None:
         """Wait until a follower has all of our log; we must not be accepting any more."""
-        await self.drain()
         while follower.match < self.publication_position:
             await self.changed.wait()
 
@@ -384,14 +383,12 @@ class Leadership(Role):
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
-        """Step down when a quorum has not been heard, or our own disk not moved, for too long."""
+        """Step down when a quorum has not been heard for too long."""
         timeout = self.core.timeouts.leader_heartbeat_timeout
         while self.ended is None:
             now = trio.current_time()
             # During the election followers replicate and replay before they report.
             quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
-            unwritten = self.publication_position - self.core.store.append_position
-            disk = self._disk_moved_at() + 2 * timeout + unwritten / SLOWEST_DISK
-            if min(quorum, disk) <= now:
-                self.end("inactive follower quorum" if quorum <= now else "our disk has stalled")
-            await sleep_until(min(quorum, disk, now + timeout))
+            if quorum <= now:
+                self.end("inactive follower quorum")
+            await sleep_until(min(quorum, now + timeout))

@@ -331,14 +331,17 @@ class Member:
 
     def _peer_status(self, peer: int, now: float) -> PeerStatus:
         role, connected = self.core.role, self.core.links.connected(peer)
-        position, heard = -1, None
+        position, pulse = -1, None
         if isinstance(role, Leadership):
             follower = role.followers[peer]
-            if follower.heard_at >= 0:
-                position, heard = follower.match, now - follower.heard_at
+            pulse = follower.pulse
+            position = follower.match if pulse.heard_at >= 0 else -1
         elif isinstance(role, Following) and peer == role.leader_id:
-            heard = now - role.heard_at
-        return PeerStatus(peer, connected, position, heard)
+            pulse = role.pulse
+        if pulse is None or pulse.heard_at < 0:
+            return PeerStatus(peer, connected, position, None)
+        heard = now - pulse.heard_at
+        return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed)
 
 
 @asynccontextmanager

@@ -265,15 +265,15 @@ class LeadershipCession:
 class TimeoutNow:
     """The leader asks `member_id` to take over (Raft dissertation, section 3.10).
 
-    With `even_if_behind` although its log does not reach as far as the leader's; `by_priority` if
-    the configuration wants it so, and no operator.
+    With `even_if_behind` although its log does not reach as far as the leader's; `by_operator` if
+    an operator has chosen it.
     """
 
     leadership_term_id: I64
     leader_member_id: I32
     member_id: I32
     even_if_behind: bool = False
-    by_priority: bool = False
+    by_operator: bool = False
 
 
 @attrs.frozen

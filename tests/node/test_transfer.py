@@ -142,7 +142,7 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
         assert s.peers[1].messages(TimeoutNow) == []
         for peer in s.peers.values():
             peer.append_position(term, s.store.append_position, AppendFlags.READY)
-        assert await s.peers[1].hears(TimeoutNow) == TimeoutNow(term, ME, 1)
+        assert await s.peers[1].hears(TimeoutNow) == TimeoutNow(term, ME, 1, by_operator=True)
         for _ in range(20):
             for peer in s.peers.values():
                 peer.append_position(term, s.store.append_position, AppendFlags.READY)
