@@ -17,6 +17,7 @@ Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands 
 but answered with an error.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
 
@@ -104,6 +105,17 @@ class KeyValueService:
     async def flush(self) -> None:
         """Make everything that is applied durable."""
         await self._tables.flush()
+
+    async def save(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> Iterator[bytes]:
+        """Return the tables as of now, in pieces; see `node.service.SnapshotService`."""
+        return await self._tables.save(task_status=task_status)
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """Replace the tables; see `node.service.SnapshotService`."""
+        await self._tables.load(pieces, position, timestamp_ms)
+        self._store.now, self._store.revision = timestamp_ms, position
 
     # --- the state machine
 

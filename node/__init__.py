@@ -4,7 +4,7 @@ Read :mod:`.election` for the protocol, :mod:`.rules` for its judgements, :mod:`
 :mod:`.following` for the two terms, and :mod:`.member` for how it all hangs together.
 """
 
-from .config import Limits, MemberConfig, NodeConfig, Timeouts, load_config
+from .config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
 from .core import Transition
 from .gateway import (
     Gateway,
@@ -16,7 +16,7 @@ from .gateway import (
     Topology,
 )
 from .member import Member, open_member
-from .service import Command, Service
+from .service import Command, Service, SnapshotService
 from .states import EDGES, State, diagram
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "Request",
     "RequestKind",
     "Service",
+    "SnapshotPolicy",
+    "SnapshotService",
     "State",
     "Timeouts",
     "Topology",

@@ -10,6 +10,7 @@ the commit position is ever applied, so that truncation never has to undo anythi
 from __future__ import annotations
 
 from collections import deque
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Never
 
 import attrs
@@ -20,7 +21,7 @@ from .roles import Signal
 from .service import Command, Service
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ..storage import BatchHeader, Entry
     from .gateway import Request
@@ -52,6 +53,10 @@ class Waiting:
     done: int = 0
 
 
+async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
+    """Stand in for whoever acts."""
+
+
 class Applier:
     """Applies what is committed.
 
@@ -59,9 +64,12 @@ class Applier:
         commit_position: everything below is committed; never decreases.
         applied_position: everything below is applied to the service.
         timestamp_ms: log time of the last applied batch.
+        entries: applied since the start.
         lagging: a part of what is committed waits for :meth:`run` to apply it.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
+        on_action: called when a batch with a cluster action is applied; nothing behind that batch
+            is, before it returns.
     """
 
     def __init__(self, store: Store, service: Service) -> None:
@@ -69,6 +77,7 @@ class Applier:
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
+        self.entries = 0
         self.lagging = self.applied_position < self.commit_position
         self.progressed = Signal()
         self.caught_up = Signal()
@@ -76,6 +85,9 @@ class Applier:
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._behind = Signal()
+        self.on_action: Callable[[Entry, BatchHeader], Awaitable[None]] = _ignore
+        self._action: tuple[Entry, BatchHeader] | None = None
+        self._turn = trio.Lock()
 
     def offer(self, waiting: Waiting) -> None:
         """Take a batch that was just appended."""
@@ -111,7 +123,7 @@ class Applier:
         self.commit_position = position
         if not self.lagging:
             self._apply_waiting()
-            if self.applied_position < position:
+            if self.applied_position < position or self._action is not None:
                 self.lagging = True
                 self._behind.notify()
 
@@ -126,12 +138,41 @@ class Applier:
             if not self.lagging:
                 await self._behind.wait()
             await trio.lowlevel.checkpoint()
-            self._apply_waiting()
-            if self.applied_position < self.commit_position and not self._at_hand():
-                await self._read_back()
-            self.lagging = self.applied_position < self.commit_position
-            if not self.lagging:
-                self.caught_up.notify()
+            async with self._turn:
+                if self._action is not None:
+                    await self.on_action(*self._action)
+                    self._action = None
+                self._apply_waiting()
+                if self.applied_position < self.commit_position and not self._at_hand():
+                    await self._read_back()
+                self._look()
+
+    def _look(self) -> None:
+        """Look whether anything is left."""
+        self.lagging = self.applied_position < self.commit_position or self._action is not None
+        if not self.lagging:
+            self.caught_up.notify()
+
+    @asynccontextmanager
+    async def halted(self) -> AsyncGenerator[None, None]:
+        """Apply nothing for the length of the block, in which the service may be replaced."""
+        async with self._turn:
+            self.lagging = True
+            yield
+            self._look()
+            if self.lagging:
+                self._behind.notify()
+
+    def jump(self, position: int, timestamp_ms: int) -> None:
+        """The service was replaced by one that has everything below a position applied."""
+        self.applied_position = position
+        self.commit_position = max(self.commit_position, position)
+        self.timestamp_ms = timestamp_ms
+        self._action = None
+        while self._waiting and self._waiting[0].header.position < position:
+            self._drop_first()
+        self.lagging = position < self.commit_position
+        self.progressed.notify()
 
     def _at_hand(self) -> bool:
         """Whether the next batch to apply is committed and in memory."""
@@ -150,7 +191,7 @@ class Applier:
     def _apply_waiting(self) -> None:
         """Apply what is at hand, for one slice."""
         until = trio.current_time() + SLICE_SECONDS
-        while self._at_hand() and self._apply(self._waiting[0], until):
+        while self._action is None and self._at_hand() and self._apply(self._waiting[0], until):
             self._drop_first()
 
     def _apply(self, waiting: Waiting, until: float) -> bool:
@@ -165,6 +206,8 @@ class Applier:
                 return False
             entry = entries[index]
             if entry.kind is not EntryKind.COMMAND:
+                if entry.kind is EntryKind.CLUSTER_ACTION:
+                    self._action = entry, header
                 continue
             reply = service.apply(
                 Command(
@@ -182,6 +225,7 @@ class Applier:
                 request.done(reply)
         self.applied_position = header.end
         self.timestamp_ms = header.timestamp_ms
+        self.entries += len(entries)
         service.advance(header.end, header.timestamp_ms)
         self.progressed.notify()
         return True

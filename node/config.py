@@ -19,6 +19,7 @@ default::
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
+    [snapshot]                      # each may be set alone
 
 Every error names the file, the key, the value found and what was expected, all of them at once.
 An unknown key is an error too: a misspelt timeout that is silently ignored is found in a bad
@@ -50,6 +51,7 @@ __all__ = [
     "MemberConfig",
     "NodeConfig",
     "Profile",
+    "SnapshotPolicy",
     "Timeouts",
     "load_config",
 ]
@@ -160,6 +162,26 @@ class Limits:
 
 
 @attrs.frozen
+class SnapshotPolicy:
+    """When a snapshot is taken by rule, and what is kept; the leader's word counts."""
+
+    keep: int = attrs.field(default=2, validator=between(1, 100, "1 to 100"))
+    """Snapshots that are kept; the log is kept from the oldest of them on."""
+    interval_bytes: int = attrs.field(
+        default=256 * _MIB, validator=between(64 * 1024, 2**50, "bytes, 64 KiB to 1 PiB")
+    )
+    """A snapshot is taken when so much log has been applied since the last one."""
+    interval_entries: int = attrs.field(
+        default=0, validator=between(0, 2**50, "entries, or 0 for any number")
+    )
+    """Likewise, when so many entries have; those since the start count."""
+    margin_bytes: int = attrs.field(
+        default=64 * _MIB, validator=between(0, 2**50, "bytes, 0 to 1 PiB")
+    )
+    """So much log is kept below the oldest snapshot, for members that are a little behind."""
+
+
+@attrs.frozen
 class NodeConfig:
     """All that one member is told.
 
@@ -195,6 +217,7 @@ class NodeConfig:
         default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True)
     )
     limits: Limits = attrs.field(factory=Limits)
+    snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
     member_listen_host: str = attrs.field(
         default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
     )
@@ -249,6 +272,7 @@ class NodeConfig:
             lines += ["", "[[members]]", *_lines(table)]
         lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
         lines += _changes("limits", self.limits, Limits())
+        lines += _changes("snapshot", self.snapshot, SnapshotPolicy())
         return "\n".join(lines) + "\n"
 
 

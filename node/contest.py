@@ -123,7 +123,7 @@ class Election:
         self.turn_at = self.held_back_until = 0.0
         self._failed_scouts = 0
         self.adopted: NewLeadershipTerm | None = None
-        self.decision: rules.Replicate | rules.Replay | None = None
+        self.decision: rules.Replicate | rules.Install | rules.Replay | None = None
         self.inbox = Inbox()
         self._reason = "node started"
         self._extended_canvass = True
@@ -351,12 +351,17 @@ class Election:
                 await core.adopt_term(message.leadership_term_id)
                 return self._adopt(message, decision)
 
-    def _adopt(self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Replay) -> State:
+    def _adopt(
+        self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Install | rules.Replay
+    ) -> State:
         self.adopted, self.decision, self.mandate = message, decision, None
         self.core.leader_id = message.leader_member_id
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):
             self.because(f"{who}; term {decision.term} to be replicated to {decision.stop}")
+            return State.FOLLOWER_LOG_REPLICATION
+        if isinstance(decision, rules.Install):
+            self.because(f"{who}; its log begins at {decision.oldest}")
             return State.FOLLOWER_LOG_REPLICATION
         self.because(who)
         return State.FOLLOWER_REPLAY

@@ -14,6 +14,7 @@ import trio
 from ..errors import RefusedError, UnknownOutcomeError
 from ..transport import TimeoutNow
 from .roles import Signal
+from .termination import Termination
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,6 +32,7 @@ class Controls:
     """The control requests of one leadership.
 
     Attributes:
+        termination: of the whole cluster.
         successor: the member that we have asked to take over, as long as we wait for it.
     """
 
@@ -39,8 +41,15 @@ class Controls:
         self._waiting: deque[Request] = deque()
         self._running: Request | None = None
         self.successor: int | None = None
+        self.termination = Termination(leadership)
         self._asked = Signal()
-        self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {"transfer": self._transfer}
+        self._ruled = 0
+        self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {
+            "transfer": self._transfer,
+            "snapshot": self._snapshot,
+            "shutdown": self._shutdown,
+            "abort": self._abort,
+        }
 
     def submit(self, request: Request) -> None:
         """Take a request; those before it are done first."""
@@ -123,6 +132,45 @@ class Controls:
             if leadership.ended is None:
                 leadership.open()
         raise RefusedError(f"member {target} did not take over in time")
+
+    # --- snapshot ---------------------------------------------------------------------------------
+
+    async def _snapshot(self, arguments: list[str]) -> str:
+        """Have all members take a snapshot at one position; wait for our own."""
+        leadership = self._leadership
+        snapshots = leadership.core.snapshots
+        if arguments:
+            raise RefusedError(f"snapshot takes no arguments, found {' '.join(arguments)!r}")
+        if snapshots.service is None:
+            raise RefusedError("this service has no snapshots")
+        if snapshots.writing is not None:
+            raise RefusedError("a snapshot is being taken already")
+        began = trio.current_time()
+        position = leadership.append_snapshot_action()
+        if await snapshots.taken(position) is None:
+            raise RefusedError(f"no snapshot at {position}: {snapshots.failure or 'see the log'}")
+        return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
+
+    async def _shutdown(self, arguments: list[str]) -> str:
+        """Have all members take a snapshot, and stop, at one position."""
+        snapshot = await self._snapshot(arguments)
+        return f"{snapshot}; {await self.termination.run()}"
+
+    async def _abort(self, arguments: list[str]) -> str:
+        """Have all members stop at one position, without a snapshot."""
+        if arguments:
+            raise RefusedError(f"abort takes no arguments, found {' '.join(arguments)!r}")
+        return await self.termination.run()
+
+    async def by_rule(self) -> Never:
+        """Have a snapshot taken whenever the rule asks for one."""
+        leadership = self._leadership
+        core = leadership.core
+        while True:
+            await trio.sleep(core.timeouts.leader_heartbeat_timeout)
+            asked = self._ruled > core.applier.applied_position
+            if leadership.accepting and core.snapshots.due and not asked:
+                self._ruled = leadership.append_snapshot_action()
 
     def _member_untrusted(self, arguments: list[str]) -> int:
         members = (self._leadership.core.member_id, *self._leadership.core.peers)

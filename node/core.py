@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..transport import Links, Message
     from .applier import Applier
     from .config import NodeConfig, Timeouts
+    from .snapshots import Snapshots
     from .states import State
 
 
@@ -64,6 +65,7 @@ class Core:
         store: its recording, recording log and vote.
         links: to the other members.
         applier: feeds the service.
+        snapshots: of the service.
         rng: the only source of randomness.
         clock_ms: cluster time if this member leads, milliseconds since the epoch.
         role: hears the messages now.
@@ -72,6 +74,7 @@ class Core:
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member stops in order, and stands in no election any more.
+        terminated: set when the whole cluster was told to stop, and this member may.
         returned: to whom we handed over because the configuration prefers it.
         observers: told of every transition.
     """
@@ -80,6 +83,7 @@ class Core:
     store: Store
     links: Links
     applier: Applier
+    snapshots: Snapshots
     rng: Random
     clock_ms: Callable[[], int]
     role: Role = attrs.field(factory=Role)
@@ -88,6 +92,7 @@ class Core:
     leader_term: int = -1
     leader_contact: float = float("-inf")
     closing: bool = False
+    terminated: trio.Event = attrs.field(factory=trio.Event)
     returned: defaultdict[int, Returned] = attrs.field(factory=lambda: defaultdict(Returned))
     observers: list[Callable[[Transition], None]] = attrs.field(
         factory=list["Callable[[Transition], None]"]
@@ -135,6 +140,11 @@ class Core:
     def broadcast(self, message: Message) -> None:
         """Send a message to every peer that there is a link to."""
         self.links.broadcast(message)
+
+    def terminate(self) -> None:
+        """The cluster stops, and nothing is left to do here."""
+        self.closing = True
+        self.terminated.set()
 
     def heard_leader(self, term: int) -> None:
         """Note that a leader of `term` is alive, unless it is an older one."""

@@ -16,6 +16,7 @@ from ..errors import TransportError
 from ..transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from . import rules
 from .following import Following
+from .installing import install
 from .states import State
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ async def follower_log_replication(e: Election, role: Following) -> State:
     committed an entry of its own term.
     """
     store, wanted = e.core.store, e.decision
+    if isinstance(wanted, rules.Install):
+        head = await install(e, role, wanted)
+        e.because(f"snapshot at {head.position} installed")
+        return State.CANVASS
     assert isinstance(wanted, rules.Replicate)
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:

@@ -34,6 +34,7 @@ from ..transport import (
     Scout,
     StaleLeader,
     StopCatchup,
+    TerminationPosition,
     TimeoutNow,
 )
 from . import rules
@@ -41,6 +42,7 @@ from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .pulse import Pulse
 from .roles import SLOWEST_DISK, Ended, Role, sleep_until
+from .termination import terminate_follower
 
 if TYPE_CHECKING:
     from .core import Core
@@ -70,6 +72,7 @@ class Following(Role):
         join_position: where the live log began.
         catchup_position: where the catch-up stream that arrived begins, None before.
         catchup_stopped: the leader says that the catch-up is complete.
+        termination: where the cluster stops, None if it does not.
         notified_commit: highest commit position heard from the leader.
         pulse: what is heard of the leader.
     """
@@ -87,6 +90,7 @@ class Following(Role):
         self.join_position: int | None = None
         self.catchup_position: int | None = None
         self.catchup_stopped = False
+        self.termination: int | None = None
         self.notified_commit = message.commit_position
         self.pulse = Pulse(core.timeouts.leader_heartbeat_interval)
         self.pulse.sign()
@@ -157,6 +161,9 @@ class Following(Role):
             case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
                 words = f"leader {leader} closed in order"
                 self._finish(Ended(words, gone=leader, in_order=True))
+            case TerminationPosition(leadership_term_id=self.term, log_position=position):
+                self.termination = position
+                self.changed.notify()
             case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
                 words = f"leader {self.leader_id} hands over"
                 self._finish(Ended(words, in_order=True, mandate=message))
@@ -355,6 +362,7 @@ class Following(Role):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._reports)
                 nursery.start_soon(self._watch_leader)
+                nursery.start_soon(terminate_follower, self)
         finally:
             self._streams.cancel()
 

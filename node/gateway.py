@@ -124,7 +124,8 @@ class NodeStatus:
     """What a member says of itself. Ages and uptime in seconds, positions in bytes of the log.
 
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
-    waiting for its answer.
+    waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
+    `snapshot_activity` says in words what is being done with one, if anything is.
     """
 
     member_id: int
@@ -145,6 +146,8 @@ class NodeStatus:
     parked: int
     forwarded: int
     incarnation: int
+    snapshot_position: int
+    snapshot_activity: str
     peers: tuple[PeerStatus, ...]
 
 

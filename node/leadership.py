@@ -39,9 +39,11 @@ from ..transport import (
     Scout,
     StaleLeader,
     StopCatchup,
+    TerminationAck,
     encode,
 )
 from . import rules
+from .announcement import APP_VERSION, announcement
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
@@ -54,12 +56,11 @@ from .proposals import Proposals
 from .pulse import Pulse
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
+from .snapshots import SNAPSHOT_ACTION
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from .core import Core
-
-APP_VERSION = 1
 
 
 class Leadership(Role):
@@ -170,6 +171,11 @@ class Leadership(Role):
         }
         self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode())])
 
+    def append_snapshot_action(self) -> int:
+        """Have every member cut a snapshot; return where."""
+        self.append([Entry(EntryKind.CLUSTER_ACTION, SNAPSHOT_ACTION)])
+        return self.publication_position
+
     # --- positions --------------------------------------------------------------------------------
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
@@ -182,14 +188,23 @@ class Leadership(Role):
         follower.pulse.beat()
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
-        if AppendFlags.READY in message.flags and not follower.ready:
-            follower.ready = True
-            self.changed.notify()
-        if AppendFlags.CATCHUP in message.flags:
-            self._stop_catchup(follower)
+        if message.flags:
+            self._on_flags(follower, message.flags)
         self._advance()
         if not self.accepting:
             self.changed.notify()
+
+    def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
+        """Note what a follower says of itself."""
+        held = self.core.snapshots.held
+        if AppendFlags.READY in flags and not follower.ready:
+            held.pop(follower.member_id, None)
+            follower.ready = True
+            self.changed.notify()
+        if AppendFlags.CATCHUP in flags:
+            self._stop_catchup(follower)
+        if AppendFlags.INSTALL in flags:
+            held.setdefault(follower.member_id, self.core.store.start_position)
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
@@ -243,6 +258,8 @@ class Leadership(Role):
                 self._on_canvass(follower, message)
             case RequestVote() | Scout():
                 self._on_candidate(sender, message)
+            case TerminationAck(leadership_term_id=self.term):
+                self.controls.termination.on_ack(sender, message)
             case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
                 self._on_subscribe(follower)
             case CatchupPosition(leadership_term_id=self.term):
@@ -292,27 +309,8 @@ class Leadership(Role):
             )
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
-        """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
-        core, terms = self.core, self.core.store.terms
-        following = rules.next_term(terms, log_term, leader_term=self.term, base=self.base)
-        return NewLeadershipTerm(
-            log_leadership_term_id=log_term,
-            next_leadership_term_id=following.term,
-            next_term_base_log_position=following.base,
-            next_log_position=following.end,
-            leadership_term_id=self.term,
-            term_base_log_position=self.base,
-            log_position=self.publication_position,
-            leader_recording_id=0,
-            timestamp=self._time.now_ms(),
-            leader_member_id=core.member_id,
-            log_session_id=self.session_id,
-            app_version=APP_VERSION,
-            is_startup=self.is_startup,
-            commit_position=core.applier.commit_position,
-            replication_position=self.replication_position,
-            terms=rules.spans_around(terms, log_term, leader_term=self.term, base=self.base),
-        )
+        """Build the message for a member whose log ends in `log_term`."""
+        return announcement(self, log_term, timestamp_ms=self._time.now_ms())
 
     def _on_subscribe(self, follower: Follower) -> None:
         """Let a follower join the live log: it gets every batch from here on, in order."""
@@ -346,6 +344,7 @@ class Leadership(Role):
             nursery.start_soon(self.catchups.run)
             nursery.start_soon(self.controls.run)
             nursery.start_soon(self.reads.run)
+            nursery.start_soon(self.controls.by_rule)
 
     def open(self) -> None:
         """Take requests from now on (the election is closed)."""

@@ -4,6 +4,7 @@
 
     member
     ├── store               the recorder, outermost: its last commit is awaited
+    ├── snapshots           taken, cleaned up, installed; at the start one may be loaded
     ├── service             the state machine's background work (flushing)
     └── consensus           ends first
         ├── links           listening, dialling, one task per connection
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..errors import DamagedRecordError, StorageError, WireError
-from ..storage import HEADER_BYTES, Store, ThreadExecutor, decode_header_untrusted
+from ..errors import StorageError
+from ..storage import Store, ThreadExecutor
+from ..storage.executor import nothing
 from ..transport import (
     NULL_VALUE,
     Address,
@@ -34,9 +36,7 @@ from ..transport import (
     Hello,
     LeadershipCession,
     Links,
-    LogBatch,
     Message,
-    ReplayRequest,
     StreamPurpose,
     TcpNetwork,
 )
@@ -48,10 +48,12 @@ from .following import Following
 from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Topology
 from .leadership import Leadership
 from .requests import Requests
+from .serving import serve_replay, serve_snapshot
+from .snapshots import Snapshots
 from .states import LEADER_STATES, State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from random import Random
 
     from ..errors import RequestError
@@ -82,6 +84,7 @@ class Member:
         network: Network,
         rng: Random,
         clock_ms: Callable[[], int],
+        executor: ExecutorFactory[Write],
     ) -> None:
         if service.position > store.append_position:
             raise StorageError(
@@ -103,8 +106,9 @@ class Member:
             rng=rng,
         )
         applier = Applier(store, service)
+        snapshots = Snapshots(config, store, applier, executor(_write_nothing, delivered=nothing))
         self.core = Core(
-            config, store, links, applier, rng, clock_ms, leadership_term=store.log_term
+            config, store, links, applier, snapshots, rng, clock_ms, leadership_term=store.log_term
         )
         self._requests = Requests(self.core)
         self._election = Election(self.core, self._requests)
@@ -119,6 +123,7 @@ class Member:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
             await outer.start(self.store.run)
+            await outer.start(self.core.snapshots.run)
             await outer.start(self.core.applier.service.run)
             async with trio.open_nursery() as consensus:
                 await consensus.start(self.core.links.run)
@@ -181,40 +186,15 @@ class Member:
         """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
         role = self.core.role
         if hello.purpose is StreamPurpose.REPLAY:
-            await self._serve_replay(stream, committed=hello.member_id == NULL_VALUE)
+            await serve_replay(self.core, stream, committed=hello.member_id == NULL_VALUE)
+        elif hello.purpose is StreamPurpose.SNAPSHOT:
+            await serve_snapshot(self.core.snapshots, stream)
         elif (
             isinstance(role, Following)
             and hello.member_id == role.leader_id
             and hello.log_session_id == role.session_id
         ):
             await role.receive_catchup(hello.join_position, stream)
-
-    async def _serve_replay(self, stream: FrameStream, *, committed: bool) -> None:
-        """Send a range of our recording; a member asks for it to replicate an earlier term.
-
-        A reader that is no member gets only what is committed: the rest may yet be truncated.
-        """
-        request = await stream.receive()
-        if not isinstance(request, ReplayRequest):
-            raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
-        position, stop = request.position, request.stop_position
-        if committed:
-            stop = min(stop, self.core.applier.commit_position)
-        try:
-            while position < stop:
-                batches = await self.store.read(position, end=stop)
-                if not batches:
-                    return
-                for batch in batches:
-                    # The term is looked at after the read: it is raised before a truncation, so a
-                    # batch that names the asker's term is of the log that the asker knows.
-                    await stream.send(LogBatch(self.core.leadership_term, 0, batch))
-                    position = decode_header_untrusted(batch[:HEADER_BYTES]).end
-            await stream.receive()  # the asking side closes first
-        except DamagedRecordError:
-            raise  # never skipped, and never sent: the member stops
-        except StorageError as error:
-            log.warning("member %d: a replay was refused: %s", self.config.member_id, error)
 
     def _on_durable(self, position: int) -> None:
         self.core.role.on_durable(position)
@@ -319,6 +299,8 @@ class Member:
             forwarded=self._requests.forwarded,
             incarnation=self.incarnation,
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
+            snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
+            snapshot_activity=core.snapshots.activity,
         )
 
     def _role_name(self) -> str:
@@ -342,6 +324,10 @@ class Member:
             return PeerStatus(peer, connected, position, None)
         heard = now - pulse.heard_at
         return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed)
+
+
+def _write_nothing(_group: Sequence[Write]) -> None:
+    """Stand in for what an executor writes: snapshots only use its lane for reading."""
 
 
 @asynccontextmanager
@@ -383,6 +369,7 @@ async def open_member(
             network=network or TcpNetwork(),
             rng=rng,
             clock_ms=clock_ms,
+            executor=executor,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(member.run)

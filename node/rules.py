@@ -396,13 +396,20 @@ class Replicate:
 
 
 @attrs.frozen
+class Install:
+    """The leader's log begins behind our end, at `oldest`: install a snapshot from there on."""
+
+    oldest: int
+
+
+@attrs.frozen
 class Replay:
     """Our log reaches the leader's term; catch up to `catchup_join` unless that is None."""
 
     catchup_join: int | None
 
 
-Following = Disregard | CanvassAgain | Truncate | Replicate | Replay
+Following = Disregard | CanvassAgain | Truncate | Replicate | Install | Replay
 
 
 def is_stale(message: NewLeadershipTerm | CommitPosition, newest: int) -> bool:
@@ -437,6 +444,8 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
     log_term = terms[-1].term if terms else NULL_VALUE
     if message.log_leadership_term_id != log_term:
         return CanvassAgain()
+    if append < message.oldest_position:
+        return Install(message.oldest_position)
     if not message.terms or (terms and message.terms[0].term > log_term):
         return Disregard("the leader's table of terms does not reach back to our log term")
     position, last_term = agreement(terms, append, message.terms)

@@ -3,15 +3,21 @@
 A service is fed the committed commands of the log, in order, exactly the same ones on every
 member. If it is deterministic, all members hold equal states at equal positions. So time and
 randomness come from the command (its timestamp and position), never from the machine.
+
+A service that can also give its state as bytes, and take it (`SnapshotService`), has snapshots: its
+members restart from the last one, drop the log before it, and send it to whoever is far behind. One
+that can't keeps the whole log.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import attrs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import trio
 
 
@@ -76,4 +82,34 @@ class Service(Protocol):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Do background work until cancelled; `started()` once commands may be applied."""
+        ...
+
+
+@runtime_checkable
+class SnapshotService(Service, Protocol):
+    """A service whose state can be saved and loaded."""
+
+    async def save(self, *, task_status: trio.TaskStatus[None] = ...) -> Iterator[bytes]:
+        """Say what the state is now, in pieces of up to 16 MiB.
+
+        Nothing is applied until `started()`; it should come soon. From then on commands are applied
+        again, and still the pieces are those of the state in that moment: make them of a copy, or
+        of what never changes. They are taken one by one on another thread.
+
+        Equal states must give equal pieces, whichever member saves them.
+
+        Raises:
+            StorageError: it can't be done now; the member goes on without this snapshot.
+        """
+        ...
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """Replace the whole state by one that was saved at a log position, perhaps elsewhere.
+
+        The pieces come as they were given; taking one may need a few milliseconds. Nothing is
+        applied meanwhile. Afterwards `position` is this position, if the state is kept on disk.
+
+        Raises:
+            StorageError: the pieces make no sense.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The command line: `quorate run`, `cluster`, `status`, `log`, `simulate` and `demo`.
+"""The command line: `quorate run`, `cluster`, `status`, `control`, `log`, `simulate` and so on.
 
 Each verb lives in a module of its own (``cli_*``). This module is the border of the process:
 whatever rises to here is told once, in the operator's words, and becomes an exit status of
@@ -15,7 +15,9 @@ from cyclopts import App, CycloptsError
 
 from . import (
     cli_cluster,
+    cli_control,
     cli_log,
+    cli_recovery,
     cli_run,
     cli_simulate,
     cli_status,
@@ -82,6 +84,7 @@ app = App(
 )
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
 app.command(log)
+app.command(cli_control.control)
 
 for _verb in (
     cli_run.run,
@@ -95,6 +98,7 @@ app.command(cli_simulate.simulate_seeds, name="simulate", help_epilogue="")
 app.command(cli_torture.torture_members, name="torture", help_epilogue="")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
     log.command(_log_verb)
+log.command(cli_recovery.recovery_plan, name="recovery-plan")
 
 
 def main() -> None:

@@ -77,7 +77,8 @@ def _show_description(found: Description, console: Console) -> None:
         "known committed": f"up to {found.commit_position:,}",
         "last batch": _utc(found.timestamp_ms),
         "file": f"{size(found.file_bytes)}, "
-        f"{counted(found.free_pages, 'free page', 'free pages')} of {size(found.page_bytes)}",
+        f"{counted(found.free_pages, 'free page', 'free pages')} of {size(found.page_bytes)}: "
+        f"{size(found.free_pages * found.page_bytes)} to be used again",
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows.items():
@@ -96,7 +97,10 @@ def _show_description(found: Description, console: Console) -> None:
         terms.add_row(str(row.term), f"{row.base:,}", to, length, _utc(row.timestamp_ms))
     console.print(terms)
     for snapshot in found.snapshots:
-        console.print(f"snapshot {snapshot.name} at {snapshot.position:,}, term {snapshot.term}")
+        console.print(
+            f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
+            f"{_utc(snapshot.timestamp_ms)}: {snapshot.name}"
+        )
 
 
 def verify(directory: Path, /, *, as_json: AsJson = False) -> int:

@@ -117,6 +117,8 @@ def _lag(seen: Survey, said: NodeStatus) -> str:
     words = [f"{size(behind)} behind" if behind > 0 else f"{size(-behind)} ahead"] if behind else []
     if said.commit_position > said.applied_position:
         words.append(f"{size(said.commit_position - said.applied_position)} to apply")
+    if said.snapshot_activity:
+        words.append(said.snapshot_activity)
     if not words and seen.leader is None:
         words.append("longest log")
     elif not words and said.state != SETTLED:

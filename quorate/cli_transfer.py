@@ -7,9 +7,10 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
+from .cli_control import ask
 from .cli_status import Addresses, parse_address
 from .node.gateway import MemberAddress
-from .respclient import Reply, RespError, open_resp
+from .respclient import RespError
 from .status import in_words, survey
 from .words import span
 
@@ -52,7 +53,7 @@ async def transfer(
     began = trio.current_time()
     for address in addresses:
         try:
-            said = await _ask(address, "transfer", str(to), *["even-if-behind"] * even_if_behind)
+            said = await ask(address, "transfer", str(to), *["even-if-behind"] * even_if_behind)
         except OSError as trouble:
             print(f"{address.host}:{address.client_port}: {in_words(trouble)}", file=sys.stderr)
         except RespError as refusal:
@@ -62,11 +63,6 @@ async def transfer(
             print(said.decode() if isinstance(said, bytes) else said)
             return await _wait_until_it_leads(to, addresses, began)
     return UNREACHABLE
-
-
-async def _ask(address: MemberAddress, *words: str) -> Reply:
-    async with open_resp(address.host, address.client_port) as client:
-        return await client.call("QUORATE.CONTROL", *words)
 
 
 async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], began: float) -> int:

@@ -80,8 +80,11 @@ class Node:
         self.member.observe(observer)
 
     async def wait(self) -> None:
-        """Wait until cancelled; a member that fails ends the whole block with its error."""
-        await trio.sleep_forever()
+        """Wait until the whole cluster is told to stop (`quorate control shutdown`), or cancelled.
+
+        A member that fails ends the whole block with its error.
+        """
+        await self.member.core.terminated.wait()
 
 
 def _wall_clock_ms() -> int:

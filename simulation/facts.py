@@ -90,6 +90,14 @@ class Truncated:
 
 
 @attrs.frozen
+class Installed:
+    """A member has begun its log anew, durably, at the position of a snapshot from elsewhere."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
 class Promised:
     """A member's vote, or its adoption of a term, has become durable."""
 
@@ -270,6 +278,7 @@ Fact: TypeAlias = (
     | Wiped
     | Truncating
     | Truncated
+    | Installed
     | Promised
     | TermRecorded
     | Recorded

@@ -15,6 +15,7 @@ from .facts import (
     Committed,
     Deposed,
     Elected,
+    Installed,
     Promised,
     Reached,
     Recorded,
@@ -107,12 +108,12 @@ class Knowledge:
                 self.leads.pop(member, None)
             case Reached(_, position, digest):
                 self.digests.setdefault(position, digest)
-            case Started(member) | Wiped(member) | Truncated(member):
+            case Started(member) | Wiped(member) | Truncated(member) | Installed(member):
                 self._log_changed(member, fact)
             case _:
                 pass
 
-    def _log_changed(self, member: int, fact: Started | Wiped | Truncated) -> None:
+    def _log_changed(self, member: int, fact: Started | Wiped | Truncated | Installed) -> None:
         disk = self.disks[member]
         match fact:
             case Started(_, append, term, voted_for):
@@ -123,6 +124,10 @@ class Knowledge:
                 self.disks[member] = Disk()
             case Truncated(_, position):
                 disk.cut(position)
+                disk.bases.clear()
+            case Installed(_, position):  # it stands for what was committed up to there
+                disk.batches = [each for each in self.committed.values() if each.end <= position]
+                disk.prefix_at = {0: NOTHING} | {each.end: each.prefix for each in disk.batches}
                 disk.bases.clear()
 
     def _commit(self, member: int, position: int) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
+from ..node import Command
 from .world import Setting, World, open_world
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from ..node import Command
     from .host import Place
     from .observer import Observer
 
@@ -63,10 +66,39 @@ class Ledger:
         task_status.started()
         await trio.sleep_forever()
 
+    async def save(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> Iterator[bytes]:
+        """Give the commands, a hundred in a piece."""
+        commands = [*self.commands]
+        task_status.started()
+        return (
+            json.dumps([_plain(command) for command in commands[start : start + _PIECE]]).encode()
+            for start in range(0, len(commands), _PIECE)
+        )
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """Take the commands."""
+        del position
+        found: list[Command] = []
+        for piece in pieces:
+            for payload, *rest in json.loads(piece):
+                found.append(Command(bytes.fromhex(payload), *rest))
+            await trio.lowlevel.checkpoint()
+        self.commands, self.timestamp_ms = found, timestamp_ms
+
     @property
     def payloads(self) -> list[bytes]:
         """The payloads of all commands, in order."""
         return [command.payload for command in self.commands]
+
+
+_PIECE: Final = 100
+
+
+def _plain(command: Command) -> list[object]:
+    payload, *rest = attrs.astuple(command)
+    return [payload.hex(), *rest]
 
 
 async def equal(

@@ -22,6 +22,7 @@ from .facts import (
     Counted,
     Deposed,
     Elected,
+    Installed,
     Promised,
     Recorded,
     Started,
@@ -110,6 +111,7 @@ class Observer:
         promised = state.node_state
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
         self._seen[i] = _Seen(member, state, promised=promised)
+        self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
         self._read_log(i, member)
         truncate = store.truncate
@@ -178,11 +180,17 @@ class Observer:
         if state.node_state is not seen.promised:
             seen.promised = state.node_state
             self.tell(Promised(i, seen.promised.candidate_term, seen.promised.voted_for))
+        self._look_for_snapshot(i, member)
         if state.terms is not seen.terms:
             self._read_terms(i, state.terms)
             seen.terms = state.terms
         if state.append_position > self.known.disks[i].end:
             self._read_log(i, member)
+
+    def _look_for_snapshot(self, i: int, member: Member) -> None:
+        """Look whether the log begins anew behind all that was known of it."""
+        if member.store.start_position > self.known.disks[i].end:
+            self.tell(Installed(i, member.store.start_position))
 
     def _read_terms(self, i: int, terms: tuple[TermRow, ...]) -> None:
         bases = self.known.disks[i].bases

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..node import Timeouts
+from ..node.config import SnapshotPolicy
 from .clock import Clock, draw_clock
 from .faults import FAULTS, STRIKES
 from .world import TIMEOUTS, Setting
@@ -25,12 +26,14 @@ class Scenario:
         faults: how likely each fault of `faults.FAULTS` is, and which strikes there are.
         clocks: the members' clocks are wrong, and run at different rates.
         wipes: how likely it is that a disk is replaced between two storms.
+        snapshots: they are taken all the time, and hardly any log is kept.
     """
 
     words: str
     faults: Mapping[str, float]
     clocks: bool = False
     wipes: float = 0.0
+    snapshots: bool = False
 
     def setting(self, seed: int, members: int, rng: Random) -> Setting:
         """Draw what the world is made of."""
@@ -44,6 +47,7 @@ class Scenario:
             jitter=unit * rng.choice((0.0, 0.004, 0.04)),
             fsync=unit * rng.choice((0.004, 0.04)),
             fsync_jitter=unit * rng.choice((0.0, 0.01)),
+            snapshot=OFTEN if self.snapshots else SnapshotPolicy(),
             contain=True,
         )
 
@@ -58,6 +62,8 @@ def _slower(factor: float) -> Timeouts:
 
 PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 5, Timeouts.of("aeron"): 4}
 """How patient members are: as in one building, four times as much, or as Aeron's defaults."""
+
+OFTEN: Final = SnapshotPolicy(keep=2, interval_bytes=64 << 10, interval_entries=50, margin_bytes=0)
 
 USUAL: Final[dict[str, float]] = {
     "kill": 2,
@@ -138,6 +144,23 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "revive",
         ),
         wipes=0.5,
+    ),
+    "snapshots": Scenario(
+        "members die while snapshots are taken, sent and installed, and the log is pruned",
+        _only(
+            "kill",
+            "cut power",
+            "crash at some step",
+            "revive",
+            "isolate",
+            "mend",
+            "reset",
+            "slow disk",
+            "mend disk",
+            "crash at a transition",
+        ),
+        wipes=0.5,
+        snapshots=True,
     ),
     "clocks": Scenario(
         "clocks that are wrong, run at different rates and are set, while leaders change",

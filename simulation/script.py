@@ -194,13 +194,16 @@ class Script:
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
         self._starts += 1
         self.service, self._scope, self._gone = Book(), trio.CancelScope(), trio.Event()
+        self._disk = None
 
         def executor(
             write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
         ) -> Disk:
-            self._disk = Disk(write, delivered=delivered, latency=self.fsync)
-            self._disk.read_seconds = self.read_seconds
-            return self._disk
+            made = Disk(write, delivered=delivered, latency=self.fsync)
+            made.read_seconds = self.read_seconds
+            if self._disk is None:  # the store's comes first
+                self._disk = made
+            return made
 
         try:
             with self._scope:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 import trio
 
 from ..node import Command
+from ..node.service import SnapshotService
 from .facts import Applied, Holds, Point, Probed, Reached
 from .host import Closing, S_co
 from .scheduler import Jumping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .facts import Fact
     from .host import Place, ServiceFactory
@@ -68,7 +69,7 @@ class Watched(Generic[S_co]):
         service: the real one.
         member: whose state it is.
         tell: takes the facts.
-        start: the digest at the service's position.
+        digests: know that of the service's position.
         probes: queries whose answers must be equal on all members at equal positions.
         seconds: of virtual time that a command takes to be applied.
     """
@@ -79,17 +80,18 @@ class Watched(Generic[S_co]):
         member: int,
         tell: Callable[[Fact], None],
         *,
-        start: bytes = b"",
+        digests: Digests,
         probes: Sequence[bytes] = (),
         seconds: float = 0.0,
     ) -> None:
         self.service = service
         self._member = member
         self._tell = tell
-        self._digest = start
+        self._digest = digests.digest_at(service.position)
         self._probes = probes
         self._seconds = seconds
         self._position = service.position
+        self._digests = digests
 
     @property
     def position(self) -> int:
@@ -151,6 +153,23 @@ class Watched(Generic[S_co]):
             self.service.close()
 
 
+class WatchedSnapshots(Watched[S_co]):
+    """A service under observation that has snapshots."""
+
+    async def save(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> Iterator[bytes]:
+        """See `SnapshotService`."""
+        assert isinstance(self.service, SnapshotService)
+        return await self.service.save(task_status=task_status)
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """See `SnapshotService`; what was applied to make it is taken from whoever did."""
+        assert isinstance(self.service, SnapshotService)
+        await self.service.load(pieces, position, timestamp_ms)
+        self._position, self._digest = position, self._digests.digest_at(position)
+
+
 def _take(seconds: float) -> None:
     """Let time go on for everybody, as if this took so long."""
     clock = trio.lowlevel.current_clock()
@@ -170,7 +189,9 @@ def watch(
 
     def make_watched(place: Place) -> Watched[S_co]:
         service = make(place)
-        start = digests.digest_at(service.position)
-        return Watched(service, place.member_id, tell, start=start, probes=probes, seconds=seconds)
+        kind: type[Watched[S_co]] = Watched
+        if isinstance(service, SnapshotService):
+            kind = WatchedSnapshots
+        return kind(service, place.member_id, tell, digests=digests, probes=probes, seconds=seconds)
 
     return make_watched

@@ -11,6 +11,7 @@ import trio
 
 from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State, Timeouts
+from ..node.config import SnapshotPolicy
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
 from .host import Host, S_co
@@ -50,6 +51,7 @@ class Setting:
         jitter: that they take longer, at most.
         fsync: that a write takes to become durable.
         fsync_jitter: that it takes longer, at most.
+        snapshot: when members take snapshots, and what they keep.
         contain: a member that fails leaves its error in `World.failures`, instead of ending it all.
     """
 
@@ -60,6 +62,7 @@ class Setting:
     jitter: float = 0.0
     fsync: float = 0.001
     fsync_jitter: float = 0.0
+    snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
     contain: bool = False
 
 
@@ -116,12 +119,9 @@ class World(Generic[S_co]):
         self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]
     ) -> Host[S_co]:
         setting = self.setting
+        policy = setting.snapshot
         config = NodeConfig(
-            cluster="simulated",
-            member_id=i,
-            directory=folder,
-            members=members,
-            timeouts=setting.timeouts,
+            "simulated", i, folder, members, timeouts=setting.timeouts, snapshot=policy
         )
         rng = random.Random(f"{setting.seed}/disk/{i}")
         disk = Disk(rng, setting.fsync, setting.fsync_jitter)

@@ -21,6 +21,8 @@ from .identity import Identity
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
+from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
+from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
 from .store import Store, Write
 from .verify import Description, DumpedBatch, Finding, VerifyReport, describe, dump, verify
 
@@ -42,18 +44,26 @@ __all__ = [
     "Job",
     "NodeState",
     "ReadOnlyStore",
+    "SnapshotFolder",
+    "SnapshotHead",
+    "SnapshotReader",
     "SnapshotRow",
+    "SnapshotWriter",
     "Store",
+    "Summary",
     "TermRow",
     "ThreadExecutor",
+    "Transfer",
     "VerifyReport",
     "Write",
     "check_batch_untrusted",
+    "check_snapshot",
     "decode_entries_untrusted",
     "decode_header_untrusted",
     "describe",
     "dump",
     "encode_batch",
+    "head_of",
     "open_readonly",
     "verify",
 ]

@@ -28,7 +28,7 @@ from .recording_log import (
 from .state import ORIGIN_KEY, Databases, Recorded, encode_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from .environment import Transaction
 
@@ -118,6 +118,43 @@ def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
     return Change(attrs.evolve(old, snapshots=tuple(row for _, row in sorted(rows.items()))), apply)
 
 
+def remove_snapshots(dbs: Databases, old: Recorded, removed: Collection[SnapshotRow]) -> Change:
+    """Forget snapshots."""
+
+    def apply(txn: Transaction) -> None:
+        for row in removed:
+            txn.delete(encode_snapshot(row)[0], db=dbs.snapshots)
+
+    kept = tuple(row for row in old.snapshots if row not in removed)
+    return Change(attrs.evolve(old, snapshots=kept), apply)
+
+
+def install(
+    dbs: Databases, old: Recorded, snapshot: SnapshotRow, terms: tuple[TermRow, ...]
+) -> Change:
+    """Let the log begin, empty, at the position of a snapshot from elsewhere."""
+    key, value = encode_snapshot(snapshot)
+    origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
+
+    def apply(txn: Transaction) -> None:
+        for table in (dbs.log, dbs.terms, dbs.snapshots):
+            txn.drop(table, delete=False)
+        _put_terms(txn, dbs, (), terms)
+        txn.put(key, value, db=dbs.snapshots)
+        txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+
+    after = attrs.evolve(
+        old,
+        start_position=snapshot.position,
+        append_position=snapshot.position,
+        terms=terms,
+        snapshots=(snapshot,),
+        last_commit_position=snapshot.position,
+        last_timestamp_ms=snapshot.timestamp_ms,
+    )
+    return Change(after, apply)
+
+
 def truncate(
     dbs: Databases,
     old: Recorded,
@@ -149,6 +186,8 @@ def truncate(
 
 def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
     """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
+    if position <= old.start_position:
+        return nothing(old)  # the log began anew in between
     origin = encode_origin(position, timestamp_ms)
 
     def apply(txn: Transaction) -> None:

@@ -81,7 +81,7 @@ class Environment:
             StoreFullError: there is no room to make it.
         """
         with contextlib.ExitStack() as held, told(directory):
-            _make_directory(directory)
+            make_directory(directory)
             held.enter_context(_locked(directory))
             if not (directory / DATA_FILE).exists():
                 _make(directory, max_dbs, initialise, map_bytes)
@@ -229,12 +229,12 @@ def _locked(directory: Path) -> Generator[None]:
         os.close(lock)
 
 
-def _make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
     """Make the directory and the missing ones above it, durably."""
     if not directory.is_dir():
-        _make_directory(directory.parent)
+        make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
-        _sync_directory(directory.parent)
+        sync_directory(directory.parent)
 
 
 def _make(
@@ -250,10 +250,11 @@ def _make(
         raw.sync(True)
     lock.unlink(missing_ok=True)
     new.rename(directory / DATA_FILE)
-    _sync_directory(directory)
+    sync_directory(directory)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -135,16 +135,18 @@ class LogReader:
     def _prefix(
         self, txn: Transaction, recorded: Recorded, position: int, step: int
     ) -> tuple[bytes, int, int] | None:
-        kept, start, count = b"", recorded.start_position, 0
+        kept, start, count, term = b"", recorded.start_position, 0, 0
         with txn.cursor(self.dbs.log) as cursor:
             for key in itertools.islice(cursor.iternext(values=False), step + 1):
-                _, begin = decode_key_untrusted(self.member_id, key)
+                term, begin = decode_key_untrusted(self.member_id, key)
                 if begin > position:
                     break
                 kept, start, count = key, begin, count + 1
             else:
-                if count <= step and recorded.append_position <= position:
-                    kept, start = END_KEY, recorded.append_position
+                if 0 < count <= step and recorded.append_position <= position:
+                    # Where the next batch will be: there may be some when this is done.
+                    start = recorded.append_position
+                    kept = KEY.pack(term, start)
             if start == recorded.start_position:
                 return None
             dropped = record_before(cursor, self.member_id, kept)

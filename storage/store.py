@@ -190,6 +190,23 @@ class Store(StateView):
         """Record that a snapshot exists."""
         await self._durably(lambda dbs, old: changes.add_snapshot(dbs, old, row))
 
+    async def remove_snapshots(self, *rows: SnapshotRow) -> None:
+        """Record that snapshots do not exist any more."""
+        await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
+
+    async def install(self, snapshot: SnapshotRow, terms: tuple[TermRow, ...]) -> None:
+        """Drop the whole log and let it begin, empty, at the position of a snapshot.
+
+        The vote stays. `terms` is the recording log up to there, its last row open.
+
+        Raises:
+            StorageError: the snapshot is older than what is known to be committed here.
+        """
+        await self.settled()
+        if snapshot.position < (known := self._submitted.last_commit_position):
+            raise StorageError(f"{snapshot} is older than the commit position {known}")
+        await self._durably(lambda dbs, old: changes.install(dbs, old, snapshot, terms))
+
     async def truncate(self, position: int, *, last_term: int | None = None) -> None:
         """Drop the batches at and behind `position`, which is the end or where a batch begins.
 

@@ -38,12 +38,14 @@ import trio
 from ..errors import StorageError
 from .environment import INITIAL_MAP_BYTES
 from .executor import ThreadExecutor, nothing
+from .tables_deadlines import Deadlines
 from .tables_disk import Cut, TablesDisk
-from .tables_layer import Layer
+from .tables_layer import Layer, stored_key
 from .tables_layered import LayeredTables
+from .tables_snapshot import Step, TablesLoader, TablesView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Never, Self
 
@@ -89,6 +91,8 @@ class Tables(LayeredTables):
         self._changed = trio.Event()
         self._full = trio.Event()
         self._ended = False
+        self._view_wanted: frozenset[bytes] | None = None
+        self._view: TablesView | None = None
 
     @classmethod
     def open(
@@ -175,9 +179,62 @@ class Tables(LayeredTables):
         if self._settled and self._frozen is None:
             self._freeze()
         while self._durable_cuts < cut:
-            if self._ended:
-                raise StorageError("the tables are not being written any more")
-            await self._flushes.park()
+            await self._flushed()
+
+    # --- snapshots
+
+    async def save(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> Iterator[bytes]:
+        """Cut, started from then on; return the contents as of the cut, as a stream of pieces.
+
+        The pieces may be taken on another thread. Only a flush that is under way delays the cut.
+
+        Raises:
+            StorageError: nothing is being written any more; or, from the pieces, that the file had
+                to grow, or the tables were closed.
+        """
+        while self._frozen is not None:
+            await self._flushed()
+        assert self._settled, "amidst a batch"
+        now, deadlines = self._applied[1], self.deadlines
+        due: frozenset[bytes] = frozenset()
+        if deadlines.count_due(now):
+            due = frozenset(stored_key(key) for key, at in deadlines.by_key.items() if at <= now)
+        self._freeze()
+        cut, self._view_wanted = self._cuts, due
+        task_status.started()
+        while self._durable_cuts < cut:
+            await self._flushed()
+        assert self._view is not None
+        view, self._view = self._view, None
+        return view.pieces()
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """Replace the contents by those of another member's tables at a log position.
+
+        Raises:
+            StorageError: the pieces are damaged, or the disk failed: the tables are incomplete,
+                and empty when they are opened again.
+        """
+        while self._frozen is not None:
+            await self._flushed()
+        self._settled = False  # nothing of the old contents is flushed any more
+        loader = TablesLoader(self._disk, pieces, position, timestamp_ms)
+        while (step := await self._executor.read(loader.step)) is not Step.DONE:
+            if step is Step.FULL:
+                self._disk.grow()
+        self._disk.refresh()
+        self._unused += [self._layer, self.deadlines]
+        self._layer, self.deadlines = Layer(), Deadlines(self._disk.deadlines())
+        self._expiring = self.deadlines.by_key
+        self._applied = (position, timestamp_ms)
+        self._settled, self._counted = True, False
+
+    async def _flushed(self) -> None:
+        if self._ended:
+            raise StorageError("the tables are not being written any more")
+        await self._flushes.park()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Flush now and then until cancelled, and at the end once more.
@@ -248,6 +305,8 @@ class Tables(LayeredTables):
             self._submit(cut)
             return
         self._disk.refresh()
+        if self._view_wanted is not None:  # before anything else is written
+            self._view, self._view_wanted = self._disk.open_view(self._view_wanted), None
         self._unused.append(cut.layer)
         self._frozen = None
         self._durable_cuts += 1

@@ -24,7 +24,7 @@ import attrs
 import lmdb
 
 from ..errors import StorageError
-from .environment import INITIAL_MAP_BYTES, Environment, told
+from .environment import DATA_FILE, INITIAL_MAP_BYTES, Environment, told
 from .identity import (
     IDENTITY_KEY,
     Identity,
@@ -34,8 +34,10 @@ from .identity import (
 )
 from .rows import seal, unpack_untrusted, unseal_untrusted
 from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
+from .tables_snapshot import TablesView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Self
 
@@ -48,6 +50,8 @@ _RECORD: Final = struct.Struct("<BQQ")
 _LENGTH: Final = struct.Struct("<I")
 _DEADLINE: Final = struct.Struct("<Q")
 _STEP: Final = 128
+_INCOMPLETE: Final = -1
+_SPARE_BYTES: Final = 256 << 20
 
 
 @attrs.frozen
@@ -86,6 +90,7 @@ class TablesDisk:
     def __init__(self, environment: Environment, dbs: _Databases) -> None:
         self._environment = environment
         self._dbs = dbs
+        self._views: list[TablesView] = []
         self._see()
         self.position = 0
         self.timestamp_ms = 0
@@ -119,10 +124,14 @@ class TablesDisk:
             found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
             identity = decode_identity_untrusted(found)
             check_identity(identity, cluster=cluster, member_id=member_id)
-            return cls(environment, dbs)
+            disk = cls(environment, dbs)
+            if disk.position == _INCOMPLETE:
+                disk._empty()
+            return disk
 
     def close(self) -> None:
         """Close them; idempotent."""
+        self._end_views()
         self._view.abort()
         self._environment.close()
 
@@ -176,11 +185,41 @@ class TablesDisk:
         self._load()
 
     def grow(self) -> None:
-        """Double the map, after a flush that did not fit."""
+        """Double the map, after a flush that did not fit. Views of snapshots end."""
+        self.make_room(self._environment.raw.info()["map_size"])
+
+    def make_room(self, size: int) -> None:
+        """Let the map have room for so many bytes more than it holds. Views of snapshots end."""
         raw = self._environment.raw
+        info = raw.info()
+        wanted = (info["last_pgno"] + 1) * raw.stat()["psize"] + size
+        if wanted <= info["map_size"]:
+            return
+        self._end_views()
         self._view.abort()
-        raw.set_mapsize(2 * raw.info()["map_size"])
+        raw.set_mapsize(max(wanted, 2 * info["map_size"]))
         self._see()
+
+    def open_view(self, left_out: frozenset[bytes]) -> TablesView:
+        """Open a view of what is on disk now, without these stored keys.
+
+        The map gets so much room first that it should not have to grow while the view is open.
+        """
+        raw = self._environment.raw
+        self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
+        view = TablesView(raw.begin(), (self._dbs.records, self._dbs.deadlines), left_out)
+        self._views = [view]  # only one snapshot is taken at a time
+        return view
+
+    def _end_views(self) -> None:
+        for view in self._views:
+            view.close()
+        self._views.clear()
+
+    def _empty(self) -> None:
+        """Begin anew after a load that did not come to its end."""
+        self._environment.write(lambda txn: self._clear(txn, 0))
+        self.refresh()
 
     def _see(self) -> None:
         self._view: Transaction = self._environment.raw.begin()
@@ -199,13 +238,46 @@ class TablesDisk:
         Raises:
             StoreFullError: the disk has no room; nothing was written.
         """
+        return self._transact(lambda txn: self._write(txn, cut))
+
+    def clear(self) -> bool:
+        """Delete everything durably, and note that what follows is incomplete; see `write`."""
+        return self._transact(lambda txn: self._clear(txn, _INCOMPLETE))
+
+    def load(
+        self,
+        rows: tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]],
+        applied: tuple[int, int] | None,
+    ) -> bool:
+        """Add rows of records and deadlines, durably; see `write`.
+
+        Args:
+            rows: as LMDB is to have them, behind all that are there.
+            applied: log position and time up to which the tables are complete by that; None if
+                more is to come.
+        """
+
+        def put(txn: Transaction) -> None:
+            for database, some in zip((self._dbs.records, self._dbs.deadlines), rows, strict=True):
+                txn.cursor(database).putmulti(some, append=True)
+            if applied is not None:
+                _put_applied(txn, self._dbs, *applied)
+
+        return self._transact(put)
+
+    def _transact(self, change: Callable[[Transaction], None]) -> bool:
         with told(self._environment.directory):
             try:
                 with self._environment.raw.begin(write=True) as txn:
-                    self._write(txn, cut)
+                    change(txn)
             except lmdb.MapFullError:
                 return False
         return True
+
+    def _clear(self, txn: Transaction, position: int) -> None:
+        txn.drop(self._dbs.records, delete=False)
+        txn.drop(self._dbs.deadlines, delete=False)
+        _put_applied(txn, self._dbs, position, 0)
 
     def _write(self, txn: Transaction, cut: Cut) -> None:
         if cut.layer.cleared:
@@ -232,6 +304,23 @@ class TablesDisk:
             else:
                 txn.delete(one, db=self._dbs.deadlines)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
+
+
+def tables_position(directory: Path) -> int:
+    """Return the log position up to which the tables in `directory` are complete; 0 without any.
+
+    Raises:
+        StorageError: they can't be read.
+    """
+    if not (directory / DATA_FILE).exists():
+        return 0
+    environment = Environment.open_readonly(directory, max_dbs=_MAX_DBS)
+    with environment.opening():
+        dbs = environment.databases(_Databases)
+        body = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
+    environment.close()
+    position, _ = unpack_untrusted(_APPLIED, _APPLIED_KEY, unseal_untrusted(_APPLIED_KEY, body))
+    return max(position, 0)
 
 
 def _put_applied(txn: Transaction, dbs: _Databases, position: int, timestamp_ms: int) -> None:

@@ -3,12 +3,14 @@
 Pure functions that return data; whoever calls them prints it. They read in short transactions,
 so a member may run meanwhile, in another process. `verify` checks every checksum, that every
 batch is the one its key names, that the log has no hole, that terms lie where the recording log
-says, and that the leader's clock never went back. It goes on after a finding.
+says, that the leader's clock never went back, and that every snapshot beside it is whole. It goes
+on after a finding.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -25,9 +27,11 @@ from .recording_log import (
     TermRow,
     decode_snapshot_untrusted,
     decode_term_untrusted,
+    encode_snapshot,
     incoherences,
     row_of,
 )
+from .snapshot_folder import SnapshotFolder
 from .state import MAX_DBS, Databases, load_identity, load_node_state, load_origin, load_terms
 
 if TYPE_CHECKING:
@@ -187,6 +191,11 @@ def verify(directory: Path) -> VerifyReport:
         while records := environment.read(verifier.next_records):
             for key, value in records:
                 verifier.check(key, value)
+        folder = SnapshotFolder(directory.parent / "snapshots")
+        for row in verifier.snapshots if folder.directory.is_dir() else ():
+            damage = verifier.check_snapshot(row, folder)
+            if damage and environment.read(functools.partial(verifier.knows, row=row)):
+                verifier.found(row.term, row.position, damage)
         return verifier.report()
     finally:
         environment.close()
@@ -199,6 +208,7 @@ class _Verifier:
     identity: Identity
     dbs: Databases
     terms: tuple[TermRow, ...] = ()
+    snapshots: list[SnapshotRow] = attrs.field(factory=list[SnapshotRow])
     last_key: bytes = b""
     expected: int | None = None  # where the next batch must begin; None = not known
     timestamp_ms: int = 0
@@ -236,7 +246,9 @@ class _Verifier:
             self.found(-1, -1, str(error))
         with txn.cursor(self.dbs.snapshots) as cursor:
             for key, value in cursor:
-                self.guarded(decode_snapshot_untrusted, key, value)
+                row = self.guarded(decode_snapshot_untrusted, key, value)
+                if row is not None:
+                    self.snapshots.append(row)
         with txn.cursor(self.dbs.terms) as cursor:
             for key, value in cursor:
                 self.guarded(decode_term_untrusted, key, value)
@@ -244,12 +256,27 @@ class _Verifier:
         for term, words in incoherences(self.terms):
             self.found(term, -1, f"recording log: {words}")
 
-    def guarded(self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes) -> None:
-        """Note a finding if a row can't be decoded."""
+    def guarded(
+        self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes
+    ) -> T | None:
+        """Decode a row, or note a finding if that can't be done."""
         try:
-            decode(self.identity.member_id, key, value)
+            return decode(self.identity.member_id, key, value)
         except DamagedRecordError as damage:
             self.found(damage.term, damage.position, damage.reason)
+            return None
+
+    def check_snapshot(self, row: SnapshotRow, folder: SnapshotFolder) -> str:
+        """Read a snapshot; say what is wrong with it, in words."""
+        try:
+            folder.check(row)
+        except StorageError as error:
+            return str(error)
+        return ""
+
+    def knows(self, txn: Transaction, row: SnapshotRow) -> bool:
+        """Whether the recording log names a snapshot now."""
+        return txn.get(encode_snapshot(row)[0], db=self.dbs.snapshots) is not None
 
     def load_terms(self, txn: Transaction) -> None:
         """Read the recording log; one that is damaged (and was reported) counts as empty."""

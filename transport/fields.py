@@ -54,6 +54,8 @@ class AppendFlags(IntFlag):
     """The follower is catching up."""
     READY = 2
     """The new term is in the follower's recording log, durably."""
+    INSTALL = 4
+    """The follower installs a snapshot, and will need the log behind it."""
 
 
 class StreamPurpose(IntEnum):
@@ -62,6 +64,7 @@ class StreamPurpose(IntEnum):
     CONSENSUS = 0
     CATCHUP = 1
     REPLAY = 2
+    SNAPSHOT = 3
 
 
 class HelloStatus(IntEnum):

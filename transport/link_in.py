@@ -160,7 +160,10 @@ class Reception:
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
             return HelloStatus.WRONG_MEMBER, reason
-        client = hello.member_id == NULL_VALUE and hello.purpose is StreamPurpose.REPLAY
+        client = hello.member_id == NULL_VALUE and hello.purpose in {
+            StreamPurpose.REPLAY,
+            StreamPurpose.SNAPSHOT,
+        }
         if hello.member_id not in self._peers and not client:
             peers = ", ".join(map(str, sorted(self._peers)))
             reason = f"member {hello.member_id}, expected one of {peers or 'none'}"

@@ -184,7 +184,8 @@ class NewLeadershipTerm:
 
     ``commit_position`` is safe to apply up to; ``replication_position`` only tells how far the
     leader's own replication has come. ``terms`` is the tail of the leader's table of terms,
-    ascending, at most `MAX_TERM_SPANS` of them. ``timestamp`` is in ms since the epoch.
+    ascending, at most `MAX_TERM_SPANS` of them. ``timestamp`` is in ms since the epoch. The
+    leader has no log below ``oldest_position``: who needs it installs a snapshot.
     """
 
     log_leadership_term_id: I64
@@ -203,6 +204,7 @@ class NewLeadershipTerm:
     commit_position: I64
     replication_position: I64
     terms: tuple[TermSpan, ...]
+    oldest_position: I64 = 0
 
 
 @attrs.frozen
@@ -277,6 +279,23 @@ class TimeoutNow:
 
 
 @attrs.frozen
+class TerminationPosition:
+    """The leader asks a follower to stop in order once it has applied the log up to a position."""
+
+    leadership_term_id: I64
+    log_position: I64
+
+
+@attrs.frozen
+class TerminationAck:
+    """A follower has applied the log up to the position of termination, and stops."""
+
+    leadership_term_id: I64
+    log_position: I64
+    member_id: I32
+
+
+@attrs.frozen
 class LogSubscribe:
     """A follower asks the leader for the live log on the leader's link to it."""
 
@@ -331,6 +350,39 @@ class ReplayRequest:
     stop_position: I64
 
 
+@attrs.frozen
+class SnapshotRequest:
+    """First frame of a snapshot stream: send your newest snapshot.
+
+    If that is the one of `position` and `term`, only from byte `offset` of its file on; NULL_VALUE
+    for whatever it is.
+    """
+
+    position: I64
+    term: I64
+    offset: I64
+
+
+@attrs.frozen
+class SnapshotOffer:
+    """The answer: parts of a snapshot's file follow, from byte `offset` to `file_bytes`.
+
+    `head` is the first part of the file; it is empty if there is no snapshot.
+    """
+
+    offset: I64
+    file_bytes: I64
+    head: bytes
+
+
+@attrs.frozen
+class SnapshotPart:
+    """The next part of a snapshot's file, from byte `offset` on; opaque here."""
+
+    offset: I64
+    part: bytes
+
+
 Message: TypeAlias = (
     Hello
     | HelloReply
@@ -353,4 +405,9 @@ Message: TypeAlias = (
     | ForwardRequest
     | ForwardReply
     | ReplayRequest
+    | TerminationPosition
+    | TerminationAck
+    | SnapshotRequest
+    | SnapshotOffer
+    | SnapshotPart
 )

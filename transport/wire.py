@@ -37,7 +37,7 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
         1: m.Hello,
         2: m.HelloReply,
-        50: m.CanvassPosition,  # 50 to 57 are the numbers of Aeron Cluster
+        50: m.CanvassPosition,  # 50 to 76 are the numbers of Aeron Cluster
         51: m.RequestVote,
         52: m.Vote,
         53: m.NewLeadershipTerm,
@@ -45,6 +45,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         55: m.CommitPosition,
         56: m.CatchupPosition,
         57: m.StopCatchup,
+        75: m.TerminationPosition,
+        76: m.TerminationAck,
         100: m.StaleLeader,
         101: m.LeadershipCession,
         102: m.Scout,
@@ -56,6 +58,9 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         120: m.ForwardRequest,
         121: m.ForwardReply,
         130: m.ReplayRequest,
+        131: m.SnapshotRequest,
+        132: m.SnapshotOffer,
+        133: m.SnapshotPart,
     }
 )
 

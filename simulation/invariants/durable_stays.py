@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Recorded, Started, Truncated, Truncating, Wiped
+from ..facts import Installed, Recorded, Started, Truncated, Truncating, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
@@ -19,7 +19,14 @@ class DurableStays(Invariant):
     """
 
     source = "protocol I-25, hazard H7"
-    hears: ClassVar[tuple[type[Fact], ...]] = (Recorded, Started, Truncated, Truncating, Wiped)
+    hears: ClassVar[tuple[type[Fact], ...]] = (
+        Recorded,
+        Installed,
+        Started,
+        Truncated,
+        Truncating,
+        Wiped,
+    )
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -32,6 +39,8 @@ class DurableStays(Invariant):
                 self._durable[member] = batch.end
             case Truncating(member, position) | Truncated(member, position):
                 self._durable[member] = min(position, self._durable.get(member, 0))
+            case Installed(member, position):
+                self._durable[member] = position
             case Started(member, append):
                 durable = self._durable.get(member, 0)
                 if append < durable:

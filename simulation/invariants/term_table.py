@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Recorded, Started, TermRecorded, Truncated, Wiped
+from ..facts import Installed, Recorded, Started, TermRecorded, Truncated, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
@@ -19,7 +19,14 @@ class TermTable(Invariant):
     """
 
     source = "protocol I-11, I-12, fix F7"
-    hears: ClassVar[tuple[type[Fact], ...]] = (Recorded, TermRecorded, Started, Truncated, Wiped)
+    hears: ClassVar[tuple[type[Fact], ...]] = (
+        Recorded,
+        TermRecorded,
+        Started,
+        Truncated,
+        Installed,
+        Wiped,
+    )
 
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
@@ -49,7 +56,7 @@ class TermTable(Invariant):
                     raise self.violated(
                         f"member {member} has term {term} begin at {base}, and before: {earlier}"
                     )
-            case Started(member) | Truncated(member) | Wiped(member):
+            case Started(member) | Truncated(member) | Wiped(member) | Installed(member):
                 batches = self.known.disks[member].batches
                 self._last_term[member] = batches[-1].term if batches else -1
             case _:

@@ -40,6 +40,8 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         parked=0,
         forwarded=0,
         incarnation=77,
+        snapshot_position=-1,
+        snapshot_activity="",
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]

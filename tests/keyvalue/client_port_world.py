@@ -106,6 +106,8 @@ class OneMember:
             parked=len(self.parked or ()),
             forwarded=0,
             incarnation=77,
+            snapshot_position=-1,
+            snapshot_activity="",
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
                 PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),

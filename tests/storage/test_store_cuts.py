@@ -1,7 +1,9 @@
 """Cutting the log at both ends: truncation of what conflicts, pruning of what is old."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
@@ -27,6 +29,28 @@ from quorate.storage import (
     Write,
 )
 from quorate.storage.store import PRUNE_STEP
+
+T = TypeVar("T")
+
+
+async def test_batches_that_are_appended_while_all_before_are_dropped_stay(tmp_path: Path) -> None:
+    async with running(open_store(tmp_path)) as store:
+        await begin_term(store, 0)
+        end = store.append_position
+        read = store.executor.read
+
+        async def read_and_append(fn: Callable[[], T]) -> T:
+            found = await read(fn)
+            if store.appended_position == end:
+                store.append(batch_at(end, term=0))
+            return found
+
+        setattr(store.executor, "read", read_and_append)  # noqa: B010 - of this one store
+        await store.drop_prefix(end)
+        await store.settled()
+        assert store.start_position == end
+        assert [header.position for header in headers(list(store.scan(end)))] == [end]
+    assert recorded_in(tmp_path).append_position > end
 
 
 async def test_truncation_drops_batches_and_terms_behind(tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""The folder of a member's snapshots: how one comes into being, arrives, and goes away.
+
+A snapshot is written under another name, synced and renamed into place, and the folder is synced;
+only then its row is put into the recording log, which makes it exist. It goes the other way round:
+first the row, then the file. So a crash leaves, besides what the rows name, only leftovers, which
+are removed at the next start. A transfer that broke off is kept, for it can go on.
+
+Everything here blocks; it is called by way of `storage.Executor.read`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from ..errors import StorageError
+from .environment import make_directory, sync_directory, told
+from .snapshot_file import (
+    Encoder,
+    SnapshotHead,
+    SnapshotReader,
+    Summary,
+    check_snapshot,
+    encode_head,
+    whole_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from .recording_log import SnapshotRow
+
+_NEW: Final = ".new"
+_PART: Final = ".part"
+
+
+class SnapshotFolder:
+    """The snapshots of one member."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def open(self, rows: Iterable[SnapshotRow]) -> list[SnapshotRow]:
+        """Remove leftovers of a crash; return the rows whose files are missing.
+
+        Raises:
+            StorageError: the folder can't be made or looked into.
+        """
+        with told(self.directory):
+            make_directory(self.directory)
+            names = {row.name: row for row in rows}
+            found = sorted(self.directory.iterdir())
+            for path in found:
+                if path.suffix != _PART and path.name not in names:
+                    path.unlink()
+            present = {path.name for path in found}
+            return [row for name, row in names.items() if name not in present]
+
+    def path_of(self, row: SnapshotRow) -> Path:
+        """Say where a snapshot lies."""
+        return self.directory / row.name
+
+    def check(self, row: SnapshotRow) -> Summary:
+        """Read a whole snapshot, and check every byte of it, and that it is the one of the row.
+
+        Raises:
+            StorageError: it is damaged, missing, or another one.
+        """
+        summary = check_snapshot(self.path_of(row))
+        if summary.head.row != row:
+            raise StorageError(f"{self.path_of(row)}: it is {summary.head.name}, not {row.name}")
+        return summary
+
+    def remove(self, row: SnapshotRow) -> None:
+        """Remove the file of a snapshot whose row is gone."""
+        with told(self.directory):
+            self.path_of(row).unlink(missing_ok=True)
+            sync_directory(self.directory)
+
+    def arriving(self) -> tuple[int, int, int]:
+        """Say of which snapshot a part has come: position, term, bytes; -1, -1, 0 for none."""
+        for path in sorted(self.directory.glob(f"*{_PART}")):
+            if size := whole_bytes(path):
+                with SnapshotReader(path) as reader:
+                    return reader.head.position, reader.head.term, size
+        return -1, -1, 0
+
+    def transfer(self, head: SnapshotHead, first: bytes, offset: int) -> Transfer:
+        """Take up the transfer of a snapshot from elsewhere, or go on with it at `offset`.
+
+        Args:
+            head: what is offered.
+            first: the first part of its file.
+            offset: where the next part belongs.
+
+        Raises:
+            StorageError: less than that has come before; or the disk failed.
+        """
+        return Transfer(self.directory, head, first, offset)
+
+
+class SnapshotWriter:
+    """Writes one snapshot, step by step.
+
+    Args:
+        directory: of the snapshots.
+        head: where it stands.
+        pieces: of the service.
+
+    Attributes:
+        raw_bytes: taken from the service so far.
+        file_bytes: written so far.
+    """
+
+    def __init__(self, directory: Path, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
+        self._directory = directory
+        self._head = head
+        self._pieces = pieces
+        self._encoder = Encoder()
+        self._path = directory / (head.name + _NEW)
+        with told(directory):
+            self._file = self._path.open("wb")
+        self.raw_bytes = 0
+        self.file_bytes = 0
+        self._begun = False
+
+    def _write(self, part: bytes) -> None:
+        with told(self._directory):
+            self._file.write(part)
+        self.file_bytes += len(part)
+
+    def step(self) -> bool:
+        """Write the next piece; False if there was none left.
+
+        Raises:
+            StorageError: the disk failed or is full, or the service could not go on.
+        """
+        if not self._begun:
+            self._begun = True
+            self._write(encode_head(self._head))
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        self._write(self._encoder.piece(piece))
+        self.raw_bytes = self._encoder.raw_bytes
+        return True
+
+    def finish(self) -> Summary:
+        """Make it durable under its own name, and say what it amounts to.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        self._write(self._encoder.end())
+        with told(self._directory):
+            _sync_and_close(self._file)
+            self._path.rename(self._directory / self._head.name)
+            sync_directory(self._directory)
+        encoder = self._encoder
+        return Summary(
+            self._head, encoder.pieces, encoder.raw_bytes, self.file_bytes, encoder.digest
+        )
+
+    def close(self) -> None:
+        """Close the file; what is not finished is a leftover then. Idempotent."""
+        with contextlib.suppress(OSError):  # what can't be flushed was told before
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Give it up, and remove what was written; also after an error."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+
+class Transfer:
+    """A snapshot that arrives from another member.
+
+    Attributes:
+        offset: bytes that are here, whole parts only: from there it goes on.
+    """
+
+    def __init__(self, directory: Path, head: SnapshotHead, first: bytes, offset: int) -> None:
+        self._directory = directory
+        self._head = head
+        self._path = directory / (head.name + _PART)
+        self.offset = offset
+        with told(directory):
+            for old in sorted(directory.glob(f"*{_PART}")):
+                if old != self._path:
+                    old.unlink()  # of a snapshot that nobody offers any more
+            if offset > len(first) and whole_bytes(self._path) >= offset:
+                self._file: BinaryIO = self._path.open("r+b")
+                self._file.truncate(offset)
+                self._file.seek(offset)
+            elif offset == len(first):
+                self._file = self._path.open("wb")
+                self._file.write(first)
+            else:
+                raise StorageError(f"{self._path}: byte {offset} does not go on from what is here")
+
+    def write(self, part: bytes) -> None:
+        """Add what has come.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        with told(self._directory):
+            self._file.write(part)
+        self.offset += len(part)
+
+    def close(self) -> None:
+        """Leave it for another time; idempotent."""
+        with told(self._directory):
+            self._file.close()
+
+    def finish(self) -> Summary:
+        """Check every byte of it, and make it durable under its own name.
+
+        Raises:
+            StorageError: it is damaged or not what was offered, and is removed; or the disk failed.
+        """
+        with told(self._directory):
+            _sync_and_close(self._file)
+        try:
+            summary = check_snapshot(self._path)
+        except StorageError:
+            self._path.unlink()
+            raise
+        if summary.head != self._head:
+            self._path.unlink()
+            raise StorageError(f"{self._path}: it is not the snapshot that was offered")
+        with told(self._directory):
+            self._path.rename(self._directory / self._head.name)
+            sync_directory(self._directory)
+        return summary
+
+
+def _sync_and_close(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()

@@ -1,0 +1,162 @@
+"""`quorate control` and `quorate log recovery-plan` on a real cluster, while clients write."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from quorate.cluster import free_client_port
+
+from .real import QUORATE, RealCluster
+
+
+def quorate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*QUORATE, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def connect(cluster: RealCluster, member: int) -> str:
+    return f"--connect=127.0.0.1:{cluster.ports[member]}"
+
+
+@contextmanager
+def writing(cluster: RealCluster) -> Generator[list[int]]:
+    """Have a client write all the time; it must never fail."""
+    stop, counted = threading.Event(), [0]
+    troubles: list[Exception] = []
+
+    def write() -> None:
+        with redis.Redis(port=cluster.ports[0]) as client:
+            while not stop.is_set():
+                try:
+                    client.incr("count")
+                except redis.RedisError as error:
+                    troubles.append(error)
+                    return
+                counted[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield counted
+    finally:
+        stop.set()
+        writer.join()
+    assert troubles == []
+
+
+def test_a_snapshot_on_an_operators_word_is_at_the_same_place_everywhere(
+    whole: RealCluster,
+) -> None:
+    with redis.Redis(port=whole.ports[0]) as client:
+        for i in range(2000):
+            client.set(f"key:{i}", i)
+    with writing(whole):
+        done = quorate("control", "snapshot", connect(whole, 1))
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"snapshot at (\d+), after [0-9.]+ s\n", done.stdout)
+    assert found is not None, done.stdout
+    plans = [plan_of(whole, member) for member in range(3)]
+    positions = {position for position, _ in plans}
+    assert positions == {int(found[1])}
+    assert len({digest for _, digest in plans}) == 1
+    seen = json.loads(quorate("status", "--json", connect(whole, 0)).stdout)
+    assert {member["status"]["snapshot_position"] for member in seen["members"]} == positions
+    assert (
+        f"Snapshot at {int(found[1]):,}"
+        in quorate("log", "describe", str(whole.directory / "member-0")).stdout
+    )
+    assert quorate("log", "verify", str(whole.directory / "member-0")).returncode == 0
+
+
+def plan_of(cluster: RealCluster, member: int) -> tuple[int, str]:
+    """Position and digest of a running member's snapshot; a follower may still be writing it."""
+    for _ in range(100):
+        done = quorate(
+            "log", "recovery-plan", "--json", str(cluster.directory / f"member-{member}")
+        )
+        assert done.returncode == 0, done.stderr
+        if snapshots := json.loads(done.stdout)["snapshots"]:
+            return snapshots[0]["row"]["position"], snapshots[0]["digest"]
+    raise AssertionError("no snapshot")
+
+
+def test_the_recovery_plan_in_words(whole: RealCluster) -> None:
+    done = quorate("log", "recovery-plan", str(whole.directory / "member-1"))
+    assert done.returncode == 0, done.stderr
+    assert "complete up to" in done.stdout
+    assert "It begins with its tables" in done.stdout or "It loads" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["snapshot"])
+def test_nobody_there(verb: str) -> None:
+    done = quorate("control", verb, "--connect", "127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (2, "127.0.0.1:1: connection refused\n")
+
+
+def test_a_damaged_snapshot_is_in_the_plan_and_found_by_verify(whole: RealCluster) -> None:
+    with redis.Redis(port=whole.ports[0]) as client:
+        client.set("key", "value")
+    for _ in range(2):
+        assert quorate("control", "snapshot", connect(whole, 1)).returncode == 0
+    plan_of(whole, 2)
+    member = whole.directory / "member-2"
+    whole.kill(2)
+    newest = max((member / "snapshots").glob("snapshot-*"))
+    data = bytearray(newest.read_bytes())
+    data[-1] ^= 1
+    newest.write_bytes(data)
+    done = quorate("log", "recovery-plan", str(member))
+    assert done.returncode == 1
+    assert "the checksum differs" in done.stdout
+    done = quorate("log", "verify", str(member))
+    assert done.returncode == 1
+    assert newest.name in done.stdout
+    newest.unlink()
+    whole.restart_dead()
+    whole.wait_until_agreed()
+
+
+@pytest.mark.parametrize("verb", ["shutdown", "abort"])
+def test_a_cluster_that_is_told_to_stop_stops_at_one_position_and_loses_nothing(
+    directory: Path, verb: str
+) -> None:
+    port = free_client_port(3)
+    command = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
+    counted = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        cluster = RealCluster(directory, port)
+        cluster.wait_until_agreed()
+        with redis.Redis(port=port) as client:
+            for _ in range(200):
+                counted = int(client.incr("count"))
+        done = quorate("control", verb, connect(cluster, 1))
+        assert done.returncode == 0, done.stderr
+        assert "members 0, 1, 2 stop at position" in done.stdout
+        process.wait(60)
+    position = int(done.stdout.split()[-1])
+    for member in range(3):
+        plan = json.loads(
+            quorate("log", "recovery-plan", "--json", str(directory / f"member-{member}")).stdout
+        )
+        assert plan["append_position"] == position
+        assert plan["tables_position"] == position
+        assert len(plan["snapshots"]) == (verb == "shutdown")
+        assert "ended" in (directory / f"member-{member}" / "member.log").read_text()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        cluster.wait_until_agreed()
+        with redis.Redis(port=port) as client:
+            assert int(client.get("count") or 0) == counted
+        assert quorate("control", "abort", connect(cluster, 0)).returncode == 0
+        process.wait(60)
