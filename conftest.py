@@ -20,3 +20,8 @@ settings.load_profile("repeatable")
 def same_schedule() -> None:
     """Let trio's scheduler draw the same numbers in every run of a test."""
     trio_run._r.seed(0)  # pyright: ignore[reportPrivateUsage]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `tests/conformance` needs."""
+    parser.addoption("--regenerate", action="store_true", help="write the golden transcripts anew")

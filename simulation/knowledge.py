@@ -76,6 +76,7 @@ class Knowledge:
         committed_prefix: for each end of a committed batch, what stands for the log up to there.
         digests: for each position that a service has reached, what stands for its state there.
         committed_end: how far anybody has committed.
+        committed_in: for each term in which something was committed, how far.
     """
 
     def __init__(self, members: list[int]) -> None:
@@ -86,6 +87,7 @@ class Knowledge:
         self.committed: dict[int, Batch] = {}
         self.committed_prefix = {0: NOTHING}
         self.committed_end = 0
+        self.committed_in: dict[int, int] = {}
         self.digests: dict[int, bytes] = {}
 
     def hear(self, fact: Fact) -> None:
@@ -143,6 +145,7 @@ class Knowledge:
                 self.committed[batch.position] = batch
                 self.committed_prefix[batch.end] = batch.prefix
                 self.committed_end = batch.end
+                self.committed_in[self.disks[member].term] = batch.end
 
     def holders(self, position: int, prefix: bytes) -> list[int]:
         """Give the members whose durable log is this one, up to a position."""

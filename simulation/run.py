@@ -130,7 +130,7 @@ async def _run(
 ) -> Outcome:
     scenario = SCENARIOS[plan.scenario]
     rng = random.Random(f"{plan.seed}/setting")
-    setting = scenario.setting(plan.seed, plan.members, rng)
+    setting = scenario.setting(plan.seed, plan.members, rng, plan.hours * SECONDS_PER_HOUR)
     slow = rng.choice((0.0, 0.0, 0.0, 0.002))
     observer = Observer(list(range(plan.members)))
     probes = [probe for workload in workloads for probe in workload.probes]

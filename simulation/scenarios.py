@@ -35,9 +35,14 @@ class Scenario:
     wipes: float = 0.0
     snapshots: bool = False
 
-    def setting(self, seed: int, members: int, rng: Random) -> Setting:
-        """Draw what the world is made of."""
-        timeouts = rng.choices(list(PACES), list(PACES.values()))[0]
+    def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
+        """Draw what the world is made of, for a run of at least that many seconds."""
+        paces = {
+            each: weight
+            for each, weight in PACES.items()
+            if LEAST_TIMEOUTS * each.leader_heartbeat_timeout <= seconds
+        } or {TIMEOUTS: 1.0}
+        timeouts = rng.choices(list(paces), list(paces.values()))[0]
         unit = timeouts.election_timeout  # members must be told what their network is like
         return Setting(
             members=members,
@@ -60,8 +65,20 @@ def _slower(factor: float) -> Timeouts:
     return Timeouts(**{name: factor * value for name, value in attrs.asdict(TIMEOUTS).items()})
 
 
-PACES: Final[dict[Timeouts, float]] = {TIMEOUTS: 1, _slower(4): 5, Timeouts.of("aeron"): 4}
-"""How patient members are: as in one building, four times as much, or as Aeron's defaults."""
+PACES: Final[dict[Timeouts, float]] = {
+    TIMEOUTS: 1,
+    _slower(4): 2,
+    _slower(20): 10,
+    Timeouts.of("aeron"): 2,
+}
+"""How patient members are: as in one building, more so, or as Aeron's defaults.
+
+What a run costs goes by its heartbeats, and so does what happens in it: an hour of hasty members is
+as much work as twenty hours of patient ones. So patient ones are drawn more often.
+"""
+
+LEAST_TIMEOUTS: Final = 25
+"""So many heartbeat timeouts must fit into a run, else its members are hastier."""
 
 OFTEN: Final = SnapshotPolicy(keep=2, interval_bytes=64 << 10, interval_entries=50, margin_bytes=0)
 

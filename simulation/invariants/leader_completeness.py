@@ -20,7 +20,8 @@ class LeaderCompleteness(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a member that begins to lead."""
         assert isinstance(fact, Elected)
-        end = self.known.committed_end
+        before = [end for term, end in self.known.committed_in.items() if term < fact.term]
+        end = max(before, default=0)
         prefix = self.known.committed_prefix.get(end)
         mine = self.known.disks[fact.member].prefix_at.get(end)
         if prefix != mine:

@@ -245,6 +245,15 @@ def test_a_disk_that_was_replaced_forgets_and_may() -> None:
         observer.tell(fact)
 
 
+def test_who_wins_an_old_ballot_late_need_not_have_what_was_committed_since() -> None:
+    observer = Observer([0, 1, 2])
+    facts: list[Fact] = [*recorded(0, 1), Promised(0, 5, 0), Committed(0, 96), Elected(2, 4)]
+    for fact in facts:
+        observer.tell(fact)
+    with pytest.raises(ViolationError, match=r"^LeaderCompleteness: "):
+        observer.tell(Elected(2, 6))
+
+
 def test_an_observer_can_go_on() -> None:
     observer = Observer([0, 1, 2], fatal=False)
     observer.tell(Elected(0, 1))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .catalogue import Mutant
 
-HOURS = 0.03
+HOURS = 0.02
 
 
 @attrs.frozen

@@ -1,0 +1,1 @@
+"""Golden transcripts: scripts of events, with what members then say and do."""
