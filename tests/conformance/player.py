@@ -60,6 +60,9 @@ QUIET: Final = {
 }  # fmt: skip
 """Fields that no rule of the protocol goes by, and who sends, which stands before each message."""
 
+NOBODY: Final = 1 << 30
+"""At one moment the script's own words come last."""
+
 NAMES: Final = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -72,14 +75,11 @@ class Player:
 
     Args:
         world: the cluster.
-
-    Attributes:
-        lines: what has happened.
     """
 
     def __init__(self, world: World[Ledger]) -> None:
         self.world = world
-        self.lines: list[str] = []
+        self._facts: list[tuple[float, int, str]] = []
         self._names: dict[str, int] = {}
         self._last: dict[tuple[int, int, str], str] = {}
         self._told = 0
@@ -101,16 +101,25 @@ class Player:
         if self._last.get(way) != text:
             self._last[way] = text
             self._tell_transitions()
-            self._tell(trio.current_time(), f"m{receiver} <- m{sender} {text}")
+            self._tell(trio.current_time(), receiver, f"m{receiver} <- m{sender} {text}")
 
-    def _tell(self, at: float, words: str) -> None:
-        self.lines.append(f"{at:12.4f}  {words}")
+    def _tell(self, at: float, member: int, words: str) -> None:
+        self._facts.append((round(at, 4), member, words))
+
+    def take(self) -> list[str]:
+        """Give what has happened since the last call.
+
+        At one moment things happen in no order that matters, except at one member.
+        """
+        facts, self._facts = sorted(self._facts, key=lambda fact: fact[:2]), []
+        return [f"{at:12.4f}  {words}" for at, _, words in facts]
 
     def _tell_transitions(self) -> None:
         for each in self.world.transitions[self._told :]:
             self._told += 1
             self._tell(
                 each.at,
+                each.member_id,
                 f"m{each.member_id} {each.before.name} -> {each.after.name}: {each.reason} "
                 f"(term {each.term}, log {each.log_end.term}/{each.log_end.position}, "
                 f"commit {each.commit_position})",
@@ -162,7 +171,9 @@ class Player:
 
     async def _on_attempt(self, who: str, text: str) -> None:
         done = await self.world.attempt(self._id(who), text.encode())
-        self._tell(trio.current_time(), f"{text} is {'done' if done else 'not acknowledged'}")
+        self._tell(
+            trio.current_time(), NOBODY, f"{text} is {'done' if done else 'not acknowledged'}"
+        )
 
     async def _on_transfer(self, who: str, target: str) -> None:
         words = f"transfer {self._id(target)}"
@@ -171,7 +182,7 @@ class Player:
         except RequestError as refusal:
             answer = f"refused: {refusal}"
         self._tell_transitions()
-        self._tell(trio.current_time(), f"{words}: {answer}")
+        self._tell(trio.current_time(), NOBODY, f"{words}: {answer}")
 
     async def _on_kill(self, who: str) -> None:
         await self.world.kill(self._id(who))
@@ -272,7 +283,6 @@ async def transcribe(
             done.append(line)
             event = line[1:].strip()
             if line.startswith(">") and event not in {events[0], "without scouting"}:
-                player.lines.clear()
                 await player.play(event)
-                done += player.lines
+                done += player.take()
     return "\n".join(done) + "\n"
