@@ -42,7 +42,7 @@ bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS
 lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade \
 	  --python-version 3.11 --custom-compile-command 'make lock' \
-	  pyproject.toml --group dev --output-file requirements.lock
+	  pyproject.toml --group dev --extra pipeline --output-file requirements.lock
 
 clean: ## remove everything that make has made
 	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info

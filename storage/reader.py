@@ -104,6 +104,15 @@ class LogReader:
         with txn.cursor(self.dbs.log) as cursor:
             return record_before(cursor, self.member_id, key)
 
+    def boundary(self, recorded: Recorded, position: int) -> int:
+        """Return where the batch begins that covers `position`, as far as the log reaches."""
+        if position >= recorded.append_position:
+            return recorded.append_position
+        row = term_at(recorded.terms, position)
+        key = END_KEY if row is None else KEY.pack(row.term, position + 1)
+        record = self.environment.read(lambda txn: self.before(txn, key))
+        return recorded.start_position if record is None else record.position
+
     def ending_at(self, recorded: Recorded, position: int) -> tuple[int, int]:
         """Return commit position and timestamp of the batch that ends at `position`.
 

@@ -47,6 +47,13 @@ class ReadOnlyStore(StateView):
         """
         self._recorded = _load(self.environment, self.dbs, self.identity)
 
+    def boundary(self, position: int) -> int:
+        """Return where the batch begins that covers `position`.
+
+        That is the first kept position for one that is pruned, and the end for one behind it.
+        """
+        return self._reader.boundary(self._recorded, position)
+
     def scan(self, position: int, stop: int | None = None) -> Iterator[bytes]:
         """Yield the checked batches from `position` to `stop`, by default the end.
 

@@ -327,6 +327,26 @@ def _put_applied(txn: Transaction, dbs: _Databases, position: int, timestamp_ms:
     txn.put(_APPLIED_KEY, seal(_APPLIED_KEY, _APPLIED.pack(position, timestamp_ms)), db=dbs.meta)
 
 
+def read_applied(directory: Path) -> tuple[int, int]:
+    """Return how far the tables in `directory` are complete: log position, and log time there.
+
+    What is applied is committed. The member may run meanwhile, in another process.
+
+    Raises:
+        StoreMismatchError: there are none, or of another format.
+        StoreBusyError: this very process has them open.
+        StorageError: they are damaged.
+    """
+    environment = Environment.open_readonly(directory, max_dbs=_MAX_DBS)
+    with environment.opening():
+        dbs = environment.databases(_Databases)
+        row = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
+    environment.close()
+    body = unseal_untrusted(_APPLIED_KEY, row)
+    position, timestamp_ms = unpack_untrusted(_APPLIED, _APPLIED_KEY, body)
+    return position, timestamp_ms
+
+
 def encode_record(key: bytes, record: Record) -> bytes:
     """Encode a record: tag (1 byte), expiry and revision (8 each), value; little-endian.
 

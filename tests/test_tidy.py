@@ -16,7 +16,7 @@ import pytest
 from quorate.cli import run
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("storage", "transport", "node", "keyvalue", "simulation")
+ROOMS = ("storage", "transport", "node", "keyvalue", "simulation", "pipeline")
 FOLDERS = (*ROOMS, "quorate", "tests", "bench", "examples")
 MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "node": {"storage", "transport"},
     "keyvalue": {"node", "storage"},
     "simulation": {"storage", "transport", "node", "keyvalue"},
+    "pipeline": {"storage", "transport", "node", "keyvalue", "simulation"},
 }
 
 
@@ -124,6 +125,7 @@ def test_the_lock_pins_versions_and_hashes_and_names_no_address() -> None:
 def test_the_lock_holds_every_dependency_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     asked = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    asked += project["project"]["optional-dependencies"]["pipeline"]
     locked = set(
         re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     )

@@ -1,0 +1,271 @@
+"""``spark.read.format("quorate").load(directory)``: the data source.
+
+Spark makes these objects in processes of its own, plans on the driver's machine and reads on the
+executors', so nothing is shared with the program that asked, and a recording is open only within
+a method. Rows leave as Arrow record batches. Spark looks at every row again with its own filters:
+what is pushed here only saves reading.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from ..errors import PrunedError, StorageError
+from ..storage import decode_header_untrusted
+from .columns import arrow_schema, ddl
+from .decode import decode
+from .decoding import find_decoder
+from .logs import open_log
+from .options import Bounds, Request, parse_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from .logs import Log
+
+__all__ = ["QuorateSource", "Range"]
+
+GROUP_ROWS: Final = 8192
+GROUP_BYTES: Final = 8 << 20
+
+_OPERATORS: Final = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    StringStartsWith: "prefix",
+}
+
+
+@attrs.frozen
+class Range(InputPartition):
+    """Positions ``[begin, end)`` of the log, both at boundaries of batches."""
+
+    begin: int
+    end: int
+
+
+class QuorateSource(DataSource):
+    """The source ``quorate``; see docs/pipeline.md for its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in ``format(...)``."""
+        return "quorate"
+
+    def schema(self) -> str:
+        """Return the schema of the table that is asked for."""
+        return ddl(parse_options(self.options).table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make a reader of some columns."""
+        request = parse_options(self.options)
+        return (PushdownReader if request.pushdown else Reader)(request, schema.names)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Make a reader that goes on."""
+        return StreamReader(parse_options(self.options), schema.names)
+
+
+class Reader(DataSourceReader):
+    """Reads what is committed when the query is planned."""
+
+    def __init__(self, request: Request, names: list[str]) -> None:
+        arrow_schema(request.table, names)
+        self._request = request
+        self._names = names
+        self._bounds = request.bounds
+
+    def partitions(self) -> list[Range]:
+        """Cut the log where batches begin; Spark wants one range at least."""
+        with open_log(self._request.directory) as log:
+            if self._request.table == "terms":
+                return [Range(0, 0)]
+            ranges = log.cut(*self._bounds.within(log), self._request.partitions)
+        return [Range(*one) for one in ranges] or [Range(0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range."""
+        assert isinstance(partition, Range)
+        yield from _read(self._request, self._names, self._bounds, partition)
+
+
+class PushdownReader(Reader):
+    """Reads only what Spark's filters may want; Spark must be told to push them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Note what helps, and give all back, for Spark to look at the rows again."""
+        bounds = self._bounds
+        for one in filters:
+            operator = _OPERATORS.get(type(one))
+            column: tuple[str, ...] = getattr(one, "attribute", ())
+            if operator is not None and len(column) == 1:
+                bounds = bounds.and_(column[0].lower(), operator, getattr(one, "value", None))
+        self._bounds = bounds
+        return filters
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what becomes committed. An offset is an end: position, and term of the byte before."""
+
+    def __init__(self, request: Request, names: list[str]) -> None:
+        arrow_schema(request.table, names)
+        self._request = request
+        self._names = names
+        self._last: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Begin at the option startPosition, by default where the log does."""
+        with open_log(self._request.directory) as log:
+            start = max(self._request.bounds.start, 0)
+            return {"term": log.term_before(start), "position": start}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """Limit a micro-batch by bytes, if that is asked for."""
+        limit = self._request.trigger_bytes
+        return ReadMaxBytes(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Note where to end."""
+        with open_log(self._request.directory) as log:
+            self._last = _offset(log, log.facts.committed)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Return how far to go: to the commit position, or as far as the limit allows.
+
+        Raises:
+            PrunedError: the log does not reach back to where the query stands.
+            StorageError: another history stands there: it is not the log of before.
+        """
+        position = start["position"]
+        with open_log(self._request.directory) as log:
+            stop = log.facts.committed if self._last is None else self._last["position"]
+            if stop <= position:  # nothing new, or a member that is behind
+                return start
+            _check(log, start)
+            if isinstance(limit, ReadMaxBytes):
+                end = max(log.cut(position, position + limit.max_bytes, 1), default=None)
+                stop = min(stop, end[1]) if end else stop
+            return _offset(log, stop)
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Return how far the log is committed."""
+        with open_log(self._request.directory) as log:
+            return _offset(log, log.facts.committed)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
+        """Cut what lies between two offsets."""
+        if start["position"] >= end["position"]:
+            return []
+        with open_log(self._request.directory) as log:
+            _check(log, start)
+            ranges = log.cut(start["position"], end["position"], self._request.partitions)
+            if not ranges or ranges[-1][1] != end["position"]:
+                raise StorageError(
+                    f"{self._request.directory}: the query goes on to position {end['position']}, "
+                    f"of which this log is committed up to {log.facts.committed} only: "
+                    "read from a member that is not behind"
+                )
+        return [Range(*one) for one in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range."""
+        assert isinstance(partition, Range)
+        yield from _read(self._request, self._names, self._request.bounds, partition)
+
+
+def _offset(log: Log, position: int) -> dict[str, int]:
+    return {"term": log.term_before(position), "position": position}
+
+
+def _check(log: Log, start: dict[str, int]) -> None:
+    """Refuse to go on where the log is not the one that the query has read so far."""
+    position, facts = start["position"], log.facts
+    if position < facts.start:
+        raise PrunedError(
+            f"member {facts.member_id}: the query stands at position {position}, the log is pruned "
+            f"below {facts.start}: read from a member or a copy that still has it, or begin a new "
+            f"query, with another checkpoint and startPosition {facts.start}"
+        )
+    if position > facts.start and log.term_before(position) != start["term"]:
+        raise StorageError(
+            f"member {facts.member_id}: the query has read term {start['term']} up to position "
+            f"{position}, this log has term {log.term_before(position)} there: it is another log"
+        )
+
+
+def _read(
+    request: Request, names: list[str], bounds: Bounds, partition: Range
+) -> Iterator[pa.RecordBatch]:
+    decoder = find_decoder(request.decoder)
+    with open_log(request.directory) as log:
+        if request.table == "terms":
+            yield _terms(log, names)
+            return
+        if partition.begin >= partition.end:
+            return
+        for group in _groups(log.batches(partition.begin, partition.end)):
+            yield decode(
+                group,
+                request.table,
+                names=names,
+                member_id=log.facts.member_id,
+                decoder=decoder,
+                prefix=bounds.prefix,
+            )
+
+
+def _groups(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Gather batches until they make a good many rows."""
+    group: list[bytes] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows += decode_header_untrusted(batch).count
+        size += len(batch)
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
+
+
+def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
+    columns: dict[str, list[int | None]] = {
+        "term": [row.term for row in log.facts.terms],
+        "base": [row.base for row in log.facts.terms],
+        "end": [row.end for row in log.facts.terms],
+        "timestamp": [row.timestamp_ms * 1000 for row in log.facts.terms],
+        "member": [log.facts.member_id for _ in log.facts.terms],
+    }
+    schema = arrow_schema("terms", names)
+    made = [pa.array(columns[field.name], pa.int64()).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(made, schema=schema)

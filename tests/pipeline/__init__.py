@@ -1,0 +1,1 @@
+"""The data pipeline: what the source reads, and what the jobs find."""

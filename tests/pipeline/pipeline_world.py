@@ -1,0 +1,96 @@
+"""Members' directories with logs that a test has written."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from quorate.keyvalue.resp import encode_command
+from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BEGAN_MS = 1_700_000_000_000
+
+
+@attrs.frozen
+class Batch:
+    """A batch to be written: the payloads of its commands, and when."""
+
+    payloads: tuple[bytes, ...]
+    timestamp_ms: int
+    term: int = 0
+    flags: int = 0
+
+
+def pipeline(*commands: str) -> bytes:
+    """A payload: commands with blanks between their words."""
+    return b"".join(encode_command(command.split()) for command in commands)
+
+
+def one_each(commands: Sequence[str], *, per_batch: int = 10, terms: int = 1) -> list[Batch]:
+    """Batches of so many commands, each an entry, a second apart, over so many terms."""
+    batches: list[Batch] = []
+    count = -(-len(commands) // per_batch)
+    for at in range(count):
+        payloads = tuple(map(pipeline, commands[at * per_batch : (at + 1) * per_batch]))
+        batches.append(Batch(payloads, BEGAN_MS + 1000 * at, at * terms // count))
+    return batches
+
+
+def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
+    """The batches as a leader encodes them, with the row of each term beside its first one."""
+    position, term = 0, -1
+    found: list[tuple[bytes, TermRow | None]] = []
+    for batch in batches:
+        row = None
+        entries = [Entry(EntryKind.COMMAND, payload, batch.flags) for payload in batch.payloads]
+        if batch.term != term:
+            term = batch.term
+            row = TermRow(term, position, None, batch.timestamp_ms)
+            event = {"leader_member_id": term % 3, "reason": "a test"}
+            entries.insert(0, Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode()))
+        data = encode_batch(
+            entries,
+            term=term,
+            position=position,
+            timestamp_ms=batch.timestamp_ms,
+            commit_position=position,
+        )
+        found.append((data, row))
+        position += len(data)
+    return found
+
+
+def write_log(directory: Path, batches: Sequence[Batch], *, member_id: int = 0) -> int:
+    """Record batches in a member's directory, behind what is there; return where they end."""
+    return trio.run(_write, directory / "log", encoded(batches), member_id)
+
+
+async def _write(
+    directory: Path, batches: Sequence[tuple[bytes, TermRow | None]], member_id: int
+) -> int:
+    store = Store.open(directory, cluster="testing", member_id=member_id, rng=Random(member_id))
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            written = [one for one in batches if not _recorded(store, one[0])]
+            for data, row in written[:-1]:
+                store.append(data, term_row=row)
+            for data, row in written[-1:]:
+                await store.append_durably(data, term_row=row)
+            nursery.cancel_scope.cancel()
+        return store.append_position
+    finally:
+        store.close()
+
+
+def _recorded(store: Store, data: bytes) -> bool:
+    """Whether a batch lies in front of where the log ended when the store was opened."""
+    return int.from_bytes(data[24:32], "little") < store.append_position
