@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt crash soak sweep bench lock clean
+.PHONY: help demo test check fmt crash soak sweep model spin bench lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ soak: $(ready) ## simulated storms from many seeds; ARGS="--seeds 1000 --hours 0
 
 sweep: $(ready) ## simulated clusters on every broken network of 3 to 5 members, and some of 7
 	@$(BIN)/python -m tests.simulation.sweep
+
+model: $(ready) ## explore every state of the elector's model, larger than make test does
+	@$(BIN)/python -m tests.model
+
+spin: ## have SPIN check docs/model/elector.pml (Debian: apt install spin gcc)
+	@docs/model/check.sh
 
 bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS="--json FILE"
 	@$(BIN)/python bench/cluster.py $(ARGS)

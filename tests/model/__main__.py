@@ -1,0 +1,30 @@
+"""``python -m tests.model``: explore the large models, and tell how many states each has."""
+
+from __future__ import annotations
+
+import time
+
+from .elector import Elector, explore
+
+LARGE = {
+    "3 members, 2 terms": Elector(3, 2),
+    "3 members, 2 terms, transfers, no scouting": Elector(3, 2, transfers=True, scouting=False),
+    "4 members, 1 term": Elector(4, 1),
+    "5 members, 1 term, no scouting": Elector(5, 1, scouting=False),
+    "3 members, 3 terms, no scouting": Elector(3, 3, scouting=False),
+    "3 members, 2 of them steady, 4 terms": Elector(3, 4, steady=frozenset({0, 1})),
+    "5 members, 3 of them steady, 3 terms": Elector(5, 3, steady=frozenset({0, 1, 2})),
+}
+
+
+def main() -> None:
+    """Explore them all."""
+    for words, elector in LARGE.items():
+        began = time.perf_counter()
+        states = explore(elector, elector.start())
+        took = time.perf_counter() - began
+        print(f"{words}: {states:,} states, {took:.0f} s", flush=True)  # noqa: T201 - a program
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Every state of small clusters: no two leaders of a term, nothing committed lost, no term raised.
+
+``make model`` explores larger ones. That the model sees what is wrong is shown by planted faults.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from quorate.node import rules
+
+from . import elector as model
+from .cluster import Log, Member, ViolationError
+from .elector import Elector, explore
+
+if TYPE_CHECKING:
+    from quorate.node.rules import BallotDecision
+    from quorate.storage import NodeState
+    from quorate.transport import RequestVote
+
+SMALL = {
+    "3 members, 1 term": (Elector(3, 1), 3017),
+    "3 members, 2 terms, without scouting": (Elector(3, 2, scouting=False), 21381),
+    "4 members, 1 term, without scouting": (Elector(4, 1, scouting=False), 7945),
+    "3 members, 2 of them steady": (Elector(3, 3, steady=frozenset({0, 1})), 8),
+    "5 members, 3 of them steady": (Elector(5, 2, steady=frozenset({0, 1, 2})), 112),
+}
+
+
+@pytest.mark.parametrize("words", SMALL)
+def test_every_state_is_safe(words: str) -> None:
+    elector, states = SMALL[words]
+    assert explore(elector, elector.start()) == states
+
+
+def violation(elector: Elector) -> str:
+    """What the model finds, before it has looked at too many states."""
+    with pytest.raises(ViolationError) as caught:
+        explore(elector, elector.start(), most=200_000)
+    return str(caught.value)
+
+
+def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(member: Member) -> Member:
+        return Member(log=member.log)
+
+    monkeypatch.setattr(Member, "back", forgetful)
+    assert "both won term" in violation(Elector(3, 1, scouting=False))
+
+
+def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    consider = rules.consider
+
+    def blind(
+        request: RequestVote,
+        *,
+        own: rules.LogEnd,
+        promised: NodeState,
+        in_ballot: bool,
+        leader_alive: bool,
+    ) -> BallotDecision:
+        shortest = rules.LogEnd(-1, 0)
+        return consider(
+            request,
+            own=shortest,
+            promised=promised,
+            in_ballot=in_ballot,
+            leader_alive=leader_alive,
+        )
+
+    monkeypatch.setattr(rules, "consider", blind)
+    assert "committed is" in violation(Elector(3, 2, scouting=False))
+
+
+def test_a_leader_of_the_past_that_is_followed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_message: object, _newest: int) -> bool:
+        return False
+
+    monkeypatch.setattr(rules, "is_stale", never)
+    monkeypatch.setattr(Member, "promising", _keep)
+    assert "committed" in violation(Elector(3, 2, scouting=False))
+
+
+def _keep(member: Member, state: NodeState | None) -> Member:
+    if state is None or state.candidate_term < member.promised:
+        return member
+    return member._replace(promised=state.candidate_term, voted=state.voted_for)
+
+
+def test_a_winner_that_is_behind_and_fetches_nothing_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def own(member: Member, _given: object) -> Log:
+        return member.log
+
+    monkeypatch.setattr(model, "drawn_level", own)
+    assert "committed is" in violation(Elector(3, 2, transfers=True, scouting=False))
+
+
+def test_without_scouting_a_member_without_leader_raises_terms() -> None:
+    elector = Elector(3, 3, steady=frozenset({0, 1}))
+    assert "raised its term" in violation(attrs.evolve(elector, scouting=False))
+
+
+def test_scouts_that_are_answered_with_yes_by_followers_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consider = rules.consider
+
+    def unsteady(
+        request: RequestVote,
+        *,
+        own: rules.LogEnd,
+        promised: NodeState,
+        in_ballot: bool,
+        leader_alive: bool,
+    ) -> BallotDecision:
+        return consider(request, own=own, promised=promised, in_ballot=True, leader_alive=False)
+
+    monkeypatch.setattr(rules, "consider", unsteady)
+    assert violation(Elector(3, 3, steady=frozenset({0, 1})))
