@@ -19,7 +19,7 @@ import attrs
 
 from ..errors import StoreMismatchError
 from ..storage import decode_header_untrusted, open_readonly
-from ..storage.environment import DATA_FILE
+from ..storage.pages import DATA_FILE
 from ..storage.tables_disk import read_applied
 
 if TYPE_CHECKING:

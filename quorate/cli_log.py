@@ -16,11 +16,12 @@ from rich.table import Table
 from .cli_status import AsJson, make_console
 from .errors import StoreMismatchError
 from .storage.batch import Entry
-from .storage.environment import DATA_FILE
+from .storage.pages import DATA_FILE
 from .storage.verify import Description, DumpedBatch, VerifyReport
 from .storage.verify import describe as describe_store
 from .storage.verify import dump as dump_store
 from .storage.verify import verify as verify_store
+from .storage.verify_tables import TablesReport, verify_tables
 from .words import counted, size
 
 __all__ = ["describe", "dump", "store_of", "verify"]
@@ -104,7 +105,7 @@ def _show_description(found: Description, console: Console) -> None:
 
 
 def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
-    """Check every record of a member's recording: checksums, order, terms, no hole.
+    """Check every record of a member's recording and tables: checksums, order, terms, no hole.
 
     Exit status: 0 - all is sound; 1 - damage was found, and named.
 
@@ -115,15 +116,21 @@ def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
     as_json
         For programs.
     """
-    report = verify_store(store_of(directory))
+    store = store_of(directory)
+    report, tables = verify_store(store), None
+    place = store.parent / "tables"
+    if store.name == "log" and (place / DATA_FILE).exists():
+        tables = verify_tables(place)
+    ok = report.ok and (tables is None or not tables.findings)
     if as_json:
-        print(json.dumps(attrs.asdict(report) | {"ok": report.ok}, indent=2))
+        found = attrs.asdict(report) | {"tables": tables and attrs.asdict(tables), "ok": ok}
+        print(json.dumps(found, indent=2))
     else:
-        _show_report(report, make_console())
-    return 0 if report.ok else 1
+        _show_report(report, tables, make_console())
+    return 0 if ok else 1
 
 
-def _show_report(report: VerifyReport, console: Console) -> None:
+def _show_report(report: VerifyReport, tables: TablesReport | None, console: Console) -> None:
     whose = f'member {report.identity.member_id} of cluster "{report.identity.cluster}"'
     held = (
         counted(report.batches, "batch", "batches"),
@@ -136,10 +143,18 @@ def _show_report(report: VerifyReport, console: Console) -> None:
         console.print(escape(str(finding)), style="red", soft_wrap=True)
     if report.count > len(report.findings):
         console.print(f"and {report.count - len(report.findings):,} more", style="red")
-    if report.ok:
+    count = report.count
+    if tables is not None:
+        console.print(f"tables: {counted(tables.records, 'record', 'records')}")
+        for words in tables.findings:
+            console.print(escape(words), style="red", soft_wrap=True)
+        count += len(tables.findings)
+    if not count:
         console.print("Every record is sound.", style="green")
-    else:
-        console.print(f"DAMAGED: {counted(report.count, 'finding', 'findings')}.", style="bold red")
+        return
+    console.print(f"DAMAGED: {counted(count, 'finding', 'findings')}.", style="bold red")
+    if report.ok:
+        console.print("The tables are made of the log: without their directory they are made anew.")
 
 
 def dump(

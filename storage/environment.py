@@ -26,6 +26,7 @@ import lmdb
 
 from ..errors import StorageError, StoreBusyError, StoreFullError, StoreMismatchError
 from .executor import Lock
+from .pages import DATA_FILE, check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
     Cursor: TypeAlias = lmdb.Cursor[bytes]
 
 INITIAL_MAP_BYTES: Final = 1 << 30
-DATA_FILE: Final = "data.mdb"
-
 _NEW_FILE: Final = "data.mdb.new"
 _LOCK_FILE: Final = "lock"
-_SMALLEST_FILE: Final = 8192  # LMDB's two meta pages
 _PID_BYTES: Final = 20
 _FILE_MODE: Final = 0o644
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -85,7 +83,7 @@ class Environment:
             held.enter_context(_locked(directory))
             if not (directory / DATA_FILE).exists():
                 _make(directory, max_dbs, initialise, map_bytes)
-            _check_size(directory)
+            check_file(directory)
             raw = lmdb.open(
                 str(directory), map_size=map_bytes, create=False, max_dbs=max_dbs, mode=_FILE_MODE
             )
@@ -102,7 +100,7 @@ class Environment:
             StoreMismatchError: there is none.
         """
         with contextlib.ExitStack() as held, told(directory):
-            _check_size(directory)
+            check_file(directory)
             raw = lmdb.open(
                 str(directory),
                 map_size=INITIAL_MAP_BYTES,
@@ -202,14 +200,6 @@ def _little_room(directory: Path) -> bool:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (directory / DATA_FILE).stat().st_size
     return limit != resource.RLIM_INFINITY and size + _LITTLE_ROOM_BYTES > limit
-
-
-def _check_size(directory: Path) -> None:
-    """Refuse what LMDB would silently make into a new environment."""
-    path = directory / DATA_FILE
-    size = path.stat().st_size if path.exists() else 0
-    if size < _SMALLEST_FILE:
-        raise StoreMismatchError(f"{path}: {size} bytes, expected a store of quorate")
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ORIGIN_KEY: Final = b"origin"
 MAX_DBS: Final = 4
+LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
 
 
@@ -44,7 +45,7 @@ class Databases:
     """Handles of the sub-databases of an open environment."""
 
     def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
-        self.log = raw.open_db(b"log", create=create)
+        self.log = raw.open_db(LOG_TABLE.encode(), create=create)
         self.terms = raw.open_db(b"terms", create=create)
         self.snapshots = raw.open_db(b"snapshots", create=create)
         self.meta = raw.open_db(b"meta", create=create)

@@ -23,8 +23,7 @@ two cuts: the count is exact, paid for only where somebody counts, and at once o
 A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
 restarts too, and whoever owns the tables acts on it.
 
-Caveats: records carry no checksum of their own; the log, which does, can rebuild them. Memory is
-bounded by about twice ``flush_bytes`` plus what arrives during a flush.
+Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives during a flush.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import lmdb
 
-from ..errors import StorageError
-from .environment import DATA_FILE, INITIAL_MAP_BYTES, Environment, told
+from .environment import INITIAL_MAP_BYTES, Environment, told
 from .identity import (
     IDENTITY_KEY,
     Identity,
@@ -32,8 +31,16 @@ from .identity import (
     decode_identity_untrusted,
     encode_identity,
 )
+from .pages import DATA_FILE
 from .rows import seal, unpack_untrusted, unseal_untrusted
 from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
+from .tables_rows import (
+    decode_deadline_untrusted,
+    decode_record_untrusted,
+    encode_deadline,
+    encode_record,
+    hashed_key_untrusted,
+)
 from .tables_snapshot import TablesView
 
 if TYPE_CHECKING:
@@ -43,12 +50,9 @@ if TYPE_CHECKING:
 
     from .environment import Transaction
 
-_MAX_DBS: Final = 3
+TABLES_MAX_DBS: Final = 3
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
-_RECORD: Final = struct.Struct("<BQQ")
-_LENGTH: Final = struct.Struct("<I")
-_DEADLINE: Final = struct.Struct("<Q")
 _STEP: Final = 128
 _INCOMPLETE: Final = -1
 _SPARE_BYTES: Final = 256 << 20
@@ -71,7 +75,9 @@ class Cut:
     timestamp_ms: int
 
 
-class _Databases:
+class TablesDatabases:
+    """Handles of the sub-databases of open tables."""
+
     def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
         self.records = raw.open_db(b"records", create=create)
         self.deadlines = raw.open_db(b"deadlines", create=create)
@@ -87,7 +93,7 @@ class TablesDisk:
         count: number of records.
     """
 
-    def __init__(self, environment: Environment, dbs: _Databases) -> None:
+    def __init__(self, environment: Environment, dbs: TablesDatabases) -> None:
         self._environment = environment
         self._dbs = dbs
         self._views: list[TablesView] = []
@@ -110,17 +116,17 @@ class TablesDisk:
         """
 
         def initialise(raw: lmdb.Environment) -> None:
-            dbs = _Databases(raw, create=True)
+            dbs = TablesDatabases(raw, create=True)
             identity = Identity(cluster, member_id, instance_id=0)
             with raw.begin(write=True) as txn:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
         environment = Environment.open(
-            directory, max_dbs=_MAX_DBS, initialise=initialise, map_bytes=map_bytes
+            directory, max_dbs=TABLES_MAX_DBS, initialise=initialise, map_bytes=map_bytes
         )
         with environment.opening():
-            dbs = environment.databases(_Databases)
+            dbs = environment.databases(TablesDatabases)
             found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
             identity = decode_identity_untrusted(found)
             check_identity(identity, cluster=cluster, member_id=member_id)
@@ -159,7 +165,7 @@ class TablesDisk:
         if len(stored) != HASHED_BYTES:
             return stored
         data = self._view.get(stored, None, self._dbs.records)
-        return None if data is None else _hashed_key_untrusted(data, _RECORD.size)
+        return None if data is None else hashed_key_untrusted(stored, data)
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""
@@ -172,11 +178,8 @@ class TablesDisk:
         Raises:
             StorageError: one is damaged.
         """
-        found: dict[bytes, int] = {}
-        for stored, data in self._view.cursor(self._dbs.deadlines):
-            key = data[_DEADLINE.size :] if len(stored) == HASHED_BYTES else stored
-            found[key] = unpack_untrusted(_DEADLINE, stored, data[: _DEADLINE.size])[0]
-        return found
+        cursor = self._view.cursor(self._dbs.deadlines)
+        return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
 
     def refresh(self) -> None:
         """See what was flushed since."""
@@ -297,10 +300,7 @@ class TablesDisk:
         for key, deadline in cut.deadlines.items():
             one = stored_key(key)
             if deadline:
-                data = _DEADLINE.pack(deadline)
-                txn.put(
-                    one, data + key if len(one) == HASHED_BYTES else data, db=self._dbs.deadlines
-                )
+                txn.put(one, encode_deadline(key, deadline), db=self._dbs.deadlines)
             else:
                 txn.delete(one, db=self._dbs.deadlines)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
@@ -312,19 +312,7 @@ def tables_position(directory: Path) -> int:
     Raises:
         StorageError: they can't be read.
     """
-    if not (directory / DATA_FILE).exists():
-        return 0
-    environment = Environment.open_readonly(directory, max_dbs=_MAX_DBS)
-    with environment.opening():
-        dbs = environment.databases(_Databases)
-        body = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
-    environment.close()
-    position, _ = unpack_untrusted(_APPLIED, _APPLIED_KEY, unseal_untrusted(_APPLIED_KEY, body))
-    return max(position, 0)
-
-
-def _put_applied(txn: Transaction, dbs: _Databases, position: int, timestamp_ms: int) -> None:
-    txn.put(_APPLIED_KEY, seal(_APPLIED_KEY, _APPLIED.pack(position, timestamp_ms)), db=dbs.meta)
+    return max(read_applied(directory)[0], 0) if (directory / DATA_FILE).exists() else 0
 
 
 def read_applied(directory: Path) -> tuple[int, int]:
@@ -337,9 +325,9 @@ def read_applied(directory: Path) -> tuple[int, int]:
         StoreBusyError: this very process has them open.
         StorageError: they are damaged.
     """
-    environment = Environment.open_readonly(directory, max_dbs=_MAX_DBS)
+    environment = Environment.open_readonly(directory, max_dbs=TABLES_MAX_DBS)
     with environment.opening():
-        dbs = environment.databases(_Databases)
+        dbs = environment.databases(TablesDatabases)
         row = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
     environment.close()
     body = unseal_untrusted(_APPLIED_KEY, row)
@@ -347,42 +335,5 @@ def read_applied(directory: Path) -> tuple[int, int]:
     return position, timestamp_ms
 
 
-def encode_record(key: bytes, record: Record) -> bytes:
-    """Encode a record: tag (1 byte), expiry and revision (8 each), value; little-endian.
-
-    Of a key that is stored hashed, the length (4) and the whole key stand before the value.
-    """
-    value, expires_at_ms, revision, tag = record
-    head = _RECORD.pack(tag, expires_at_ms, revision)
-    if 0 < len(key) < HASHED_BYTES:
-        return head + value
-    return b"".join((head, _LENGTH.pack(len(key)), key, value))
-
-
-def decode_record_untrusted(key: bytes, data: bytes) -> Record:
-    """Decode the record of `key`.
-
-    Raises:
-        StorageError: it is not one.
-    """
-    try:
-        tag, expires_at_ms, revision = _RECORD.unpack_from(data)
-    except struct.error as error:
-        raise StorageError(f"record of key {key[:64]!r} is damaged: {error}") from error
-    at = _RECORD.size
-    if not 0 < len(key) < HASHED_BYTES:
-        if _hashed_key_untrusted(data, at) != key:
-            raise StorageError(f"record of key {key[:64]!r} is damaged: it names another key")
-        at += _LENGTH.size + len(key)
-    return data[at:], expires_at_ms, revision, tag
-
-
-def _hashed_key_untrusted(data: bytes, at: int) -> bytes:
-    try:
-        (length,) = _LENGTH.unpack_from(data, at)
-    except struct.error as error:
-        raise StorageError(f"row of a hashed key is damaged: {error}") from error
-    key = data[at + _LENGTH.size : at + _LENGTH.size + length]
-    if len(key) != length:
-        raise StorageError(f"row of a hashed key is damaged: {len(key)} bytes of {length}")
-    return key
+def _put_applied(txn: Transaction, dbs: TablesDatabases, position: int, timestamp_ms: int) -> None:
+    txn.put(_APPLIED_KEY, seal(_APPLIED_KEY, _APPLIED.pack(position, timestamp_ms)), db=dbs.meta)

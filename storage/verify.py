@@ -17,9 +17,10 @@ import attrs
 
 from ..errors import DamagedRecordError, StorageError, WireError
 from .batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
-from .environment import DATA_FILE, Environment
+from .environment import Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from .node_state import NodeState  # noqa: TC001 - as above
+from .pages import DATA_FILE, Unreadable, unreadable
 from .readonly import open_readonly
 from .recording import decode_key_untrusted
 from .recording_log import (
@@ -32,7 +33,15 @@ from .recording_log import (
     row_of,
 )
 from .snapshot_folder import SnapshotFolder
-from .state import MAX_DBS, Databases, load_identity, load_node_state, load_origin, load_terms
+from .state import (
+    LOG_TABLE,
+    MAX_DBS,
+    Databases,
+    load_identity,
+    load_node_state,
+    load_origin,
+    load_terms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,6 +196,9 @@ def verify(directory: Path) -> VerifyReport:
         identity = environment.read(lambda txn: load_identity(txn, dbs))
     try:
         verifier = _Verifier(identity, dbs)
+        if (trouble := unreadable(directory)) is not None:
+            verifier.unreadable(trouble)  # to read on could end this process
+            return verifier.report()
         environment.read(verifier.check_tables)
         while records := environment.read(verifier.next_records):
             for key, value in records:
@@ -236,6 +248,16 @@ class _Verifier:
             tuple(self.findings),
             self.count,
         )
+
+    def unreadable(self, trouble: Unreadable) -> None:
+        """Note that LMDB's own pages are damaged, and where."""
+        term, position = -1, -1
+        if trouble.table == LOG_TABLE and trouble.key:
+            with contextlib.suppress(DamagedRecordError):
+                term, position = decode_key_untrusted(self.identity.member_id, trouble.key)
+        where = f"the table {trouble.table!r}" if trouble.table else "the list of tables"
+        words = f"a page of {where} here or soon behind it is damaged: {trouble.words}"
+        self.found(term, position, f"{words}; what is behind it was not checked")
 
     def check_tables(self, txn: Transaction) -> None:
         """Check the small tables, and find out where the log begins."""
