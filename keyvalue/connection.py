@@ -116,6 +116,7 @@ class Connection:
         self.fileno = -1
         self._socket.close()
         self._outgoing.clear()
+        self._port.unread_bytes -= self._outgoing_bytes
         self._outgoing_bytes = 0
 
     def finish(self) -> None:
@@ -199,7 +200,10 @@ class Connection:
             return
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
+        self._port.unread_bytes += len(data)
         self._wait_for(self._events | select.EPOLLOUT)
+        if self._port.unread_bytes > self._port.limits.all_output_bytes:
+            self._port.close_slowest()
 
     def _drain(self) -> None:
         """Go on sending what the socket did not take."""
@@ -208,6 +212,7 @@ class Connection:
                 data = self._outgoing[0]
                 sent = self._send(data)
                 self._outgoing_bytes -= sent
+                self._port.unread_bytes -= sent
                 if sent < len(data):
                     self._outgoing[0] = data[sent:]
                     return

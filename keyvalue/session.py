@@ -37,12 +37,15 @@ class ClientPortLimits:
         input_bytes: read ahead from a client while a request of its is under way, give or take
             one read; then the client has to wait.
         output_bytes: replies that a client has not read; with more it is closed.
+        all_output_bytes: replies that all clients together have not read; with more, the one that
+            has left the most is closed.
     """
 
     max_clients: int = 4096
     request_bytes: int = 32 * _MIB
     input_bytes: int = _MIB // 2
     output_bytes: int = 256 * _MIB
+    all_output_bytes: int = 512 * _MIB
 
 
 @attrs.define(eq=False)
@@ -133,6 +136,14 @@ class PortState:
     """Makes a turn begin."""
     clients: dict[int, Client] = attrs.field(factory=dict[int, Client])
     """By client id, in the order in which they came."""
+
+    unread_bytes: int = 0
+    """Replies that all clients together have not read."""
+
+    def close_slowest(self) -> None:
+        """Close the client that has most replies unread: there is no room for those of all."""
+        self.counters.slow_clients += 1
+        max(self.clients.values(), key=lambda client: client.waiting_bytes[1]).close()
 
     def resume_later(self, resume: Callable[[], None]) -> None:
         """Let a conversation go on in a later turn."""

@@ -74,3 +74,4 @@ class HelloStatus(IntEnum):
     WRONG_CLUSTER = 1
     WRONG_MEMBER = 2
     WRONG_VERSION = 3
+    BUSY = 4

@@ -33,6 +33,7 @@ class LinkLimits:
         dial_seconds: how long connecting may take; the kernel repeats a lost packet after 1 s.
         hello_seconds: how long either side waits for the other's first frame.
         pending_hellos: connections that may be waited for at once; more are closed unheard.
+        streams: that one member may have open to us, or all askers that are no members together.
     """
 
     queue_bytes: int = 64 << 20
@@ -41,6 +42,7 @@ class LinkLimits:
     dial_seconds: float = 2.0
     hello_seconds: float = 5.0
     pending_hellos: int = 64
+    streams: int = 8
 
     def pause(self, failures: int, rng: Random) -> float:
         """Give the seconds to wait after so many failures in a row (at least one)."""

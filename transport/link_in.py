@@ -6,6 +6,7 @@ on the older belongs to a stream that its sender has given up.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -96,6 +97,7 @@ class Reception:
         self._limits = limits
         self._links: dict[int, Connection] = {}
         self._pending = 0  # connections that have not said hello yet
+        self._streams = Counter[int]()  # that are open, by who asks
         self._said: dict[str, None] = {}  # reasons that were logged
 
     def has_link(self, member: int) -> bool:
@@ -120,7 +122,11 @@ class Reception:
         if hello.purpose is StreamPurpose.CONSENSUS:
             await self._serve_link(hello.member_id, connection, decoder, messages)
         else:
-            await self._serve_stream(hello, FrameStream(connection, decoder, messages))
+            self._streams[hello.member_id] += 1
+            try:
+                await self._serve_stream(hello, FrameStream(connection, decoder, messages))
+            finally:
+                self._streams[hello.member_id] -= 1
 
     async def _hear_hello(
         self, connection: Connection
@@ -168,6 +174,9 @@ class Reception:
             peers = ", ".join(map(str, sorted(self._peers)))
             reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
             return HelloStatus.WRONG_MEMBER, reason
+        most = self._limits.streams
+        if hello.purpose is not StreamPurpose.CONSENSUS and self._streams[hello.member_id] >= most:
+            return HelloStatus.BUSY, f"{most} streams are open already"
         return HelloStatus.ACCEPTED, ""
 
     def _end_link(self, member: int) -> None:

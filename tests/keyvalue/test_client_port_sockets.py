@@ -370,6 +370,22 @@ async def test_a_client_that_never_reads_is_closed(tmp_path: Path) -> None:
         assert len(world.port.state.clients) == 1
 
 
+async def test_among_clients_that_do_not_read_the_one_with_most_is_closed(tmp_path: Path) -> None:
+    limits = ClientPortLimits(all_output_bytes=30 << 20)
+    async with World.opened(tmp_path / "tables", limits) as world:
+        small, large, other = [await world.connect() for _ in range(3)]
+        value = b"v" * (1 << 20)
+        await other.ask(command("SET", "a", value), OK)
+        await small.send(command("GET", "a") * 8)
+        await large.send(command("GET", "a") * 50)
+        await world.until(lambda: len(world.port.state.clients) == 2)
+        await other.ask(command("PING"), b"+PONG\r\n")
+        assert world.port.state.counters.slow_clients == 1
+        reply = b"$%d\r\n%b\r\n" % (len(value), value)
+        assert await small.receive(8 * len(reply)) == reply * 8
+        assert world.port.state.unread_bytes == 0
+
+
 async def test_quit_waits_until_a_slow_reader_has_everything(client: RawClient) -> None:
     value = b"v" * 1_000_000
     await client.ask(command("SET", "a", value), OK)

@@ -11,6 +11,7 @@ from quorate.errors import HandshakeError, WireError
 from quorate.transport import (
     PROTOCOL_VERSION,
     Connection,
+    FrameStream,
     Hello,
     HelloReply,
     HelloStatus,
@@ -191,6 +192,23 @@ async def test_connections_without_a_hello_are_limited_in_number() -> None:
             assert await connection.ends()
         again = await stranger(w.network.host("x"), address(0), hello(1))
         assert await again.reply()
+
+
+@simulated
+async def test_streams_of_one_asker_are_limited_in_number() -> None:
+    async def wait(_hello: Hello, stream: FrameStream) -> None:
+        await stream.receive()
+
+    async with world(2, limits=LinkLimits(streams=2), on_stream=wait) as w:
+        network, nobody = w.network.host("x"), hello(-1, purpose=StreamPurpose.REPLAY)
+        one = await open_stream(network, address(0), nobody)
+        await open_stream(network, address(0), nobody)
+        with pytest.raises(HandshakeError, match="2 streams are open already"):
+            await open_stream(network, address(0), nobody)
+        await open_stream(network, address(0), hello(1, purpose=StreamPurpose.REPLAY))
+        one.close()
+        await trio.sleep(0.1)
+        await open_stream(network, address(0), nobody)
 
 
 @simulated
