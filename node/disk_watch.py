@@ -1,9 +1,9 @@
 """A leader whose own disk stands still does not stay: it commits nothing, whoever has the log.
 
-It can still talk, and its followers have what it sent them. So after a heartbeat timeout without
-progress it stops taking requests and hands over, to a follower that has all of its log; that costs
-little more than the time which the disk has cost already. Without such a follower, as when all
-disks are slow, it waits; after another heartbeat timeout it steps down.
+It can still talk, and its followers have what it sent them. So after one and a half heartbeat
+timeouts without progress it stops taking requests and hands over, to a follower that has all of its
+log; that costs little more than the time which the disk has cost already. Without such a follower,
+as when all disks are slow, it waits; after two heartbeat timeouts it steps down.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class DiskWatch:
         while leadership.ended is None:
             now = trio.current_time()
             unwritten = leadership.publication_position - self._core.store.append_position
-            due = self.moved_at + timeout + unwritten / SLOWEST_DISK
-            if due + timeout <= now:
+            end = self.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
+            due = end - timeout / 2
+            if end <= now:
                 leadership.end("our disk has stalled")
             elif due <= now:
                 self._hand_over()
