@@ -1,0 +1,1 @@
+"""The elector, explored state by state."""
