@@ -20,7 +20,7 @@ import attrs
 from ..errors import StoreMismatchError
 from ..storage import decode_header_untrusted, open_readonly
 from ..storage.pages import DATA_FILE
-from ..storage.tables_disk import read_applied
+from ..storage.tables_disk import tables_position
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..storage import ReadOnlyStore, TermRow
 
-__all__ = ["Facts", "Log", "find_recording", "open_log"]
+__all__ = ["Facts", "Log", "Moment", "find_recording", "open_log"]
 
 _LEAST_RANGE_BYTES: Final = 4096
 
@@ -64,6 +64,14 @@ class Facts:
     start: int
     committed: int
     terms: tuple[TermRow, ...]
+
+
+@attrs.frozen
+class Moment:
+    """A point of the log: a position at a boundary of batches, and log time there, ms."""
+
+    position: int
+    timestamp_ms: int
 
 
 class Log:
@@ -104,6 +112,15 @@ class Log:
             else:
                 low = header.end
         return low
+
+    def moment_before(self, position: int) -> Moment:
+        """Return where the batches end that begin below a position, and log time there."""
+        stop = self._next_boundary(position)
+        if stop <= self.facts.start:
+            return Moment(self.facts.start, 0)
+        begin = self._store.boundary(stop - 1)
+        header = decode_header_untrusted(next(iter(self._store.scan(begin, begin + 1))))
+        return Moment(stop, header.timestamp_ms)
 
     def cut(self, start: int, stop: int, parts: int) -> list[tuple[int, int]]:
         """Cut the batches that begin in ``[start, stop)`` into ranges of about equal length.
@@ -164,7 +181,6 @@ def open_log(directory: Path) -> Generator[Log]:
         StorageError: its tables are damaged.
     """
     place = find_recording(directory)
-    tables = place.parent / "tables"
-    applied = read_applied(tables)[0] if (tables / DATA_FILE).exists() else 0
+    applied = tables_position(place.parent / "tables")
     with open_readonly(place) as store:
         yield Log(store, applied)

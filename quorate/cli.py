@@ -17,6 +17,7 @@ from . import (
     cli_cluster,
     cli_control,
     cli_log,
+    cli_pipeline,
     cli_recovery,
     cli_run,
     cli_simulate,
@@ -99,6 +100,16 @@ app.command(cli_torture.torture_members, name="torture", help_epilogue="")
 for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
     log.command(_log_verb)
 log.command(cli_recovery.recovery_plan, name="recovery-plan")
+pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", help_epilogue="")
+app.command(pipeline)
+for _pipeline_verb in (
+    cli_pipeline.export,
+    cli_pipeline.state,
+    cli_pipeline.audit,
+    cli_pipeline.report,
+    cli_pipeline.check,
+):
+    pipeline.command(_pipeline_verb)
 
 
 def main() -> None:

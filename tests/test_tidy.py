@@ -155,7 +155,7 @@ def test_the_commands_of_readme_exist(capsys: pytest.CaptureFixture[str]) -> Non
     asked = commands("README.md", "quorate")
     assert asked
     for words in asked:
-        verb = words[:2] if words[0] in {"log", "control"} else words[:1]
+        verb = words[:2] if words[0] in {"log", "control", "pipeline"} else words[:1]
         assert run([*verb, "--help"]) == 0
         text = capsys.readouterr().out
         options = [word for word in words if word.startswith("--")]

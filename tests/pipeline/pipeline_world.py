@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import attrs
+import lmdb
 import trio
 
 from quorate.keyvalue.resp import encode_command
@@ -94,3 +95,14 @@ async def _write(
 def _recorded(store: Store, data: bytes) -> bool:
     """Whether a batch lies in front of where the log ended when the store was opened."""
     return int.from_bytes(data[24:32], "little") < store.append_position
+
+
+def damage(directory: Path, term: int, position: int) -> None:
+    """Flip a bit of a recorded batch, behind the back of a closed store."""
+    key = term.to_bytes(8, "big") + position.to_bytes(8, "big")
+    with lmdb.open(str(directory / "log"), max_dbs=8) as environment:
+        log = environment.open_db(b"log", create=False)
+        with environment.begin(write=True) as txn:
+            batch = txn.get(key, db=log)
+            assert batch is not None
+            txn.put(key, batch[:100] + bytes((batch[100] ^ 1,)) + batch[101:], db=log)

@@ -1,0 +1,188 @@
+"""The log as tables in a folder: what was asked for, every version of every key, what is there now.
+
+::
+
+    TO/manifest.json             what belongs to the tables; written last, aside, and renamed
+    TO/log/from=<position>/      the commands, as the source's table "commands"
+    TO/kv_history/from=<...>/    the versions of keys that ended in this part of the log
+    TO/kv_current/at=<...>/      the versions that had not ended where the last part ended
+
+Each call of :func:`export` adds a part, from where the manifest says that the last one ended up to
+what is committed by now. A part that was interrupted is not in the manifest, and is written again
+by the next call, over its remains. So a version is ended in one part, once, and calls may be
+repeated, killed and repeated.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Final, cast
+
+import attrs
+import cattrs
+
+from ..errors import StorageError
+from .logs import Moment, open_log
+from .versions import moment_at, read_log, versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Exported", "Manifest", "export", "exported_tables", "read_manifest"]
+
+_FORMAT: Final = 1
+_NAME: Final = "manifest.json"
+
+
+@attrs.frozen
+class Manifest:
+    """What belongs to the tables in a folder.
+
+    Args:
+        cluster: whose log it is.
+        position: log position up to which the tables are complete.
+        term: leadership term of the byte before it.
+        parts: log positions at which the parts begin, ascending.
+        format: of the folder.
+    """
+
+    cluster: str
+    position: int
+    term: int
+    parts: tuple[int, ...]
+    format: int = _FORMAT
+
+
+@attrs.frozen
+class Exported:
+    """What a call of :func:`export` did: from where to where, and how many rows it wrote."""
+
+    begin: int
+    end: int
+    commands: int
+    history: int
+    current: int
+
+
+def read_manifest(to: Path) -> Manifest | None:
+    """Read the manifest of a folder, None without one.
+
+    Raises:
+        StorageError: it is none, or of another format.
+    """
+    file = to / _NAME
+    if not file.exists():
+        return None
+    try:
+        found = cattrs.structure(cast("object", json.loads(file.read_bytes())), Manifest)
+    except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as error:
+        raise StorageError(f"{file}: not a manifest of tables: {error}") from error
+    if found.format != _FORMAT:
+        raise StorageError(f"{file}: format {found.format}, expected {_FORMAT}")
+    return found
+
+
+def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
+    """Bring the tables in a folder up to what is committed.
+
+    Args:
+        spark: a session that knows the source.
+        directory: a member's, or a copy of one.
+        to: the folder, on a file system that all of Spark's tasks see; made if absent.
+
+    Raises:
+        PrunedError: the log no longer reaches back to where the tables end.
+        StorageError: the tables are of another log.
+    """
+    known = read_manifest(to)
+    end = moment_at(directory)
+    with open_log(directory) as log:
+        cluster, term = log.facts.cluster, log.term_before(end.position)
+        if known is not None:
+            _check(known, cluster, log.term_before(known.position), end)
+    begin = known.position if known else 0
+    if known is not None and end.position <= begin:
+        return Exported(begin, begin, 0, 0, exported_tables(spark, to)["kv_current"].count())
+    done = _write(spark, directory, to, begin=begin, end=end)
+    parts = (*(known.parts if known else ()), begin)
+    _publish(to, Manifest(cluster, end.position, term, parts))
+    for stale in (to / "kv_current").iterdir():
+        if stale != _current(to, end.position):
+            shutil.rmtree(stale)
+    return done
+
+
+def _check(known: Manifest, cluster: str, term: int, end: Moment) -> None:
+    if cluster != known.cluster:
+        raise StorageError(f"the tables are of cluster {known.cluster!r}, the log of {cluster!r}")
+    if known.position <= end.position and term != known.term:
+        raise StorageError(
+            f"the tables end at position {known.position} of term {known.term}, where this log "
+            f"has term {term}: it is another log"
+        )
+
+
+def _write(spark: SparkSession, directory: Path, to: Path, *, begin: int, end: Moment) -> Exported:
+    before = spark.read.parquet(str(_current(to, begin))) if begin else None
+    part = f"from={begin:020d}"
+    commands = read_log(spark, directory, "commands", startPosition=begin, endPosition=end.position)
+    commands.write.mode("overwrite").parquet(str(to / "log" / part))
+    found = versions(spark, directory, begin=begin, end=end, before=before).persist()
+    try:
+        ended = found.where("valid_to is not null")
+        ended.write.mode("overwrite").parquet(str(to / "kv_history" / part))
+        current = found.where("valid_to is null")
+        current.write.mode("overwrite").parquet(str(_current(to, end.position)))
+    finally:
+        found.unpersist()
+    counts = [
+        spark.read.parquet(str(place)).count()
+        for place in (to / "log" / part, to / "kv_history" / part, _current(to, end.position))
+    ]
+    return Exported(begin, end.position, *counts)
+
+
+def _current(to: Path, position: int) -> Path:
+    return to / "kv_current" / f"at={position:020d}"
+
+
+def _publish(to: Path, manifest: Manifest) -> None:
+    """Replace the manifest, durably."""
+    aside = to / f"{_NAME}.new"
+    with aside.open("wb") as file:
+        file.write(json.dumps(attrs.asdict(manifest), indent=2).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(to / _NAME)
+    folder = os.open(to, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def exported_tables(spark: SparkSession, to: Path) -> dict[str, DataFrame]:
+    """Return the tables in a folder: log, kv_history (ended versions and others) and kv_current.
+
+    Raises:
+        StorageError: nothing was exported there.
+    """
+    manifest = read_manifest(to)
+    if manifest is None:
+        raise StorageError(f"{to}: nothing was exported there")
+    parts = [f"from={begin:020d}" for begin in manifest.parts]
+    log = spark.read.parquet(*(str(to / "log" / part) for part in parts))
+    ended = spark.read.parquet(*(str(to / "kv_history" / part) for part in parts))
+    current = spark.read.parquet(str(_current(to, manifest.position)))
+    return {
+        "log": log,
+        "kv_history": ended.unionByName(current),
+        "kv_current": current.drop("valid_to", "valid_to_time", "tag", "change"),
+    }

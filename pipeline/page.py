@@ -1,0 +1,152 @@
+"""A report as one page of HTML with its plots inside: nothing is loaded from anywhere."""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import html
+import io
+from typing import TYPE_CHECKING, Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from .report import growth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matplotlib.axes import Axes
+    from pyspark.sql import Row
+
+    from .report import Report
+
+__all__ = ["render"]
+
+_WIDTH: Final = 9.0
+_HEIGHT: Final = 2.6
+_INK: Final = "#1f4e79"
+_WARN: Final = "#b03a2e"
+
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }}
+table {{ border-collapse: collapse; margin: 1rem 0; }}
+th, td {{ padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }}
+td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
+th {{ border-bottom: 1px solid #999; }}
+svg {{ max-width: 100%; height: auto; }}
+</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+def render(report: Report) -> str:
+    """Return a report as a page of HTML; its tables are computed here."""
+    facts = report.facts
+    terms, load = report.terms.collect(), report.load.collect()
+    grown = growth(report.load)
+    pauses = sorted((row["pause_seconds"] for row in terms if row["pause_seconds"]), reverse=True)
+    summary = [
+        ("log", f"{facts.start:,} to {facts.committed:,}, committed"),
+        ("entries", f"{sum(row['entries'] for row in load):,}"),
+        ("terms", f"{len(terms):,}"),
+        ("longest pause between terms", f"{pauses[0]:.3f} s" if pauses else "none"),
+        ("growth", _growth(grown.bytes_per_day, grown.days)),
+    ]
+    body = [
+        _table(("", ""), summary),
+        "<h2>Load</h2>",
+        _plot(load, report.bucket_s, terms),
+        "<h2>Length of the log</h2>",
+        _length_plot(load),
+        "<h2>Terms</h2>",
+        _rows(terms),
+        "<h2>Commands</h2>",
+        _rows(report.operations.collect()),
+        "<h2>Keys that are written most</h2>",
+        _rows(report.keys.collect()),
+        "<h2>Prefixes that are written most</h2>",
+        _rows(report.prefixes.collect()),
+    ]
+    title = html.escape(f"Cluster {facts.cluster}: the log of member {facts.member_id}")
+    return _PAGE.format(title=title, body="\n".join(body))
+
+
+def _growth(bytes_per_day: float | None, days: float) -> str:
+    if bytes_per_day is None:
+        return "too little to tell"
+    mib = bytes_per_day / (1 << 20)
+    hours = days * 24
+    return (
+        f"{mib:,.1f} MiB a day ({30 * mib:,.0f} in 30 days), by a line through {hours:,.1f} hours"
+    )
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    lines = ["".join(map(_cell, row)) for row in rows]
+    return (
+        "<table><tr>" + head + "</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+    )
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "<td></td>"
+        case bool() | str():
+            return f"<td>{html.escape(str(value))}</td>"
+        case int():
+            return f'<td class="number">{value:,}</td>'
+        case float():
+            return f'<td class="number">{value:,.3f}</td>'
+        case bytes() | bytearray():
+            return f"<td>{html.escape(repr(bytes(value))[2:-1])}</td>"
+        case _:
+            return f"<td>{html.escape(str(value))}</td>"
+
+
+def _rows(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "<p>None.</p>"
+    return _table(rows[0].asDict().keys(), rows)  # type: ignore[arg-type]
+
+
+def _plot(load: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> str:
+    figure, axes = _axes("entries a second")
+    times = [row["time"] for row in load]
+    axes.step(times, [row["entries"] / bucket_s for row in load], where="post", color=_INK)
+    for row in terms[1:]:
+        axes.axvline(row["began"], color=_WARN, linewidth=0.8)
+    return _svg(figure)
+
+
+def _length_plot(load: Sequence[Row]) -> str:
+    figure, axes = _axes("MiB")
+    axes.plot([row["time"] for row in load], [row["end"] / (1 << 20) for row in load], color=_INK)
+    return _svg(figure)
+
+
+def _axes(label: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_ylabel(label)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _svg(figure: Figure) -> str:
+    """Draw a figure; the same one gives the same text."""
+    file = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "quorate", "svg.fonttype": "none"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,225 @@
+"""What a log tells of its cluster: terms and the pauses between them, load, sizes, hot keys.
+
+Elections themselves are not in the log. What is there of them is the pause: from the last batch of
+a term to the first one of the next, by the leaders' clocks, which follow each other. A pause is no
+shorter than the cluster was without a leader; while nobody wrote it is longer.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from .logs import Facts, open_log
+from .versions import read_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["Growth", "Report", "growth", "hot_keys", "load", "operations", "report", "terms"]
+
+_BUCKETS: Final = 120
+_SECONDS_PER_DAY: Final = 86_400
+_LEAST_BUCKET_S: Final = 1
+_HOTTEST: Final = 20
+_NEW_TERM: Final = "NEW_LEADERSHIP_TERM"
+
+
+@attrs.frozen(eq=False)
+class Report:
+    """The tables of a report, small ones, each a DataFrame; and what they are about.
+
+    Args:
+        facts: what the log is.
+        bucket_s: seconds of one row of `load`.
+        terms: see :func:`terms`.
+        load: see :func:`load`.
+        operations: see :func:`operations`.
+        keys: see :func:`hot_keys`.
+        prefixes: see :func:`hot_keys`.
+    """
+
+    facts: Facts
+    bucket_s: int
+    terms: DataFrame
+    load: DataFrame
+    operations: DataFrame
+    keys: DataFrame
+    prefixes: DataFrame
+
+
+def report(spark: SparkSession, directory: Path, *, separator: str = ":") -> Report:
+    """Make the tables of a report on a log.
+
+    Args:
+        spark: a session that knows the source.
+        directory: a member's, or a copy of one.
+        separator: what the prefix of a key ends with.
+    """
+    with open_log(directory) as log:
+        facts = log.facts
+    batches = read_log(spark, directory, "batches")
+    row = batches.agg(F.min("timestamp"), F.max("timestamp")).first()
+    assert row is not None
+    seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
+    bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
+    commands = read_log(spark, directory, "commands").where("operation is not null")
+    return Report(
+        facts=facts,
+        bucket_s=bucket_s,
+        terms=terms(read_log(spark, directory, "entries"), batches),
+        load=load(batches, bucket_s),
+        operations=operations(commands),
+        keys=hot_keys(commands.withColumn("name", F.col("key"))),
+        prefixes=hot_keys(commands.withColumn("name", _prefix(separator))),
+    )
+
+
+def _prefix(separator: str) -> Column:
+    """The key up to its first separator, or without one all of it."""
+    text = F.decode("key", "ISO-8859-1")
+    place = F.instr(text, separator)
+    return F.when(place > 0, F.substring("key", F.lit(1), place)).otherwise(F.col("key"))
+
+
+def _between(begin: Column, end: Column) -> Column:
+    """Seconds between two times."""
+    return (F.unix_millis(end) - F.unix_millis(begin)) / 1000
+
+
+def terms(entries: DataFrame, batches: DataFrame) -> DataFrame:
+    """Tell of each leadership term.
+
+    Args:
+        entries: of one member, as the source's table "entries".
+        batches: likewise.
+
+    Returns:
+        A row for each term in which something is committed: term, leader (its member id), reason
+        (why it became leader), base, began, ended (of its first and last batch), seconds (between
+        them), batches, entries, bytes, and pause_seconds (since the last batch of the term before,
+        null for the first one).
+    """
+    event = F.col("payload").cast("string")
+    opened = entries.where(F.col("kind") == _NEW_TERM).select(
+        "term",
+        F.get_json_object(event, "$.leader_member_id").cast("int").alias("leader"),
+        F.get_json_object(event, "$.reason").alias("reason"),
+    )
+    by_term = batches.groupBy("term").agg(
+        F.min("position").alias("base"),
+        F.min("timestamp").alias("began"),
+        F.max("timestamp").alias("ended"),
+        F.count("*").alias("batches"),
+        F.sum("entries").alias("entries"),
+        F.sum("length").alias("bytes"),
+    )
+    before = F.lag("ended").over(Window.orderBy("term"))
+    return (
+        by_term.join(opened, "term", "left")
+        .withColumn("seconds", _between(F.col("began"), F.col("ended")))
+        .withColumn("pause_seconds", _between(before, F.col("began")))
+        .select(
+            *("term", "leader", "reason", "base", "began", "ended", "seconds"),
+            *("batches", "entries", "bytes", "pause_seconds"),
+        )
+        .orderBy("term")
+    )
+
+
+def load(batches: DataFrame, bucket_s: int) -> DataFrame:
+    """Tell how much was written when.
+
+    Args:
+        batches: of one member, as the source's table "batches".
+        bucket_s: seconds of a row.
+
+    Returns:
+        A row for each time in which something was written: time (where the bucket begins), entries
+        and bytes (written in it), batches, and end (log position behind it).
+    """
+    return (
+        batches.groupBy(F.window("timestamp", f"{bucket_s} seconds").start.alias("time"))
+        .agg(
+            F.sum("entries").alias("entries"),
+            F.sum("length").alias("bytes"),
+            F.count("*").alias("batches"),
+            F.max(F.col("position") + F.col("length")).alias("end"),
+        )
+        .orderBy("time")
+    )
+
+
+def operations(commands: DataFrame) -> DataFrame:
+    """Count the commands.
+
+    Args:
+        commands: of one member, as the source's table "commands".
+
+    Returns:
+        A row for each operation: operation, count, bytes (of keys and values), keys (roughly how
+        many different ones); the most frequent first.
+    """
+    return (
+        commands.groupBy("operation")
+        .agg(
+            F.count("*").alias("count"),
+            _bytes().alias("bytes"),
+            F.approx_count_distinct("key").alias("keys"),
+        )
+        .orderBy(F.desc("count"), "operation")
+    )
+
+
+def hot_keys(commands: DataFrame) -> DataFrame:
+    """Find the names that are written most.
+
+    Args:
+        commands: as the source's table "commands", with a column name.
+
+    Returns:
+        The twenty most frequent: name, count, bytes (of keys and values).
+    """
+    return (
+        commands.where("name is not null")
+        .groupBy("name")
+        .agg(F.count("*").alias("count"), _bytes().alias("bytes"))
+        .orderBy(F.desc("count"), "name")
+        .limit(_HOTTEST)
+    )
+
+
+def _bytes() -> Column:
+    return F.sum(F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0)))
+
+
+@attrs.frozen
+class Growth:
+    """How fast a log grows.
+
+    Args:
+        bytes_per_day: by a straight line through the load; None if there is too little of it.
+        days: from the first batch to the last.
+    """
+
+    bytes_per_day: float | None
+    days: float
+
+
+def growth(loads: DataFrame) -> Growth:
+    """Tell how fast a log grows, from its load: the slope of its length over time."""
+    row = loads.agg(
+        F.regr_slope("end", F.unix_seconds("time")),
+        F.unix_seconds(F.max("time")) - F.unix_seconds(F.min("time")),
+    ).first()
+    if row is None or row[0] is None:
+        return Growth(None, 0.0)
+    return Growth(row[0] * _SECONDS_PER_DAY, row[1] / _SECONDS_PER_DAY)

@@ -1,0 +1,376 @@
+"""`quorate pipeline`: the recorded log on Spark, as tables and as answers."""
+
+import json
+import re
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import attrs
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import errors
+from .cli_status import AsJson, make_console
+from .words import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .pipeline.audit import Audit
+    from .pipeline.logs import Moment
+
+__all__ = ["audit", "check", "export", "report", "state"]
+
+Settings = Annotated[Sequence[str], Parameter(name="--conf", negative="", show_default=False)]
+Master = Annotated[str, Parameter(show_default=True)]
+To = Annotated[Path | None, Parameter(show_default=False)]
+
+_SHOWN: Final = 20
+_CELL: Final = 60
+_OURS: Final = re.compile(r"\b(\w+Error): (.+)")
+
+
+@contextmanager
+def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
+    """Open a session; what goes wrong inside of Spark for a reason of ours is told as ours.
+
+    Raises:
+        ConfigurationError: a setting is none, PySpark or Java is missing.
+    """
+    pairs: dict[str, str] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not (equals and name):
+            raise errors.ConfigurationError(f'--conf "{text}": expected NAME=VALUE')
+        pairs[name] = value
+    if sys.stderr.isatty():
+        pairs.setdefault("spark.ui.showConsoleProgress", "true")
+    try:
+        from .pipeline.session import open_session  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise errors.ConfigurationError(
+            f'the pipeline is an extra: pip install "quorate[pipeline]" ({error})'
+        ) from error
+    with open_session(master=master, settings=pairs) as spark, _in_our_words():
+        yield spark
+
+
+@contextmanager
+def _in_our_words() -> Generator[None]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except PySparkException as error:
+        for name, text in reversed(_OURS.findall(str(error))):
+            kind = getattr(errors, name, None)
+            if kind is errors.DamagedRecordError:
+                kind = errors.StorageError
+            if isinstance(kind, type) and issubclass(kind, errors.QuorateError):
+                raise kind(text) from error
+        raise
+
+
+def export(
+    directory: Path,
+    /,
+    *,
+    to: Path,
+    master: Master = "local[*]",
+    conf: Settings = (),
+    as_json: AsJson = False,
+) -> int:
+    """Write a member's log as tables of Parquet: log, kv_history and kv_current.
+
+    A second call adds what was committed since; one that was interrupted may be repeated.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one.
+    to
+        The folder of the tables; made if absent.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    as_json
+        For programs.
+    """
+    with _spark(master, conf) as spark:
+        from .pipeline.export import export as run  # noqa: PLC0415 - an extra
+
+        done = run(spark, directory, to)
+    if as_json:
+        print(json.dumps(attrs.asdict(done), indent=2))
+    else:
+        _show_rows(
+            make_console(),
+            {
+                "positions": f"{done.begin:,} to {done.end:,}",
+                "log": counted(done.commands, "row", "rows") + " added",
+                "kv_history": counted(done.history, "version", "versions") + " ended",
+                "kv_current": counted(done.current, "key", "keys"),
+                "written to": str(to),
+            },
+        )
+    return 0
+
+
+def state(
+    directory: Path,
+    /,
+    *,
+    at: Annotated[str | None, Parameter(show_default=False)] = None,
+    to: To = None,
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Show the store as it was at a point of the log, by applying the log up to there.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one.
+    at
+        A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
+    to
+        Write all keys there, as Parquet; an older result is replaced.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    with _spark(master, conf) as spark:
+        from .pipeline.versions import state as run  # noqa: PLC0415 - an extra
+
+        moment = _moment(directory, at)
+        found = run(spark, directory, moment).persist()
+        if to is not None:
+            found.write.mode("overwrite").parquet(str(to))
+        console = make_console()
+        time = _utc(moment.timestamp_ms)
+        console.print(
+            f"{counted(found.count(), 'key', 'keys')} at position {moment.position:,}, {time}"
+        )
+        _show_frame(
+            console, found.select("key", "value", "expires_at", "valid_from").orderBy("key")
+        )
+    return 0
+
+
+def _moment(directory: Path, at: str | None) -> "Moment":
+    from .pipeline.versions import moment_at  # noqa: PLC0415 - an extra
+
+    if at is None or at.isdigit():
+        return moment_at(directory, position=int(at) if at else None)
+    try:
+        found = datetime.fromisoformat(at)
+    except ValueError:
+        raise errors.ConfigurationError(
+            f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
+        ) from None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment_at(directory, timestamp_ms=int(aware.timestamp() * 1000))
+
+
+def audit(
+    directories: Annotated[Sequence[Path], Parameter(negative="")],
+    /,
+    *,
+    master: Master = "local[*]",
+    conf: Settings = (),
+    as_json: AsJson = False,
+) -> int:
+    """Compare the logs of members, and check what the protocol promises about them.
+
+    Exit status: 0 - nothing is wrong; 1 - something is.
+
+    Parameters
+    ----------
+    directories
+        The members' directories, or copies of them.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    as_json
+        For programs.
+    """
+    with _spark(master, conf) as spark:
+        from .pipeline.audit import audit as run  # noqa: PLC0415 - an extra
+
+        found = run(spark, directories)
+    if as_json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        _show_audit(make_console(), found)
+    return 1 if found.findings else 0
+
+
+def _show_audit(console: Console, found: "Audit") -> None:
+    for one in found.members:
+        console.print(f"member {one.member_id}: {one.start:,} to {one.committed:,}, committed")
+    console.print(
+        f"{counted(found.batches, 'batch', 'batches')} compared, "
+        f"{counted(found.entries, 'entry', 'entries')} in the longest log"
+    )
+    for finding in found.findings:
+        whose = f"member {finding.member}, " if finding.member >= 0 else ""
+        place = f"{whose}term {finding.term}, position {finding.position}"
+        console.print(
+            f"{finding.kind.upper()}: {place}: {finding.text}",
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found.findings:
+        console.print(
+            f"WRONG: {counted(len(found.findings), 'finding', 'findings')}.", style="bold red"
+        )
+    else:
+        console.print("The logs agree, as far as each is committed.", style="green")
+
+
+def report(
+    directory: Path,
+    /,
+    *,
+    to: Path,
+    separator: str = ":",
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Write a page of HTML on a member's log: terms, load, growth, hot keys; and its tables.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one.
+    to
+        A folder: report.html, and the tables as Parquet beside it.
+    separator
+        What the prefix of a key ends with.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    with _spark(master, conf) as spark:
+        from .pipeline.page import render  # noqa: PLC0415 - an extra
+        from .pipeline.report import report as run  # noqa: PLC0415 - an extra
+
+        found = run(spark, directory, separator=separator)
+        console = make_console()
+        for name in ("terms", "load", "operations", "keys", "prefixes"):
+            frame: DataFrame = getattr(found, name)
+            frame.persist()
+            frame.write.mode("overwrite").parquet(str(to / name))
+        page = to / "report.html"
+        page.write_text(render(found), encoding="utf-8")
+        _show_frame(console, found.terms)
+        _show_frame(console, found.operations)
+        console.print(f"Written: {page}", markup=False, soft_wrap=True)
+    return 0
+
+
+def check(
+    history: Path,
+    /,
+    *,
+    seconds_per_key: float = 60.0,
+    to: To = None,
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Check a history of what clients asked and were told: is it linearizable?
+
+    Exit status: 0 - it is; 1 - it is not, or that could not be decided for some key.
+
+    Parameters
+    ----------
+    history
+        JSON lines, as `quorate torture --history` writes them, or a folder of such files.
+    seconds_per_key
+        How long the search for one key may take; then it is undecided.
+    to
+        Write the verdict of each key there, as Parquet.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    if not history.exists():
+        raise errors.ConfigurationError(f"{history}: no such file")
+    with _spark(master, conf) as spark:
+        from .pipeline.check import check_history  # noqa: PLC0415 - an extra
+
+        found = check_history(spark, history, seconds_per_key=seconds_per_key).persist()
+        if to is not None:
+            found.write.mode("overwrite").parquet(str(to))
+        console = make_console()
+        counts = {row[0]: (row[1], row[2]) for row in _by_verdict(found).collect()}
+        for row in found.where("verdict != 'linearizable'").orderBy("key").collect():
+            text = f"{bytes(row['key'])!r}: {row['verdict']}, {row['operations']:,} operations"
+            console.print(text, style="bold red", markup=False)
+            console.print(row["explanation"] or "", markup=False, soft_wrap=True)
+    for verdict, (keys, operations) in sorted(counts.items()):
+        console.print(f"{verdict}: {counted(keys, 'key', 'keys')}, {operations:,} operations")
+    return 0 if counts.keys() <= {"linearizable"} else 1
+
+
+def _by_verdict(found: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
+
+    return found.groupBy("verdict").agg(F.count("*"), F.sum("operations"))
+
+
+# Showing ------------------------------------------------------------------------------------------
+
+
+def _show_rows(console: Console, rows: dict[str, str]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+
+
+def _show_frame(console: Console, frame: "DataFrame") -> None:
+    """Print the first rows."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in frame.columns:
+        table.add_column(name)
+    rows = frame.take(_SHOWN + 1)
+    for row in rows[:_SHOWN]:
+        table.add_row(*map(_cell, row))
+    console.print(table)
+    if len(rows) > _SHOWN:
+        console.print("...")
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            text = ""
+        case bytes() | bytearray():
+            text = repr(bytes(value))[2:-1]
+        case int():
+            text = f"{value:,}"
+        case float():
+            text = f"{value:,.3f}"
+        case datetime():
+            text = value.isoformat(sep=" ", timespec="milliseconds")
+        case _:
+            text = str(value)
+    return escape(text if len(text) <= _CELL else f"{text[:_CELL]}...")
+
+
+def _utc(timestamp_ms: int) -> str:
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"

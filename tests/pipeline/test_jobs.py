@@ -1,0 +1,247 @@
+"""The jobs find in a log what its members have."""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from quorate.errors import StorageError
+from quorate.keyvalue.service import TRANSACTION, KeyValueService
+from quorate.node.service import Command
+from quorate.pipeline.audit import audit
+from quorate.pipeline.check import check_history
+from quorate.pipeline.export import Exported, export, exported_tables
+from quorate.pipeline.logs import open_log
+from quorate.pipeline.page import render
+from quorate.pipeline.report import growth, report
+from quorate.pipeline.versions import moment_at, state
+from quorate.simulation.history import HistoryWriter, Operation
+from quorate.storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
+
+from .pipeline_world import BEGAN_MS, Batch, damage, encoded, one_each, pipeline, write_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Held = dict[bytes, tuple[bytes, int, int]]
+"""Value, expiry (ms, 0 for never) and revision by key."""
+
+
+def mixed(count: int, seed: int = 1) -> list[Batch]:
+    """Batches of all kinds of commands on few keys, half a second apart."""
+    rng = Random(seed)
+    batches: list[Batch] = []
+    for at in range(count):
+        payloads: list[bytes] = []
+        for _ in range(rng.randint(1, 4)):
+            commands = [one_of(rng) for _ in range(rng.choice((1, 1, 1, 5)))]
+            payloads.append(pipeline(*commands))
+        flags = TRANSACTION if rng.random() < 0.2 else 0
+        batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, at // 40, flags))
+    return batches
+
+
+def one_of(rng: Random) -> str:
+    """A command; one in a hundred empties the store, one in twenty needs several keys at once."""
+    key, other = (f"user:{rng.randrange(30)}" for _ in range(2))
+    usual = [
+        f"SET {key} {rng.randrange(1000)}",
+        f"SET {key} x{rng.randrange(1000)} PX {rng.randrange(1, 9000)}",
+        f"SET {key} only NX",
+        f"INCR {key}",
+        f"APPEND {key} tail",
+        f"DEL {key} {other}",
+        f"MSET {key} 1 {other} 2",
+        f"PEXPIRE {key} 4000",
+        f"GET {key}",
+    ]
+    if rng.random() < 0.01:
+        return "FLUSHALL"
+    return rng.choice(
+        [f"RENAME {key} {other}", f"COPY {key} {other}"] if rng.random() < 0.05 else usual
+    )
+
+
+def by_a_member(batches: list[Batch], directory: Path, until: int) -> Held:
+    """What a member's own state machine makes of the batches that begin below a position."""
+    service = KeyValueService.open(directory, cluster="testing", member_id=0)
+    now = 0
+    for data, _ in encoded(batches):
+        header = decode_header_untrusted(data)
+        if header.position >= until:
+            break
+        now = header.timestamp_ms
+        for index, entry in enumerate(decode_entries_untrusted(data)):
+            if entry.kind is EntryKind.COMMAND:
+                place = (header.term, header.position, index, now)
+                service.apply(Command(entry.payload, entry.flags, 0, 0, *place))
+    names = [f"user:{at}".encode() for at in range(30)]
+    records = {name: service._tables.get(name) for name in names}
+    service.close()
+    return {
+        name: (one[0], one[1], one[2])
+        for name, one in records.items()
+        if one is not None and not 0 < one[1] <= now
+    }
+
+
+def held(frame: DataFrame) -> Held:
+    rows = frame.selectExpr("key", "value", "coalesce(unix_millis(expires_at), 0)", "revision")
+    return {bytes(row[0]): (bytes(row[1]), row[2], row[3]) for row in rows.collect()}
+
+
+def test_the_state_at_any_point_is_that_of_a_member(spark: SparkSession, tmp_path: Path) -> None:
+    batches = mixed(150)
+    write_log(tmp_path / "m", batches)
+    at = moment_at(tmp_path / "m", timestamp_ms=BEGAN_MS + 500 * 70 + 250)
+    expected = by_a_member(batches, tmp_path / "truth", at.position)
+    assert held(state(spark, tmp_path / "m", at)) == expected
+    assert len(expected) > 5
+    with open_log(tmp_path / "m") as log:
+        assert log.moment_before(at.position) == at
+
+
+def test_tables_that_were_made_in_parts_are_those_made_at_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = mixed(120, seed=2)
+    done: list[Exported] = []
+    for known in (50, 120):
+        write_log(tmp_path / "m", batches[:known])
+        if known == 120:  # a call that was killed has left this behind
+            (tmp_path / "parts" / "log" / f"from={done[-1].end:020d}").mkdir()
+            (tmp_path / "parts" / "kv_current" / "at=99999").mkdir()
+        done.append(export(spark, tmp_path / "m", tmp_path / "parts"))
+    once = export(spark, tmp_path / "m", tmp_path / "once")
+    assert [one.begin for one in done[1:]] == [one.end for one in done[:-1]]
+    again = export(spark, tmp_path / "m", tmp_path / "parts")
+    assert (again.begin, again.commands, again.current) == (again.end, 0, once.current)
+    parts, whole = (exported_tables(spark, tmp_path / name) for name in ("parts", "once"))
+    assert parts["log"].count() == once.commands == sum(one.commands for one in done)
+    assert held(parts["kv_current"]) == held(whole["kv_current"])
+    expected = by_a_member(batches, tmp_path / "truth", once.end)
+    assert held(parts["kv_current"]) == expected
+
+    def made(tables: dict[str, DataFrame]) -> list[tuple[object, ...]]:
+        names = ("key", "revision", "change", "value", "valid_from")
+        return sorted(map(tuple, tables["kv_history"].select(*names).collect()))
+
+    assert made(parts) == made(whole)
+
+
+def test_tables_of_another_log_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:
+    batches = one_each([f"SET k{i} v" for i in range(60)])
+    write_log(tmp_path / "one", batches[:3])
+    write_log(tmp_path / "other", [attrs.evolve(batch, term=3) for batch in batches])
+    export(spark, tmp_path / "one", tmp_path / "tables")
+    with pytest.raises(StorageError, match="it is another log"):
+        export(spark, tmp_path / "other", tmp_path / "tables")
+
+
+# audit ------------------------------------------------------------------------------------------
+
+LOG = one_each([f"SET k{i} v{i}" for i in range(200)], per_batch=5, terms=3)
+
+
+def test_members_that_agree_are_told_so_even_if_one_is_behind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for member, known in ((0, 40), (1, 40), (2, 25)):
+        write_log(tmp_path / str(member), LOG[:known], member_id=member)
+    found = audit(spark, [tmp_path / str(member) for member in range(3)])
+    assert found.findings == ()
+    assert found.batches == 39 + 39 + 24
+    assert (found.entries, found.first) == (39 * 5 + 3, None)
+
+
+def test_the_first_batch_that_differs_is_found_and_damage_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    other = [
+        attrs.evolve(batch, payloads=(pipeline("SET k99 other"), *batch.payloads[1:]))
+        if at in {20, 30}
+        else batch
+        for at, batch in enumerate(LOG)
+    ]
+    for member, batches in ((0, LOG), (1, other), (2, LOG)):
+        write_log(tmp_path / str(member), batches, member_id=member)
+    positions = [decode_header_untrusted(data).position for data, _ in encoded(LOG)]
+    different = [decode_header_untrusted(data).position for data, _ in encoded(other)]
+    assert positions[20] == different[20] < positions[21]
+    key = decode_header_untrusted(encoded(LOG)[10][0])
+    damage(tmp_path / "2", key.term, key.position)
+    found = audit(spark, [tmp_path / str(member) for member in range(3)])
+    assert found.first == positions[20]
+    kinds = {(one.kind, one.member, one.position) for one in found.findings}
+    assert ("damage", 2, positions[10]) in kinds
+    said = next(one.text for one in found.findings if one.position == positions[20])
+    assert "member 0: term 1" in said
+    assert "member 1: term 1" in said
+
+
+# report -----------------------------------------------------------------------------------------
+
+
+def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, LOG)
+    found = report(spark, tmp_path, separator="1")
+    terms = found.terms.collect()
+    assert [(row["term"], row["leader"], row["reason"]) for row in terms] == [
+        (0, 0, "a test"),
+        (1, 1, "a test"),
+        (2, 2, "a test"),
+    ]
+    assert sum(row["entries"] for row in terms) == 39 * 5 + 3
+    assert [row["pause_seconds"] for row in terms] == [None, 1.0, 1.0]
+    assert sum(row["entries"] for row in found.load.collect()) == 39 * 5 + 3
+    (commands,) = found.operations.collect()
+    assert (commands["operation"], commands["count"]) == ("SET", 195)
+    hottest = found.prefixes.collect()[0]
+    assert (bytes(hottest["name"]), hottest["count"]) == (b"k1", 106)
+    grown = growth(found.load)
+    assert grown.bytes_per_day is not None
+    assert grown.days == pytest.approx(38 / 86400)
+    page = render(found)
+    assert page.count("<svg") == 2
+    loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|<link|@import)", page)
+    assert [one for one in loaded if not "".join(one).startswith("#")] == []
+
+
+# check ------------------------------------------------------------------------------------------
+
+
+def history() -> list[Operation]:
+    """Three keys: one is fine, one reads what was overwritten, one takes too long to decide."""
+    found: list[Operation] = []
+    for at in range(20):
+        found.append(Operation(0, "set", b"fine", (b"%d" % at,), b"OK", at * 10, at * 10 + 5, "ok"))
+        found.append(Operation(1, "get", b"fine", (), b"%d" % at, at * 10 + 6, at * 10 + 8, "ok"))
+    found.append(Operation(0, "set", b"stale", (b"1",), b"OK", 0, 5, "ok"))
+    found.append(Operation(0, "set", b"stale", (b"2",), b"OK", 6, 9, "ok"))
+    found.append(Operation(1, "get", b"stale", (), b"1", 10, 12, "ok"))
+    return found
+
+
+def test_a_history_is_checked_key_by_key(spark: SparkSession, tmp_path: Path) -> None:
+    with (tmp_path / "history.jsonl").open("wb") as file:
+        writer = HistoryWriter(file)
+        for one in history():
+            writer.append(one)
+    rows = check_history(spark, tmp_path / "history.jsonl").orderBy("key").collect()
+    assert [(bytes(row["key"]), row["verdict"], row["operations"]) for row in rows] == [
+        (b"fine", "linearizable", 40),
+        (b"stale", "violated", 3),
+    ]
+    assert "client 1: get -> '1'" in rows[1]["explanation"]
+    assert rows[0]["explanation"] is None
