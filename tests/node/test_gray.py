@@ -6,7 +6,9 @@ knows it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import inspect
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 import pytest
 import trio
@@ -21,24 +23,39 @@ from quorate.transport import CommitPosition, StaleLeader
 from quorate.transport.memory_direction import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from quorate.simulation import Ledger, World
 
+P = ParamSpec("P")
+
 BEAT = TIMEOUTS.leader_heartbeat_interval
 TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
 LONG = 6 * TIMEOUT
 
 
-@pytest.fixture
-async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncGenerator[World[Ledger]]:
-    async with open_ledgers(tmp_path) as world:
-        await world.start()
-        await world.settled()
-        yield world
+def settled(
+    body: Callable[Concatenate[World[Ledger], P], Awaitable[None]],
+) -> Callable[..., Awaitable[None]]:
+    """Make a test of a function that takes a cluster of three that has a leader."""
+
+    @functools.wraps(body)
+    async def test(
+        tmp_path: Path, autojump_clock: object, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        async with open_ledgers(tmp_path) as world:
+            await world.start()
+            await world.settled()
+            await body(world, *args, **kwargs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fixtures = [inspect.Parameter(name, kind) for name in ("tmp_path", "autojump_clock")]
+    of_its_own = list(inspect.signature(body).parameters.values())[1:]
+    vars(test)["__signature__"] = inspect.Signature([*fixtures, *of_its_own])
+    return test
 
 
 def term(world: World[Ledger]) -> int:
@@ -72,6 +89,7 @@ async def stays(world: World[Ledger], leader: int) -> None:
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
+@settled
 async def test_a_follower_with_half_a_link_unseats_nobody(
     world: World[Ledger], break_it: object
 ) -> None:
@@ -86,6 +104,7 @@ async def test_a_follower_with_half_a_link_unseats_nobody(
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
+@settled
 async def test_a_leader_with_half_a_link_is_replaced_once(
     world: World[Ledger], break_it: object
 ) -> None:
@@ -111,6 +130,7 @@ async def test_a_leader_with_half_a_link_is_replaced_once(
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
+@settled
 async def test_a_slow_link_of_a_follower_unseats_nobody(
     world: World[Ledger], seconds: float
 ) -> None:
@@ -122,6 +142,7 @@ async def test_a_slow_link_of_a_follower_unseats_nobody(
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
+@settled
 async def test_a_slow_disk_of_a_follower_unseats_nobody(
     world: World[Ledger], seconds: float
 ) -> None:
@@ -131,6 +152,7 @@ async def test_a_slow_disk_of_a_follower_unseats_nobody(
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
+@settled
 async def test_a_slow_disk_of_the_leader_unseats_nobody(
     world: World[Ledger], seconds: float
 ) -> None:
@@ -145,6 +167,7 @@ async def test_a_slow_disk_of_the_leader_unseats_nobody(
 # --- a disk that stands still ---------------------------------------------------------------------
 
 
+@settled
 async def test_a_leader_whose_disk_stalls_hands_over_to_one_that_has_everything(
     world: World[Ledger],
 ) -> None:
@@ -174,6 +197,7 @@ async def test_a_leader_whose_disk_stalls_hands_over_to_one_that_has_everything(
     assert await world.settled() == new
 
 
+@settled
 async def test_when_all_disks_stall_the_leader_stays_for_another_timeout_and_then_gives_up(
     world: World[Ledger],
 ) -> None:
@@ -192,6 +216,7 @@ async def test_when_all_disks_stall_the_leader_stays_for_another_timeout_and_the
 # --- a leader without its quorum ------------------------------------------------------------------
 
 
+@settled
 async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
     world: World[Ledger],
 ) -> None:
@@ -218,6 +243,7 @@ async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
 
 
 @pytest.mark.parametrize("seconds", [TIMEOUT * 1.5, LONG])
+@settled
 async def test_a_leader_that_slept_is_told_at_once_and_follows(
     world: World[Ledger], seconds: float
 ) -> None:
@@ -260,6 +286,7 @@ async def test_a_pulse_counts_what_comes_and_what_does_not(autojump_clock: MockC
     assert (pulse.heartbeats, pulse.missed) == (5, 3)
 
 
+@settled
 async def test_status_tells_heartbeats_and_misses_of_each_link(world: World[Ledger]) -> None:
     (leader,) = world.leaders()
     silenced, well = world.others(leader)
