@@ -68,6 +68,7 @@ class Applier:
         lagging: a part of what is committed waits for :meth:`run` to apply it.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
+        read: reads what is not in memory from the recording.
         on_action: called when a batch with a cluster action is applied; nothing behind that batch
             is, before it returns.
     """
@@ -81,7 +82,7 @@ class Applier:
         self.lagging = self.applied_position < self.commit_position
         self.progressed = Signal()
         self.caught_up = Signal()
-        self._store = store
+        self.read: Callable[..., Awaitable[list[bytes]]] = store.read
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._behind = Signal()
@@ -235,7 +236,7 @@ class Applier:
         end = self.commit_position
         if self._waiting:  # from there on memory has it, with the requests that wait for replies
             end = min(end, self._waiting[0].header.position)
-        batches = await self._store.read(self.applied_position, end=end)
+        batches = await self.read(self.applied_position, end=end)
         found = [Waiting(check_batch_untrusted(batch), batch) for batch in batches]
         self._waiting.extendleft(reversed(found))
         self._waiting_bytes += sum(waiting.header.length for waiting in found)

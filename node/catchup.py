@@ -65,7 +65,7 @@ class Catchups:
             with scope:
                 await self._send_log(message)
         except* DamagedRecordError:
-            raise  # never skipped, and never sent: the member stops
+            raise  # nobody has it: never skipped, and never sent, the member stops
         except* (*WEATHER, StorageError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:
@@ -85,7 +85,7 @@ class Catchups:
         )
         async with stream:
             while True:
-                batches = await store.read(position)
+                batches = await leadership.core.repair.read(position)
                 for batch in batches:
                     await stream.send(LogBatch(leadership.term, 0, batch))
                     position = decode_header_untrusted(batch[:HEADER_BYTES]).end

@@ -13,6 +13,7 @@ import trio
 
 from ..errors import RefusedError, UnknownOutcomeError
 from ..transport import TimeoutNow
+from . import actions
 from .roles import Signal
 from .termination import Termination
 
@@ -47,6 +48,8 @@ class Controls:
         self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {
             "transfer": self._transfer,
             "snapshot": self._snapshot,
+            "suspend": self._suspend,
+            "resume": self._resume,
             "shutdown": self._shutdown,
             "abort": self._abort,
         }
@@ -146,10 +149,31 @@ class Controls:
         if snapshots.writing is not None:
             raise RefusedError("a snapshot is being taken already")
         began = trio.current_time()
-        position = leadership.append_snapshot_action()
+        position = leadership.append_action(actions.SNAPSHOT)
         if await snapshots.taken(position) is None:
             raise RefusedError(f"no snapshot at {position}: {snapshots.failure or 'see the log'}")
         return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
+
+    async def _suspend(self, arguments: list[str]) -> str:
+        """Take no commands from now on, whoever leads; reads go on."""
+        return await self._set_suspended(arguments, suspended=True)
+
+    async def _resume(self, arguments: list[str]) -> str:
+        """Take commands again."""
+        return await self._set_suspended(arguments, suspended=False)
+
+    async def _set_suspended(self, arguments: list[str], *, suspended: bool) -> str:
+        core, verb = self._leadership.core, "suspend" if suspended else "resume"
+        if arguments:
+            raise RefusedError(f"{verb} takes no arguments, found {' '.join(arguments)!r}")
+        if core.suspended is suspended:
+            state = "suspended already" if suspended else "not suspended"
+            raise RefusedError(f"the cluster is {state}")
+        action = actions.SUSPEND if suspended else actions.RESUME
+        position = self._leadership.append_action(action)
+        while core.suspended is not suspended:
+            await core.actions.changed.wait()
+        return f"{'suspended' if suspended else 'resumed'} at {position}"
 
     async def _shutdown(self, arguments: list[str]) -> str:
         """Have all members take a snapshot, and stop, at one position."""
@@ -170,7 +194,7 @@ class Controls:
             await trio.sleep(core.timeouts.leader_heartbeat_timeout)
             asked = self._ruled > core.applier.applied_position
             if leadership.accepting and core.snapshots.due and not asked:
-                self._ruled = leadership.append_snapshot_action()
+                self._ruled = leadership.append_action(actions.SNAPSHOT)
 
     def _member_untrusted(self, arguments: list[str]) -> int:
         members = (self._leadership.core.member_id, *self._leadership.core.peers)

@@ -10,6 +10,8 @@ import trio
 
 from ..errors import SafetyViolationError
 from ..storage import NodeState
+from .actions import Actions
+from .repair import Repair
 from .roles import Role
 from .rules import LogEnd, quorum
 
@@ -66,6 +68,7 @@ class Core:
         links: to the other members.
         applier: feeds the service.
         snapshots: of the service.
+        actions: does what the log asks of all members.
         rng: the only source of randomness.
         clock_ms: cluster time if this member leads, milliseconds since the epoch.
         role: hears the messages now.
@@ -74,6 +77,7 @@ class Core:
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member stops in order, and stands in no election any more.
+        repair: reads the log, and mends what is damaged.
         terminated: set when the whole cluster was told to stop, and this member may.
         returned: to whom we handed over because the configuration prefers it.
         observers: told of every transition.
@@ -92,6 +96,11 @@ class Core:
     leader_term: int = -1
     leader_contact: float = float("-inf")
     closing: bool = False
+    actions: Actions = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
+    )
+    repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
     terminated: trio.Event = attrs.field(factory=trio.Event)
     returned: defaultdict[int, Returned] = attrs.field(factory=lambda: defaultdict(Returned))
     observers: list[Callable[[Transition], None]] = attrs.field(
@@ -132,6 +141,11 @@ class Core:
     def log_end(self) -> LogEnd:
         """Where our durable log ends."""
         return LogEnd(self.store.log_term, self.store.append_position)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether an operator has suspended the cluster."""
+        return self.store.recorded.suspended
 
     def send(self, member: int, message: Message) -> bool:
         """Send a message; False if it was dropped."""

@@ -125,7 +125,8 @@ class NodeStatus:
 
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
-    `snapshot_activity` says in words what is being done with one, if anything is.
+    `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
+    is `suspended` takes no commands.
     """
 
     member_id: int
@@ -148,6 +149,7 @@ class NodeStatus:
     incarnation: int
     snapshot_position: int
     snapshot_activity: str
+    suspended: bool
     peers: tuple[PeerStatus, ...]
 
 

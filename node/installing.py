@@ -80,6 +80,9 @@ async def _fetch(e: Election, member: int, oldest: int) -> SnapshotHead:
         try:
             await _receive(e, stream, transfer, offer.file_bytes, patience)
             await snapshots.read(transfer.finish)
+        except StorageError:  # also for want of room, which it would keep for itself
+            transfer.abandon()
+            raise
         finally:
             snapshots.arrived = None
             transfer.close()

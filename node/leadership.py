@@ -56,7 +56,6 @@ from .proposals import Proposals
 from .pulse import Pulse
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
-from .snapshots import SNAPSHOT_ACTION
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
@@ -171,9 +170,9 @@ class Leadership(Role):
         }
         self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode())])
 
-    def append_snapshot_action(self) -> int:
-        """Have every member cut a snapshot; return where."""
-        self.append([Entry(EntryKind.CLUSTER_ACTION, SNAPSHOT_ACTION)])
+    def append_action(self, action: bytes) -> int:
+        """Have every member do something (:mod:`.actions`); return where."""
+        self.append([Entry(EntryKind.CLUSTER_ACTION, action)])
         return self.publication_position
 
     # --- positions --------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ class Member:
         self.core = Core(
             config, store, links, applier, snapshots, rng, clock_ms, leadership_term=store.log_term
         )
+        applier.on_action = self.core.actions.act
+        applier.read = self.core.repair.read
         self._requests = Requests(self.core)
         self._election = Election(self.core, self._requests)
         self._members = tuple(
@@ -301,6 +303,7 @@ class Member:
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
             snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
             snapshot_activity=core.snapshots.activity,
+            suspended=core.suspended,
         )
 
     def _role_name(self) -> str:

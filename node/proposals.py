@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ..errors import RefusedError
 from ..storage import DESCRIPTOR_BYTES
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Proposals:
         """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
         if not self._has_room():
             return []
+        if self._core.suspended:
+            for request in self.withdraw():
+                request.done(
+                    RefusedError("the cluster is suspended by an operator; nothing was done")
+                )
         self._waiting = [request for request in self._waiting if not request.cancelled]
         size, limit = 0, self._core.config.limits.max_batch_bytes
         for count, request in enumerate(self._waiting):

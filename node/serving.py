@@ -46,7 +46,7 @@ async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> N
         stop = min(stop, core.applier.commit_position)
     try:
         while position < stop:
-            batches = await core.store.read(position, end=stop)
+            batches = await core.repair.read(position, end=stop)
             if not batches:
                 return
             for batch in batches:
@@ -56,7 +56,7 @@ async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> N
                 position = decode_header_untrusted(batch[:HEADER_BYTES]).end
         await _received(stream)  # the asking side closes first
     except DamagedRecordError:
-        raise  # never skipped, and never sent: the member stops
+        raise  # nobody has it: never skipped, and never sent, the member stops
     except StorageError as error:
         log.warning("member %d: a replay was refused: %s", core.member_id, error)
 
@@ -79,7 +79,7 @@ async def serve_snapshot(snapshots: Snapshots, stream: FrameStream) -> None:
             if not offset:
                 reader.rewind()
                 offset = reader.end
-            await _send(stream, SnapshotOffer(offset, path.stat().st_size, reader.head_part))
+            await _send(stream, SnapshotOffer(offset, reader.file_bytes, reader.head_part))
             while (part := await snapshots.read(reader.next_part)) is not None:
                 await _send(stream, SnapshotPart(offset, part))
                 offset += len(part)

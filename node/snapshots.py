@@ -16,7 +16,6 @@ in the middle leaves a service that is behind the log's start, which the next st
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -33,16 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Never
 
-    from ..storage import BatchHeader, Entry, Executor, SnapshotHead, SnapshotRow, Store, Write
+    from ..storage import BatchHeader, Executor, SnapshotHead, SnapshotRow, Store, Write
     from .applier import Applier
     from .config import NodeConfig
 
 log = logging.getLogger("quorate.node")
 
 T = TypeVar("T")
-
-SNAPSHOT_ACTION: Final = json.dumps({"action": "snapshot"}).encode()
-"""What a snapshot's entry in the log says."""
 
 MAX_HELD_BYTES: Final = 4 << 30
 """Most log that is kept for members that install a snapshot, beyond what is kept anyhow."""
@@ -86,7 +82,6 @@ class Snapshots:
         self._lane = lane
         self._cleaning = trio.Lock()
         self._nursery: trio.Nursery | None = None
-        applier.on_action = self._act
 
     @property
     def service(self) -> SnapshotService | None:
@@ -182,10 +177,10 @@ class Snapshots:
 
     # --- taking -----------------------------------------------------------------------------------
 
-    async def _act(self, entry: Entry, header: BatchHeader) -> None:
-        """Begin what an action in the log asks for; on return the batches behind it are applied."""
-        if entry.payload != SNAPSHOT_ACTION or self.service is None:
-            return  # of a newer version, or of another service
+    async def cut(self, header: BatchHeader) -> None:
+        """Begin one as of the end of a batch; on return the batches behind it are applied."""
+        if self.service is None:
+            return
         if header.end <= self.position or self._nursery is None:
             return  # we have it
         self.position, self._entries = header.end, self._applier.entries
@@ -220,6 +215,7 @@ class Snapshots:
                 position=header.end,
                 term=header.term,
                 timestamp_ms=header.timestamp_ms,
+                suspended=self._store.recorded.suspended,
             )
             assert self.service is not None
             pieces = await self.service.save(task_status=cut)
@@ -310,9 +306,11 @@ class Snapshots:
 
     async def _install(self, head: SnapshotHead) -> None:
         row = head.row
+        while self.writing is not None:
+            await self.changed.wait()
         async with self._applier.halted():
             gone = [old for old in self._store.snapshots if old != row]
-            await self._store.install(row, head.terms)
+            await self._store.install(row, head.terms, suspended=head.suspended)
             await self._load(row)
         self.installing = False
         self.changed.notify()

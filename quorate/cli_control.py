@@ -10,7 +10,7 @@ from .node.gateway import MemberAddress
 from .respclient import Reply, RespError, open_resp
 from .status import in_words
 
-__all__ = ["abort", "ask", "ask_one_of", "control", "shutdown", "snapshot"]
+__all__ = ["abort", "ask", "ask_one_of", "control", "resume", "shutdown", "snapshot", "suspend"]
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -37,6 +37,32 @@ async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
         that answers is asked. 127.0.0.1:7000 if left out.
     """
     return await ask_one_of(connect, "snapshot")
+
+
+@control.command(help_epilogue="")
+async def suspend(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+    """Take no writes from now on, whoever leads and whoever restarts; reads go on.
+
+    Writes are refused at once with an error that says so, and have no effect.
+
+    Parameters
+    ----------
+    connect
+        Where a member listens for clients, HOST:PORT. May be given several times.
+    """
+    return await ask_one_of(connect, "suspend")
+
+
+@control.command(help_epilogue="")
+async def resume(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+    """Take writes again.
+
+    Parameters
+    ----------
+    connect
+        Where a member listens for clients, HOST:PORT. May be given several times.
+    """
+    return await ask_one_of(connect, "resume")
 
 
 @control.command(help_epilogue="")

@@ -169,6 +169,8 @@ class Survey:
             for status in self.said
             if status.state != SETTLED
         ]
+        if any(status.suspended for status in self.said):
+            found.append("The cluster is suspended: it takes no writes until it is resumed.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
             views = self._views(name)
             if len(views) > 1:

@@ -25,7 +25,14 @@ from .recording_log import (
     term_at,
     with_term,
 )
-from .state import ORIGIN_KEY, Databases, Recorded, encode_origin
+from .state import (
+    ORIGIN_KEY,
+    SUSPENDED_KEY,
+    Databases,
+    Recorded,
+    encode_origin,
+    encode_suspended,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -76,6 +83,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         old.node_state,
         header.commit_position,
         header.timestamp_ms,
+        old.suspended,
     )
 
     def apply(txn: Transaction) -> None:
@@ -107,6 +115,15 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     return Change(attrs.evolve(old, node_state=state), apply)
 
 
+def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
+    """Note whether an operator has suspended the cluster."""
+
+    def apply(txn: Transaction) -> None:
+        txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
+
+    return Change(attrs.evolve(old, suspended=suspended), apply)
+
+
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
     """Add a snapshot, or replace the one of the same position and term."""
     key, value = encode_snapshot(added)
@@ -130,7 +147,12 @@ def remove_snapshots(dbs: Databases, old: Recorded, removed: Collection[Snapshot
 
 
 def install(
-    dbs: Databases, old: Recorded, snapshot: SnapshotRow, terms: tuple[TermRow, ...]
+    dbs: Databases,
+    old: Recorded,
+    snapshot: SnapshotRow,
+    terms: tuple[TermRow, ...],
+    *,
+    suspended: bool,
 ) -> Change:
     """Let the log begin, empty, at the position of a snapshot from elsewhere."""
     key, value = encode_snapshot(snapshot)
@@ -142,6 +164,7 @@ def install(
         _put_terms(txn, dbs, (), terms)
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+        txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
 
     after = attrs.evolve(
         old,
@@ -151,6 +174,7 @@ def install(
         snapshots=(snapshot,),
         last_commit_position=snapshot.position,
         last_timestamp_ms=snapshot.timestamp_ms,
+        suspended=suspended,
     )
     return Change(after, apply)
 
@@ -182,6 +206,17 @@ def truncate(
         last_timestamp_ms=timestamp_ms,
     )
     return Change(after, apply)
+
+
+def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
+    """Put a batch in the place of a damaged or missing one of its term and position."""
+    header = decode_header_untrusted(batch)
+    key = KEY.pack(header.term, header.position)
+
+    def apply(txn: Transaction) -> None:
+        txn.put(key, batch, db=dbs.log)
+
+    return Change(old, apply)
 
 
 def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:

@@ -23,6 +23,7 @@ from .state import load_origin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .batch import BatchHeader
     from .environment import Environment, Transaction
     from .recording import Record
     from .recording_log import TermRow
@@ -98,6 +99,17 @@ class LogReader:
                 f"from {before.position} to {before.end}"
             )
         return self._hole(-1 if row is None else row.term, position)
+
+    def next_position(self, header: BatchHeader) -> int | None:
+        """Return where the record behind a batch's own begins, None behind the last one."""
+
+        def look(txn: Transaction) -> int | None:
+            with txn.cursor(self.dbs.log) as cursor:
+                if not cursor.set_range(KEY.pack(header.term, header.position + 1)):
+                    return None
+                return decode_key_untrusted(self.member_id, cursor.key())[1]
+
+        return self.environment.read(look)
 
     def before(self, txn: Transaction, key: bytes) -> Record | None:
         """Return the last record in front of `key`, unchecked."""

@@ -22,6 +22,7 @@ transfer that broke goes on from there.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
@@ -69,6 +70,7 @@ class SnapshotHead:
         term: leadership term of that batch.
         timestamp_ms: log time of that batch.
         terms: the recording log up to there, newest `MAX_TERMS` of it; the last row is open.
+        suspended: an operator has suspended the cluster.
     """
 
     cluster: str
@@ -76,6 +78,7 @@ class SnapshotHead:
     term: int
     timestamp_ms: int
     terms: tuple[TermRow, ...]
+    suspended: bool = False
 
     @property
     def name(self) -> str:
@@ -89,14 +92,20 @@ class SnapshotHead:
 
 
 def head_of(
-    cluster: str, terms: tuple[TermRow, ...], *, position: int, term: int, timestamp_ms: int
+    cluster: str,
+    terms: tuple[TermRow, ...],
+    *,
+    position: int,
+    term: int,
+    timestamp_ms: int,
+    suspended: bool = False,
 ) -> SnapshotHead:
     """Make the head of a snapshot that stands behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
     assert rows, f"term {term} is not in the recording log"
     assert rows[-1].term == term, f"term {term} is not in the recording log"
     rows[-1] = attrs.evolve(rows[-1], end=None)
-    return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows))
+    return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended)
 
 
 @attrs.frozen
@@ -241,11 +250,22 @@ class SnapshotReader:
         self.close()
 
     def _head_untrusted(self) -> bytes:
-        start = self._file.read(_HEAD.size)
+        start = self._read(_HEAD.size)
         length = _HEAD.unpack(start)[3] if len(start) == _HEAD.size else 0
         if length > _MAX_HEAD_BYTES:
             raise StorageError(f"snapshot: {length} bytes of head")
-        return start + self._file.read(length)
+        return start + self._read(length)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            raise StorageError(f"snapshot {self._path}: {error.strerror}") from error
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file, also of one that was removed meanwhile."""
+        return os.fstat(self._file.fileno()).st_size
 
     def rewind(self) -> None:
         """Go back to behind the head."""
@@ -262,13 +282,13 @@ class SnapshotReader:
         """
         if self.summary is not None:
             return None
-        start = self._file.read(_PART.size)
+        start = self._read(_PART.size)
         if len(start) < _PART.size:
             raise self._broken("it ends early")
         stored_bytes, raw_bytes, number, check = _PART.unpack(start)
         if max(stored_bytes, raw_bytes) > MAX_PART_BYTES or number != self._number:
             raise self._broken(f"piece {number} of {stored_bytes} bytes")
-        stored = self._file.read(stored_bytes)
+        stored = self._read(stored_bytes)
         if len(stored) < stored_bytes:
             raise self._broken("it ends early")
         if extend_crc32c(crc32c(start[: _COVERED.size]), stored) != check:
@@ -283,7 +303,7 @@ class SnapshotReader:
 
     def _end(self, stored: bytes, header_bytes: int) -> None:
         (raw_bytes,) = _TOTAL.unpack_from(stored)
-        if raw_bytes != self._raw_bytes or self._file.read(1):
+        if raw_bytes != self._raw_bytes or self._read(1):
             raise self._broken("its end does not fit it")
         size = self.end + header_bytes + len(stored)
         digest = stored[_TOTAL.size :].hex()

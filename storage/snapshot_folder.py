@@ -213,8 +213,14 @@ class Transfer:
 
     def close(self) -> None:
         """Leave it for another time; idempotent."""
-        with told(self._directory):
+        with contextlib.suppress(OSError):  # what can't be flushed comes once more
             self._file.close()
+
+    def abandon(self) -> None:
+        """Give it up, and remove what has come; also after an error."""
+        with contextlib.suppress(OSError):  # what can't be flushed was told before
+            self._file.close()
+        self._path.unlink(missing_ok=True)
 
     def finish(self) -> Summary:
         """Check every byte of it, and make it durable under its own name.
@@ -227,10 +233,10 @@ class Transfer:
         try:
             summary = check_snapshot(self._path)
         except StorageError:
-            self._path.unlink()
+            self.abandon()
             raise
         if summary.head != self._head:
-            self._path.unlink()
+            self.abandon()
             raise StorageError(f"{self._path}: it is not the snapshot that was offered")
         with told(self._directory):
             self._path.rename(self._directory / self._head.name)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .environment import Transaction
 
 ORIGIN_KEY: Final = b"origin"
+SUSPENDED_KEY: Final = b"suspended"
 MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
@@ -62,6 +63,7 @@ class Recorded:
     node_state: NodeState = attrs.field(factory=NodeState)
     last_commit_position: int = 0
     last_timestamp_ms: int = 0
+    suspended: bool = False
 
 
 class StateView:
@@ -159,6 +161,21 @@ def load_origin(txn: Transaction, dbs: Databases) -> tuple[int, int]:
     return decode_origin_untrusted(txn.get(ORIGIN_KEY, db=dbs.meta))
 
 
+def load_suspended(txn: Transaction, dbs: Databases) -> bool:
+    """Read whether an operator has suspended the cluster.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    value = txn.get(SUSPENDED_KEY, db=dbs.meta)
+    return value is not None and unseal_untrusted(SUSPENDED_KEY, value) == b"\1"
+
+
+def encode_suspended(suspended: bool) -> bytes:  # noqa: FBT001 - a value
+    """Return the row for `SUSPENDED_KEY`."""
+    return seal(SUSPENDED_KEY, b"\1" if suspended else b"\0")
+
+
 def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
     """Read the vote.
 
@@ -195,6 +212,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         node_state=load_node_state(txn, dbs),
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
+        suspended=load_suspended(txn, dbs),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(

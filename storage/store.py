@@ -21,11 +21,12 @@ import trio
 
 from ..errors import StorageError
 from . import changes
+from .batch import decode_header_untrusted
 from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
 from .identity import Identity, check_identity
 from .reader import CHUNK_BYTES, LogReader
-from .recording_log import SnapshotRow, TermRow, with_term
+from .recording_log import SnapshotRow, TermRow, row_of, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
 
 if TYPE_CHECKING:
@@ -194,7 +195,13 @@ class Store(StateView):
         """Record that snapshots do not exist any more."""
         await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
 
-    async def install(self, snapshot: SnapshotRow, terms: tuple[TermRow, ...]) -> None:
+    async def save_suspended(self, *, suspended: bool) -> None:
+        """Record whether an operator has suspended the cluster, as the applied log says."""
+        await self._durably(lambda dbs, old: changes.set_suspended(dbs, old, suspended=suspended))
+
+    async def install(
+        self, snapshot: SnapshotRow, terms: tuple[TermRow, ...], *, suspended: bool = False
+    ) -> None:
         """Drop the whole log and let it begin, empty, at the position of a snapshot.
 
         The vote stays. `terms` is the recording log up to there, its last row open.
@@ -205,7 +212,25 @@ class Store(StateView):
         await self.settled()
         if snapshot.position < (known := self._submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
-        await self._durably(lambda dbs, old: changes.install(dbs, old, snapshot, terms))
+        await self._durably(
+            lambda dbs, old: changes.install(dbs, old, snapshot, terms, suspended=suspended)
+        )
+
+    async def replace(self, batch: bytes) -> None:
+        """Put a batch, checked by the caller, in the place of a damaged or missing one.
+
+        Raises:
+            StorageError: it does not fit between its neighbours, or is no part of this log.
+        """
+        await self.settled()
+        old, header = self._submitted, decode_header_untrusted(batch)
+        row = row_of(old.terms, header.term)
+        if row is None or header.position < max(row.base, old.start_position):
+            raise StorageError(f"{header} is no part of this log")
+        end = await self.executor.read(lambda: self._reader.next_position(header))
+        if header.end > (old.append_position if end is None else end):
+            raise StorageError(f"{header} ends behind where the next batch begins, at {end}")
+        await self._durably(lambda dbs, old: changes.replace(dbs, old, batch))
 
     async def truncate(self, position: int, *, last_term: int | None = None) -> None:
         """Drop the batches at and behind `position`, which is the end or where a batch begins.

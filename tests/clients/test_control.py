@@ -99,7 +99,24 @@ def test_the_recovery_plan_in_words(whole: RealCluster) -> None:
     assert "It begins with its tables" in done.stdout or "It loads" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["snapshot"])
+def test_a_suspended_cluster_reads_and_does_not_write(whole: RealCluster) -> None:
+    with redis.Redis(port=whole.ports[0]) as client:
+        client.set("key", "before")
+        done = quorate("control", "suspend", connect(whole, 2))
+        assert done.returncode == 0, done.stderr
+        with pytest.raises(redis.RedisError, match="suspended by an operator"):
+            client.set("key", "after")
+        assert client.get("key") == b"before"
+        shown = quorate("status", connect(whole, 0))
+        assert shown.returncode == 1
+        assert "The cluster is suspended" in shown.stdout
+        again = quorate("control", "suspend", connect(whole, 2))
+        assert (again.returncode, again.stderr) == (1, "the cluster is suspended already\n")
+        assert quorate("control", "resume", connect(whole, 1)).returncode == 0
+        client.set("key", "after")
+
+
+@pytest.mark.parametrize("verb", ["snapshot", "suspend", "resume", "shutdown", "abort"])
 def test_nobody_there(verb: str) -> None:
     done = quorate("control", verb, "--connect", "127.0.0.1:1")
     assert (done.returncode, done.stderr) == (2, "127.0.0.1:1: connection refused\n")

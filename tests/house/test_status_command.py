@@ -42,6 +42,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         incarnation=77,
         snapshot_position=-1,
         snapshot_activity="",
+        suspended=False,
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]

@@ -1,16 +1,19 @@
-"""A member that meets damage in its own recording stops: it neither sends nor skips it."""
+"""Damage in a member's own recording is mended from others; else it stops, and never sends it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import lmdb
 import pytest
 import trio
 
-from quorate.errors import DamagedRecordError
+from quorate.errors import DamagedRecordError, StorageError
+from quorate.simulation import Ledger
+from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, open_script
+from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
 from quorate.storage.recording import KEY
 from quorate.transport import CatchupPosition, ReplayRequest, StreamPurpose
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.transport import FrameStream
+    from quorate.transport import FrameStream, Hello
 
 
 async def damage_first_batch(s: Script) -> None:
@@ -46,19 +49,22 @@ def stops() -> pytest.RaisesGroup[DamagedRecordError]:
 
 
 async def test_a_leader_does_not_catch_a_follower_up_from_a_damaged_record(
-    tmp_path: Path, autojump_clock: MockClock
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with stops():
-        async with open_script(tmp_path, batches=LOG) as s:
-            await damage_first_batch(s)
+    async with open_script(tmp_path, batches=LOG) as s:
+        await damage_first_batch(s)
+        ended = trio.Event()
 
-            async def take(_hello: object, stream: FrameStream) -> None:
+        async def take(hello: Hello, stream: FrameStream) -> None:
+            if hello.purpose is StreamPurpose.CATCHUP:  # else it asks us for what it lacks
                 assert await stream.receive() is None
+                ended.set()
 
-            setattr(s.peers[1], "on_stream", take)  # noqa: B010 - of this one peer
-            term = await s.lead()
-            s.peers[1].say(CatchupPosition(term, 0, 1, "h1:7000"))
-            await trio.sleep(1.0)
+        setattr(s.peers[1], "on_stream", take)  # noqa: B010 - of this one peer
+        term = await s.lead()
+        s.peers[1].say(CatchupPosition(term, 0, 1, "h1:7000"))
+        await ended.wait()
+        assert "asking the other members for it" in caplog.text
 
 
 async def test_a_member_does_not_replay_a_damaged_record(
@@ -70,4 +76,127 @@ async def test_a_member_does_not_replay_a_damaged_record(
             stream = await s.peers[1].links.open_stream(ME, purpose=StreamPurpose.REPLAY)
             await stream.send(ReplayRequest(0, 192))
             assert await stream.receive() is None
-            await trio.sleep(1.0)
+            await trio.sleep(5.0)
+
+
+# What others have ---------------------------------------------------------------------------------
+
+
+def spoil(folder: Path, which: list[int], *, missing: bool = False) -> list[int]:
+    """Damage some batches of a log, by their number, or take them away; give their positions."""
+    with lmdb.open(str(folder / "log"), max_dbs=8, map_size=1 << 30) as environment:
+        db = environment.open_db(b"log", create=False)
+        with environment.begin(write=True) as txn:
+            found = list(txn.cursor(db))
+            for number in which:
+                key, value = found[number]
+                if missing:
+                    txn.delete(key, db=db)
+                else:
+                    txn.put(key, bytes([*value[:-1], value[-1] ^ 1]), db=db)
+    return [KEY.unpack(found[number][0])[1] for number in which]
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["damaged", "missing"])
+async def test_what_is_damaged_is_fetched_from_another_member_and_applied(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, *, missing: bool
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(20):
+            await world.command(leader, b"%d" % i)
+        await equal(world)
+        for victim in (world.others(leader)[0], leader):
+            await world.kill(victim)
+            folder = world.hosts[victim].config.directory
+            places = spoil(folder, [3, 4, 9], missing=missing)
+            assert not verify(folder / "log").ok
+            await world.start(victim)
+            await world.settled()
+            await equal(world)
+            for place in places:
+                assert f"at {place} is mended, by member" in caplog.text
+            assert world.hosts[victim].running.core.repair.count >= 2
+            await world.kill(victim)
+            assert verify(folder / "log").ok
+            await world.start(victim)
+            await world.settled()
+
+
+async def test_a_member_that_sends_its_log_mends_it_first(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        late, other = world.others(leader)
+        await world.kill(late)
+        for i in range(20):
+            await world.command(leader, b"%d" % i)
+        await equal(world)
+        await world.kill(leader)
+        spoil(world.hosts[leader].config.directory, [5])
+        world.hosts[leader].make_service = lambda _place: Ledger()
+        await world.start(leader)
+        await world.start(late)
+        await world.settled()
+        await equal(world)
+        await world.kill(*world.hosts)
+        for i in (leader, late, other):
+            assert verify(world.hosts[i].config.directory / "log").ok
+
+
+async def test_a_member_stops_if_nobody_has_what_is_damaged(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, contain=True) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(20):
+            await world.command(leader, b"%d" % i)
+        await equal(world)
+        await world.kill(*world.hosts)
+        for host in world.hosts.values():
+            spoil(host.config.directory, [4])
+        await world.start()
+        await world.until(lambda: len(world.failures) == 3)
+        for failure in world.failures.values():
+            assert damage_of(failure) is not None
+
+
+def damage_of(failure: BaseException) -> DamagedRecordError | None:
+    if isinstance(failure, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", failure).exceptions
+        return next((found for each in inner if (found := damage_of(each))), None)
+    return failure if isinstance(failure, DamagedRecordError) else None
+
+
+async def test_what_does_not_fit_is_not_put_in_its_place(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, 1) as world:
+        await world.start()
+        await world.settled()
+        for i in range(5):
+            await world.command(0, b"%d" % i)
+        store = world.hosts[0].running.store
+        batches = list(store.scan(0))
+        header = decode_header_untrusted(batches[2])
+        for term, position, size in (
+            (header.term, header.position, 500),
+            (header.term + 7, header.position, 1),
+            (header.term, header.end + 32, 1),
+        ):
+            batch = encode_batch(
+                [Entry(EntryKind.COMMAND, bytes(size))],
+                term=term,
+                position=position,
+                timestamp_ms=0,
+                commit_position=0,
+            )
+            with pytest.raises(StorageError):
+                await store.replace(batch)
+        await store.replace(batches[2])
+        await store.replace(batches[-1])
+        assert list(store.scan(0)) == batches

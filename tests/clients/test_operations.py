@@ -1,0 +1,61 @@
+"""Every command of docs/operations.md, in its order, on a cluster of three."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import re
+import subprocess
+from pathlib import Path
+
+import redis
+
+from quorate.cluster import free_client_port
+
+from .real import QUORATE, RealCluster
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop at position \d+\n")
+
+
+def commands() -> list[list[str]]:
+    blocks = "\n".join(re.findall(r"```\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+    lines: list[str] = blocks.splitlines()
+    return [line.split()[1:] for line in lines if line.startswith("quorate ")]
+
+
+def test_every_command_does_what_the_page_says(directory: Path) -> None:
+    port = free_client_port(3)
+    start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
+    found = commands()
+    assert [words[:2] for words in found if words[0] == "control"] == [
+        ["control", verb] for verb in ("snapshot", "suspend", "resume", "shutdown", "abort")
+    ]
+    process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        cluster = RealCluster(directory, port)
+        cluster.wait_until_agreed()
+        with redis.Redis(port=port) as client:
+            client.mset({f"key:{i}": i for i in range(1000)})
+        for words in found:
+            if process.poll() is not None:  # it was shut down
+                process = subprocess.Popen(
+                    start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                cluster.wait_until_agreed()
+            given = [
+                word.replace("127.0.0.1:7000", f"127.0.0.1:{port}").replace(
+                    "/var/lib/orders", str(directory)
+                )
+                for word in words
+            ]
+            done = subprocess.run(
+                [*QUORATE, *given], capture_output=True, text=True, check=False, timeout=120
+            )
+            assert done.returncode == 0, (given, done.stderr, done.stdout)
+            if words[1] in {"shutdown", "abort"}:
+                process.wait(60)
+                assert words[1] == "abort" or SHUTDOWN.fullmatch(done.stdout)
+    finally:
+        process.kill()
+        process.communicate()
