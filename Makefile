@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt crash soak sweep model spin bench lock clean
+.PHONY: help demo test check fmt crash soak mutants sweep model spin bench lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,8 +30,11 @@ fmt: $(ready) ## format, and fix what the linter can fix
 crash: $(ready) ## real members under kills, pauses, partitions and bad disks; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/quorate torture $(ARGS)
 
-soak: $(ready) ## simulated storms from many seeds; ARGS="--seeds 1000 --hours 0.1 --members 5"
-	@$(BIN)/quorate simulate --seeds 200 $(ARGS)
+soak: $(ready) ## simulated storms from ever new seeds; HOURS=2 or SECONDS=600, ARGS="--first 7"
+	@$(BIN)/python -m tests.simulation.soak $(if $(SECONDS),--seconds $(SECONDS),--hours $(or $(HOURS),0.2)) $(ARGS)
+
+mutants: $(ready) ## what the simulation is worth: members with one rule taken out must be found
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 sweep: $(ready) ## simulated clusters on every broken network of 3 to 5 members, and some of 7
 	@$(BIN)/python -m tests.simulation.sweep

@@ -77,13 +77,13 @@ class Door:
         """
         return await self._ask(payload, flags, among, query=False)
 
-    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+    async def query(self, payload: bytes, flags: int = 0, *, among: Sequence[int] = ()) -> bytes:
         """Have a query answered.
 
         Raises:
             RequestError: it was not.
         """
-        return await self._ask(payload, flags, (), query=True)
+        return await self._ask(payload, flags, among, query=True)
 
     async def _ask(self, payload: bytes, flags: int, among: Sequence[int], *, query: bool) -> bytes:
         serial = self._serials.next()

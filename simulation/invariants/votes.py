@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ...transport import NewLeadershipTerm, RequestVote, Vote
+from ...transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
 from ..facts import Claimed, Promised, Started, Wiped
 from .base import Invariant
 
@@ -18,11 +18,12 @@ NOBODY = -1
 class Votes(Invariant):
     """A member votes once in a term, over all its lives, and tells of no vote that is not kept.
 
-    What it has promised never goes back, and who leads a term has voted for itself in it. A member
-    whose disk was replaced knows nothing of its votes, and may vote again.
+    What it has promised never goes back, who leads a term has voted for itself in it, and who
+    follows in a term has promised it. A member whose disk was replaced knows nothing of its votes,
+    and may vote again.
     """
 
-    source = "Raft §5.2, figure 2 (persistent state); protocol I-2, I-3, I-4"
+    source = "Raft §5.2, figure 2 (persistent state); protocol I-2, I-3, I-4, fix F10"
     hears: ClassVar[tuple[type[Fact], ...]] = (Claimed, Promised, Started, Wiped)
 
     def __init__(self, known: Knowledge) -> None:
@@ -51,6 +52,12 @@ class Votes(Invariant):
                 self._kept(member, term, member)
             case Claimed(member, Vote(vote=True, candidate_term_id=term) as message):
                 self._kept(member, term, message.candidate_member_id)
+            case Claimed(member, AppendPosition(leadership_term_id=term)):
+                durable = self.known.disks[member].term
+                if durable < term:
+                    raise self.violated(
+                        f"member {member} follows in term {term}, and has promised {durable}"
+                    )
             case _:
                 pass
 

@@ -72,6 +72,11 @@ PLANTED = [
     Planted("Votes", [Promised(0, 3, 0)], Claimed(0, RequestVote(-1, 0, 4, 0))),
     Planted("Votes", [Promised(0, 3, 1), Claimed(0, granted(3, 1))], Claimed(0, granted(3, 2))),
     Planted(
+        "Votes",
+        [Promised(1, 1, -1), Claimed(1, append_position(0))],
+        Claimed(1, AppendPosition(2, 0, 1, AppendFlags.NONE, 0)),
+    ),
+    Planted(
         "LeaderAppendOnly",
         [*recorded(0), Truncating(0, 96), Truncated(0, 96), Elected(0, 3)],
         Truncating(0, 0),
@@ -105,10 +110,12 @@ PLANTED = [
     Planted("DurableStays", [*recorded(0), Started(0, 192, -1, -1)], Started(0, 96, -1, -1)),
     Planted(
         "TruthfulReports",
-        [*recorded(1), Claimed(1, append_position(192, AppendFlags.READY))],
+        [*recorded(1), Promised(1, 0, -1), Claimed(1, append_position(192, AppendFlags.READY))],
         Claimed(1, append_position(193)),
     ),
-    Planted("TruthfulReports", [], Claimed(1, append_position(0, AppendFlags.READY))),
+    Planted(
+        "TruthfulReports", [Promised(1, 0, -1)], Claimed(1, append_position(0, AppendFlags.READY))
+    ),
     Planted(
         "CountsArePrefixes",
         [

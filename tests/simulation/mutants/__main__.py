@@ -8,29 +8,37 @@ import sys
 import time
 
 from .catalogue import MUTANTS
-from .hunt import hunt
+from .hunt import Found, hunt
 
 
 def main() -> int:
     """Hunt; the exit status is 1 if one survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose names hold this text")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--members", type=int, default=3, choices=(3, 5))
     asked = parser.parse_args()
     logging.getLogger("quorate").setLevel(logging.CRITICAL)
     survivors = 0
+    sys.stdout.write("| mutant | within | found at | by | seconds |\n|---|---|---|---|---|\n")
     for mutant in [each for each in MUTANTS if asked.only in each.name]:
         began = time.process_time()
-        seeds = range(asked.first, asked.first + mutant.seeds)
-        found = hunt(mutant, seeds, asked.members)
+        found = hunt(mutant, asked.members)
         seconds = time.process_time() - began
         survivors += found is None
-        verdict = "SURVIVES" if found is None else f"seed {found.seed}: {found.violation[:90]}"
-        sys.stdout.write(f"{mutant.name} ({seconds:.0f} s): {verdict}\n")
+        within = f"{mutant.seeds} seeds" if mutant.schedule is None else "its schedule"
+        place, by = ("", "SURVIVES") if found is None else _words(found)
+        sys.stdout.write(f"| {mutant.name} | {within} | {place} | {by} | {seconds:.0f} |\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{survivors} survive\n")
+    sys.stdout.write(f"\n{len(MUTANTS)} mutants, {survivors} survive\n")
     return 1 if survivors else 0
+
+
+def _words(found: Found) -> tuple[str, str]:
+    """Say where and by what it was found."""
+    place = "the schedule" if found.seed is None else f"seed {found.seed}"
+    first, _, rest = found.violation.partition(": ")
+    name = rest.partition(":")[0] if first == "ViolationError" else first
+    return place, name[:60]
 
 
 if __name__ == "__main__":

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
-from quorate.simulation import Plan, simulate
+from quorate.simulation import Observer, Plan, run, simulate
+from quorate.simulation.ledger import open_ledgers
+
+from ..hazards.harm import harm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .catalogue import Mutant
+    from .catalogue import Mutant, Schedule
 
 HOURS = 0.02
 
@@ -22,26 +25,44 @@ class Found:
     """Where a mutant was found.
 
     Args:
-        seed: in which run.
+        seed: in which run; None if by its schedule.
         violation: by what.
     """
 
-    seed: int
+    seed: int | None
     violation: str
 
 
-def hunt(mutant: Mutant, seeds: Iterable[int] | None = None, members: int = 3) -> Found | None:
+def hunt(mutant: Mutant, members: int = 3) -> Found | None:
     """Look for a mutant; None if it survives.
 
     Args:
         mutant: to be found.
-        seeds: to try, those of the mutant unless given.
         members: of the cluster.
     """
     with pytest.MonkeyPatch.context() as patch:
         mutant.change(patch)
-        for seed in range(mutant.seeds) if seeds is None else seeds:
-            outcome = simulate(Plan(seed, members, HOURS, mutant.scenario))
+        if mutant.schedule is not None:
+            wrong = play(mutant.schedule)
+            return Found(None, wrong[0]) if wrong else None
+        for seed in range(mutant.seeds):
+            outcome = simulate(Plan(seed, members, HOURS))
             if outcome.violation is not None:
                 return Found(seed, outcome.violation)
     return None
+
+
+def play(schedule: Schedule) -> list[str]:
+    """Play a schedule; give what did not hold, and what harm came of it."""
+    with tempfile.TemporaryDirectory() as directory:
+        return run(_play, schedule, Path(directory), seed=0)
+
+
+async def _play(schedule: Schedule, directory: Path) -> list[str]:
+    observer = Observer([0, 1, 2], fatal=False)
+    async with open_ledgers(directory, observer=observer, contain=True) as stage:
+        try:
+            await schedule(stage)
+        except AssertionError as wrong:
+            return [str(wrong)]
+        return [*observer.violations, *harm(stage)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import attrs
+
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.applier import Applier
@@ -14,8 +16,6 @@ from quorate.node.reads import Reads
 from quorate.node.requests import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
     from quorate.node.service import Command
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 def read_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
     """Answer reads at once, without asking whether we still lead."""
-    answer = Reads.answer
+    start = Reads.start_round
 
-    def answer_at_once(self: Reads, echoed: Iterable[int]) -> bool:
-        return answer(self, [self.confirm_id for _ in echoed])
+    def start_and_answer(self: Reads) -> bool:
+        asked = start(self)
+        if asked:
+            self.answer([self.confirm_id] * 6)
+        return asked
 
-    patch.setattr(Reads, "answer", answer_at_once)
+    patch.setattr(Reads, "start_round", start_and_answer)
 
 
 def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
@@ -201,3 +204,15 @@ def refuse_what_was_sent(patch: pytest.MonkeyPatch) -> None:
         return sent
 
     patch.setattr(Requests, "_forward", forward_and_park)
+
+
+def answer_by_where_it_lies(patch: pytest.MonkeyPatch) -> None:
+    """Have what is held depend on when it was flushed, as replies do not."""
+    apply = KeyValueService.apply
+
+    def apply_here(self: KeyValueService, command: Command) -> bytes:
+        flushed = self._tables.position  # pyright: ignore[reportPrivateUsage]
+        moved = attrs.evolve(command, index=command.index + (1 if flushed else 0))
+        return apply(self, moved)
+
+    patch.setattr(KeyValueService, "apply", apply_here)

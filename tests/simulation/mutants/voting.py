@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node import election, rules
+from quorate.node.contest import Election
 from quorate.node.core import Core
 from quorate.node.leadership import Leadership
 from quorate.node.rules import BallotDecision, LogEnd
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.node.contest import Election
     from quorate.storage import NodeState
-    from quorate.transport import Message
+    from quorate.transport import Message, Vote
 
 
 def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,10 @@ def vote_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
-    """Vote for a candidate whose log is behind one's own, and stand whatever others have."""
+    """Vote for a candidate whose log is behind one's own, and stand whatever others have.
+
+    A winner draws level before it leads, which covers this; so that is taken out, too.
+    """
     consider = rules.consider
 
     def consider_blindly(request: RequestVote, *, own: LogEnd, **more: object) -> BallotDecision:
@@ -63,7 +66,19 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
         return member is not None
 
     patch.setattr(rules, "consider", consider_blindly)
+
+    def gives_way(*_ends: object) -> bool:
+        return False
+
+    heard_vote = Election.heard_vote
+
+    def heard_and_forgotten(self: Election, sender: int, vote: Vote) -> None:
+        heard_vote(self, sender, vote)
+        self.ahead = None
+
+    patch.setattr(Election, "heard_vote", heard_and_forgotten)
     patch.setattr(rules, "would_vote_for", would_vote_for)
+    patch.setattr(rules, "gives_way", gives_way)
 
 
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
@@ -94,31 +109,20 @@ def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Core, "adopt_term", adopt_term)
 
 
-def ignore_newer_terms(patch: pytest.MonkeyPatch) -> None:
-    """Lead on, although others are heard to live in a newer term: F4 taken out."""
+def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Lead on without a quorum, and although others live in a newer term: F4 taken out."""
     hear = Leadership.on_message
 
     def on_message(self: Leadership, sender: int, message: Message) -> None:
-        if isinstance(message, StaleLeader | NewLeadershipTerm):
-            return
-        hear(self, sender, message)
-
-    patch.setattr(Leadership, "on_message", on_message)
-
-
-def lead_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
-    """Never step down, however long nobody answers."""
+        if not isinstance(message, StaleLeader | NewLeadershipTerm):
+            hear(self, sender, message)
 
     def quorum_heard_at(self: Leadership) -> float:
         del self
         return float("inf")
 
+    patch.setattr(Leadership, "on_message", on_message)
     patch.setattr(Leadership, "quorum_heard_at", quorum_heard_at)
-
-
-def veto_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Let one negative vote defeat a candidate in every round."""
-    patch.setattr(rules, "VETO_ROUNDS", 1 << 30)
 
 
 def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:

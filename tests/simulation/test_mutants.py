@@ -1,0 +1,33 @@
+"""What the harness is worth: members with one rule taken out are found, the cheap ones here.
+
+`make mutants` hunts all of them, which takes minutes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .mutants import MUTANTS, Mutant, hunt, play
+
+if TYPE_CHECKING:
+    from .mutants.catalogue import Schedule
+
+CHEAP = [each for each in MUTANTS if each.cheap or each.schedule is not None]
+
+
+@pytest.mark.parametrize("mutant", CHEAP, ids=[each.name for each in CHEAP])
+def test_a_mutant_is_found(mutant: Mutant) -> None:
+    assert hunt(mutant) is not None
+
+
+@pytest.mark.parametrize(
+    "schedule", [each.schedule for each in MUTANTS if each.schedule], ids=lambda each: each.__name__
+)
+def test_a_schedule_does_no_harm_to_the_members_as_they_are(schedule: Schedule) -> None:
+    assert play(schedule) == []
+
+
+def test_there_are_twenty_and_each_is_another() -> None:
+    assert len({each.name for each in MUTANTS}) == len(MUTANTS) >= 20
