@@ -1,13 +1,17 @@
 """What docs/election.md says of numbers is so."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import attrs
 
 from quorate.node.config import PROFILES, TIMEOUTS_AT_LEAST, Timeouts
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "election.md").read_text()
+FAULTS = ("kill", "stop", "cut", "transfer")
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "election.md").read_text()
 
 
 def test_the_table_of_timeouts_has_the_numbers_of_the_profiles() -> None:
@@ -22,3 +26,11 @@ def test_the_table_of_timeouts_has_the_numbers_of_the_profiles() -> None:
 def test_the_table_of_relations_is_the_one_that_is_checked() -> None:
     told = re.findall(r"^\| `(\w+)` (\d) x `(\w+)` \|", DOCUMENT, re.MULTILINE)
     assert [(name, int(times), other) for name, times, other in told] == list(TIMEOUTS_AT_LEAST)
+
+
+def test_its_histograms_are_drawn_from_the_measurements() -> None:
+    files = [ROOT / f"bench/figures/failover-{fault}.json" for fault in FAULTS]
+    command = [sys.executable, "bench/failover.py", "show", *map(str, files)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert len(shown) > 1000
+    assert shown in DOCUMENT
