@@ -24,7 +24,7 @@ from .service import RESP3
 from .session import Counters, PortState, Session
 from .transaction import Transaction
 
-__all__ = ["answer"]
+__all__ = ["answer", "must_wait"]
 
 _Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
 
@@ -225,7 +225,7 @@ def _role(_arguments: Sequence[bytes], _session: Session, port: PortState) -> by
 
 
 def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """WAIT: the other members that hold all that is committed.
+    """WAIT, answered at once: how many other members surely hold all that is committed.
 
     What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
     """
@@ -236,10 +236,24 @@ def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> byt
         return resp.error("ERR timeout is not an integer or out of range")
     if timeout < 0:
         return resp.error("ERR timeout is negative")
+    return resp.integer(_surely_reached(port))
+
+
+def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
-    members = len(status.peers) + 1
-    return resp.integer(max(reached, members // 2))
+    return max(reached, (len(status.peers) + 1) // 2)
+
+
+def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes | None:
+    """Return what to ask the leader if WAIT can't be answered at once, else None.
+
+    In a transaction it is, as by Redis; and so are mistakes.
+    """
+    count, timeout = _integer_untrusted(arguments[1]), _integer_untrusted(arguments[2])
+    if count is None or timeout is None or timeout < 0 or session.transaction is not None:
+        return None
+    return None if _surely_reached(port) >= count else b"wait %d %d" % (count, timeout)
 
 
 def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:

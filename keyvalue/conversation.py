@@ -30,11 +30,11 @@ from ..node.gateway import Request, RequestKind
 from . import resp
 from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
-from .connection_commands import answer
+from .connection_commands import answer, must_wait
 from .guard import CommandParser
-from .limits import MAX_WATCHED_KEYS
+from .limits import MAX_CONTROL_BYTES, MAX_WATCHED_KEYS
 from .outcomes import in_words
-from .routes import AT_ONCE, KINDS, RUN_BYTES, run_end, uniform_kind
+from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_end, uniform_kind
 from .service import IN_PARTS, TRANSACTION, part
 from .session import PortState, Session
 from .transaction import Queued, Transaction, revisions, weave
@@ -45,12 +45,7 @@ PATIENCE_S: Final = 0.002
 """How long one client's connection commands are answered at a stretch."""
 
 _log = logging.getLogger("quorate.keyvalue")
-
 _KEPT_BYTES: Final = 4096
-_CONTROL_BYTES: Final = 1024
-
-_ATTACKS: Final = frozenset((b"post", b"host:"))
-"""A browser was made to talk to us (Redis: securityWarningCommand)."""
 
 
 class Conversation:
@@ -255,7 +250,7 @@ class Conversation:
             if spec is not None and spec.name == "exec" and session.transaction is not None:
                 self.replies.pop()
                 self._exec()
-            if arguments[0].lower() in _ATTACKS:
+            if arguments[0].lower() in ATTACKS:
                 session.closing = True
         elif session.transaction is not None and spec.name not in AT_ONCE:
             self._queue(session.transaction, spec, arguments, encoded)
@@ -277,6 +272,9 @@ class Conversation:
                 self._watch(spec, arguments)
             case "quorate.control":
                 self._control(arguments)
+            case "wait" if (words := must_wait(arguments, self.session, self._port)) is not None:
+                self._convert = lambda reply: resp.integer(int(reply))
+                self._submit(RequestKind.CONTROL, words, 0, 1)
             case _:
                 self.replies.append(answer(spec, arguments, self.session, self._port))
 
@@ -324,8 +322,10 @@ class Conversation:
         words = b" ".join(arguments[1:]).lower()
         if self.session.transaction is not None:
             self._refuse(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
-        elif len(words) > _CONTROL_BYTES:
-            self._refuse(resp.error(f"ERR a control request of more than {_CONTROL_BYTES} bytes"))
+        elif len(words) > MAX_CONTROL_BYTES:
+            self._refuse(
+                resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
+            )
         else:
             self._convert = resp.simple
             self._submit(RequestKind.CONTROL, words, 0, 1)

@@ -31,6 +31,9 @@ ones. etcd takes 128."""
 MAX_WATCHED_KEYS: Final = 10_000
 """They are looked up once more by the EXEC that ends the watch."""
 
+MAX_CONTROL_BYTES: Final = 1024
+"""What an operator asks of the leader."""
+
 MAX_WORK: Final = 80_000_000
 """What one request may cost, or one command more; the others are answered with an error. Ordinary
 commands up to the bounds above cost less."""

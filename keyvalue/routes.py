@@ -16,7 +16,7 @@ from typing import Final
 from ..node.gateway import RequestKind
 from .commands import Kind, lookup
 
-__all__ = ["AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
+__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
 
 RUN_BYTES: Final = 1024 * 1024
 """A run of several commands is at most that long. More in one entry would gain nothing."""
@@ -28,6 +28,9 @@ AT_ONCE: Final = frozenset(
     ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control")
 )
 """Never queued in a transaction."""
+
+ATTACKS: Final = frozenset((b"post", b"host:"))
+"""A browser was made to talk to us (Redis: securityWarningCommand)."""
 
 KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
 

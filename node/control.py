@@ -14,6 +14,7 @@ import trio
 from ..errors import RefusedError, UnknownOutcomeError
 from ..transport import TimeoutNow
 from . import actions
+from .replicas import Replicas
 from .roles import Signal
 from .termination import Termination
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 MAX_WAITING: Final = 64
 EVEN_IF_BEHIND: Final = "even-if-behind"
 BY_PRIORITY: Final = "by-priority"
+WAIT: Final = b"wait "
 DISK_STALLED: Final = "disk-stalled"
 
 
@@ -34,6 +36,7 @@ class Controls:
 
     Attributes:
         termination: of the whole cluster.
+        replicas: those that wait until followers have what is committed.
         successor: the member that we have asked to take over, as long as we wait for it.
     """
 
@@ -43,6 +46,7 @@ class Controls:
         self._running: Request | None = None
         self.successor: int | None = None
         self.termination = Termination(leadership)
+        self.replicas = Replicas(leadership)
         self._asked = Signal()
         self._ruled = 0
         self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {
@@ -55,7 +59,10 @@ class Controls:
         }
 
     def submit(self, request: Request) -> None:
-        """Take a request; those before it are done first."""
+        """Take a request; those before it are done first, but for those that wait for followers."""
+        if request.payload.startswith(WAIT):
+            self.replicas.submit(request, _words_untrusted(request.payload)[1:])
+            return
         if len(self._waiting) >= MAX_WAITING:
             request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))
             return
@@ -71,7 +78,7 @@ class Controls:
                 running.done(ended.reason.encode())
             else:
                 running.done(UnknownOutcomeError(f"the leadership has ended: {ended.reason}"))
-        waiting = [*self._waiting]
+        waiting = [*self._waiting, *self.replicas.surrender()]
         self._waiting.clear()
         return waiting
 

@@ -190,6 +190,7 @@ class Leadership(Role):
         if message.flags:
             self._on_flags(follower, message.flags)
         self._advance()
+        self.controls.replicas.look()
         if not self.accepting:
             self.changed.notify()
 
@@ -378,6 +379,7 @@ class Leadership(Role):
     async def _heartbeats(self) -> Never:
         while True:
             self.announce_commit()
+            self.controls.replicas.look()
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:

@@ -5,6 +5,7 @@ from client_port_world import RawClient, World, command
 
 from quorate.keyvalue import connection_commands, resp
 from quorate.keyvalue.commands import Kind, all_commands
+from quorate.node.gateway import RequestKind
 
 OK = b"+OK\r\n"
 
@@ -193,6 +194,21 @@ async def test_a_killed_clients_parked_request_is_withdrawn(
 
 
 # INFO ----------------------------------------------------------------------------------------
+
+
+async def test_wait_asks_the_leader_only_for_more_than_a_quorum_has(
+    world: World, client: RawClient
+) -> None:
+    await client.ask(command("WAIT", "0", "0") + command("WAIT", "1", "0"), b":1\r\n:1\r\n")
+    multi = b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n"
+    await client.ask(command("MULTI") + command("WAIT", "2", "0") + command("EXEC"), multi)
+    world.member.parked = []
+    await client.send(command("WAIT", "2", "50") + command("PING"))
+    await world.until(lambda: world.member.parked)
+    (request,) = world.member.parked
+    assert (request.kind, request.payload) == (RequestKind.CONTROL, b"wait 2 50")
+    request.done(b"2")
+    assert await client.receive(11) == b":2\r\n+PONG\r\n"
 
 
 async def test_info_has_all_sections(world: World, client: RawClient) -> None:
