@@ -4,6 +4,8 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import os
+import signal
 import subprocess
 import threading
 
@@ -59,6 +61,31 @@ def test_a_member_that_may_be_behind_takes_over(whole: RealCluster) -> None:
         assert done.returncode == 0, done.stderr
         assert whole.leader == to
         assert client.get("before") == b"1"
+
+
+def test_a_member_that_hears_too_late_that_it_should_take_over_changes_nothing(
+    whole: RealCluster,
+) -> None:
+    seen = whole.wait_until_agreed().leader
+    assert seen is not None
+    leader, term = seen.member_id, seen.term
+    to = (leader + 1) % 3
+    pid = int((whole.directory / f"member-{to}" / "pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = transfer(to, whole.ports[leader])
+        with redis.Redis(port=whole.ports[leader]) as client:
+            for i in range(20):
+                client.set(f"after:{i}", i)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert f"member {to} did not take over in time" in done.stderr
+    with redis.Redis(port=whole.ports[to]) as client:
+        assert client.get("after:19") == b"19"
+    after = whole.wait_until_agreed().leader
+    assert after is not None
+    assert (after.member_id, after.term) == (leader, term)
 
 
 def test_what_can_not_be_done_is_refused(whole: RealCluster) -> None:
