@@ -154,6 +154,10 @@ class _Fetch:
         while store.appended_position < self._end:
             with trio.fail_after(self._core.timeouts.leader_heartbeat_timeout):
                 message = await stream.receive()
+            if message is None:
+                raise TransportError(
+                    f"the replay ended at {store.appended_position} of {self._end}"
+                )
             if not isinstance(message, LogBatch):
                 raise WireError(f"a {type(message).__name__} in a replay of the log")
             if message.leadership_term_id >= self._term:
