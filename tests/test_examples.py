@@ -47,3 +47,21 @@ def test_the_turnstile_passes_the_simulation() -> None:
     outcome = simulate(Plan(1, 3, 0.01, service="examples.turnstile:Turnstile"))
     assert outcome.violation is None, outcome.story
     assert outcome.acknowledged > 10
+
+
+def test_the_lottery_passes_the_simulation_and_its_mistake_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/simulation.md tells it."""
+    right, wrong = "chance = Random(command.position + command.index)", "chance = Random()"
+    document = (ROOT / "docs" / "simulation.md").read_text()
+    assert right in document
+    assert wrong in document
+    outcome = simulate(Plan(0, 3, 0.01, service="examples.lottery:Lottery"))
+    assert outcome.violation is None, outcome.story
+    source = (ROOT / "examples" / "lottery.py").read_text()
+    assert right in source
+    (tmp_path / "mistaken.py").write_text(source.replace(right, wrong))
+    monkeypatch.syspath_prepend(tmp_path)
+    outcome = simulate(Plan(0, 3, 0.01, service="mistaken:Lottery"))
+    assert "StateMachineSafety" in str(outcome.violation)
