@@ -6,13 +6,16 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt crash soak mutants sweep model spin bench lock clean
+.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep model spin bench lock clean
 
 help: ## tell this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(ready) ## load files into three members, kill the leader meanwhile, check everything
 	@$(BIN)/quorate demo $(ARGS)
+
+pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and then asks its logs
+	@$(BIN)/python -m quorate.demo_pipeline $(ARGS)
 
 test: $(ready) ## all tests
 	@$(BIN)/python -m pytest $(ARGS)

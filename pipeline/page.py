@@ -81,7 +81,7 @@ def render(report: Report) -> str:
 
 
 def _growth(bytes_per_day: float | None, days: float) -> str:
-    if bytes_per_day is None:
+    if bytes_per_day is None or days * 24 < 1:
         return "too little to tell"
     mib = bytes_per_day / (1 << 20)
     hours = days * 24
