@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "Request", "parse_options"]
 
-_DEFAULT_PARTITIONS: Final = 8
+_PARTITION_BYTES: Final = 8 << 20
+_MOST_BY_ITSELF: Final = 1024
 _MAX_PARTITIONS: Final = 100_000
 _END: Final = 1 << 62
 _KNOWN: Final = frozenset(
@@ -125,7 +126,7 @@ class Request:
     Args:
         directory: a member's, or a copy of one.
         table: one of ``columns.TABLES``.
-        partitions: how many pieces Spark reads at most.
+        partitions: how many pieces Spark reads at most; 0 for as many as suit their length.
         bounds: which part of the log.
         decoder: what reads payloads, as ``package.module:function``; empty for the usual one.
         pushdown: whether Spark may tell the source its filters.
@@ -139,6 +140,11 @@ class Request:
     decoder: str
     pushdown: bool
     trigger_bytes: int
+
+    def pieces(self, start: int, stop: int) -> int:
+        """Into how many pieces a range of log positions is cut, at most."""
+        suitable = min(-(-max(stop - start, 0) // _PARTITION_BYTES), _MOST_BY_ITSELF)
+        return self.partitions or max(suitable, 1)
 
 
 def parse_options(options: Mapping[str, str]) -> Request:
@@ -161,7 +167,7 @@ def parse_options(options: Mapping[str, str]) -> Request:
     return Request(
         directory=Path(options["path"]),
         table=table,
-        partitions=_number(options, "partitions", _DEFAULT_PARTITIONS, 1, _MAX_PARTITIONS),
+        partitions=_number(options, "partitions", 0, 1, _MAX_PARTITIONS),
         bounds=Bounds(
             start=_number(options, "startPosition", 0, 0, _END),
             stop=_number(options, "endPosition", _END, 0, _END),

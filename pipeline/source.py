@@ -109,7 +109,9 @@ class Reader(DataSourceReader):
         with open_log(self._request.directory) as log:
             if self._request.table == "terms":
                 return [Range(0, 0)]
-            ranges = log.cut(*self._bounds.within(log), self._request.partitions)
+            start, stop = self._bounds.within(log)
+            pieces = self._request.pieces(start, min(stop, log.facts.committed))
+            ranges = log.cut(start, stop, pieces)
         return [Range(*one) for one in ranges] or [Range(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -187,7 +189,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         with open_log(self._request.directory) as log:
             _check(log, start)
-            ranges = log.cut(start["position"], end["position"], self._request.partitions)
+            begin, stop = start["position"], end["position"]
+            ranges = log.cut(begin, stop, self._request.pieces(begin, stop))
             if not ranges or ranges[-1][1] != end["position"]:
                 raise StorageError(
                     f"{self._request.directory}: the query goes on to position {end['position']}, "

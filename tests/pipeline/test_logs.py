@@ -247,5 +247,18 @@ def test_a_wrong_option_is_named(options: dict[str, str], words: str) -> None:
         parse_options(options)
 
 
+def test_a_log_is_cut_into_as_many_pieces_as_suit_its_length() -> None:
+    usual = parse_options({"path": "x"})
+    assert [usual.pieces(0, mib << 20) for mib in (0, 1, 8, 9, 80, 1 << 20)] == [
+        1,
+        1,
+        1,
+        2,
+        10,
+        1024,
+    ]
+    assert parse_options({"path": "x", "partitions": "7"}).pieces(0, 1) == 7
+
+
 def test_the_usual_decoder_needs_no_name() -> None:
     assert find_decoder("") is find_decoder("quorate.pipeline.decoding:decode_commands")
