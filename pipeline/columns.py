@@ -84,8 +84,18 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("timestamp", "TIMESTAMP", "when the member first saw it"),
         _MEMBER,
     ),
+    "snapshot": (
+        Column("position", "BIGINT", "log position that the snapshot covers up to"),
+        Column("timestamp", "TIMESTAMP", "log time there"),
+        Column("key", "BINARY", "a key that had not expired"),
+        Column("value", "BINARY", "its value"),
+        Column("tag", "INT", "what the value is, for OBJECT ENCODING"),
+        Column("expires_at", "TIMESTAMP", "when it expires, null for never"),
+        Column("revision", "BIGINT", "of the entry that set it, as WATCH compares it"),
+        _MEMBER,
+    ),
 }
-"""A row is: a command and key (several for MSET or a pipeline), an entry, a batch, a term."""
+"""A row is: a command and key (several for MSET), an entry, a batch, a term, a key."""
 
 
 def columns_of(table: str) -> tuple[Column, ...]:

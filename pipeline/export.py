@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final, cast
 import attrs
 import cattrs
 
-from ..errors import StorageError
+from ..errors import PrunedError, StorageError
 from .logs import Moment, open_log
-from .versions import moment_at, read_log, versions
+from .versions import from_snapshot, moment_at, read_log, versions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +107,7 @@ def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
         cluster, term = log.facts.cluster, log.term_before(end.position)
         if known is not None:
             _check(known, cluster, log.term_before(known.position), end)
-    begin = known.position if known else 0
+    begin = known.position if known else _first(directory)
     if known is not None and end.position <= begin:
         return Exported(begin, begin, 0, 0, exported_tables(spark, to)["kv_current"].count())
     done = _write(spark, directory, to, begin=begin, end=end)
@@ -117,6 +117,25 @@ def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
         if stale != _current(to, end.position):
             shutil.rmtree(stale)
     return done
+
+
+def _first(directory: Path) -> int:
+    """Return where the tables begin: where the log does, or at the first snapshot of a pruned one.
+
+    Raises:
+        PrunedError: the log is pruned and there is no snapshot.
+    """
+    with open_log(directory) as log:
+        facts = log.facts
+    if not facts.start:
+        return 0
+    kept = [row.position for row in facts.snapshots if row.position >= facts.start]
+    if not kept:
+        raise PrunedError(
+            f"member {facts.member_id}: the log begins at position {facts.start}, and there is no "
+            "snapshot to begin with: read from a copy that still has it"
+        )
+    return kept[0]
 
 
 def _check(known: Manifest, cluster: str, term: int, end: Moment) -> None:
@@ -130,7 +149,11 @@ def _check(known: Manifest, cluster: str, term: int, end: Moment) -> None:
 
 
 def _write(spark: SparkSession, directory: Path, to: Path, *, begin: int, end: Moment) -> Exported:
-    before = spark.read.parquet(str(_current(to, begin))) if begin else None
+    before = None
+    if _current(to, begin).exists():
+        before = spark.read.parquet(str(_current(to, begin)))
+    elif begin:
+        before = from_snapshot(spark, directory, begin)
     part = f"from={begin:020d}"
     commands = read_log(spark, directory, "commands", startPosition=begin, endPosition=end.position)
     commands.write.mode("overwrite").parquet(str(to / "log" / part))

@@ -20,13 +20,16 @@ import attrs
 from ..errors import StoreMismatchError
 from ..storage import decode_header_untrusted, open_readonly
 from ..storage.pages import DATA_FILE
+from ..storage.snapshot_file import SnapshotReader
 from ..storage.tables_disk import tables_position
+from ..storage.tables_snapshot import records_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from ..storage import ReadOnlyStore, TermRow
+    from ..storage import ReadOnlyStore, SnapshotRow, TermRow
+    from ..storage.tables_layer import Record
 
 __all__ = ["Facts", "Log", "Moment", "find_recording", "open_log"]
 
@@ -57,6 +60,7 @@ class Facts:
         start: first log position that is kept.
         committed: log position up to which the log is known to be committed.
         terms: the terms that begin below.
+        snapshots: those whose files are there, ascending by position.
     """
 
     cluster: str
@@ -64,6 +68,12 @@ class Facts:
     start: int
     committed: int
     terms: tuple[TermRow, ...]
+    snapshots: tuple[SnapshotRow, ...] = ()
+
+    def snapshot_at(self, position: int) -> SnapshotRow | None:
+        """Return the newest snapshot that covers up to `position` at most."""
+        found = [row for row in self.snapshots if row.position <= position]
+        return found[-1] if found else None
 
 
 @attrs.frozen
@@ -81,8 +91,9 @@ class Log:
         facts: what there is to read, as of the opening.
     """
 
-    def __init__(self, store: ReadOnlyStore, applied: int) -> None:
+    def __init__(self, store: ReadOnlyStore, applied: int, snapshots: Path) -> None:
         self._store = store
+        self._snapshots = snapshots
         committed = max(store.last_commit_position, min(applied, store.append_position))
         self.facts = Facts(
             cluster=store.identity.cluster,
@@ -90,6 +101,7 @@ class Log:
             start=store.start_position,
             committed=max(committed, store.start_position),
             terms=tuple(row for row in store.terms if row.base < committed),
+            snapshots=tuple(row for row in store.snapshots if (snapshots / row.name).is_file()),
         )
 
     def term_before(self, position: int) -> int:
@@ -162,6 +174,15 @@ class Log:
             rows[end].base if end < len(rows) else committed,
         )
 
+    def records(self, row: SnapshotRow) -> Iterator[tuple[bytes, Record]]:
+        """Yield the keys and records of a snapshot of the key-value store.
+
+        Raises:
+            StorageError: it is damaged, or of another service.
+        """
+        with SnapshotReader(self._snapshots / row.name) as reader:
+            yield from records_untrusted(reader.pieces())
+
     def batches(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the batches of a range that :meth:`cut` has cut, each with its checksum checked.
 
@@ -183,4 +204,4 @@ def open_log(directory: Path) -> Generator[Log]:
     place = find_recording(directory)
     applied = tables_position(place.parent / "tables")
     with open_readonly(place) as store:
-        yield Log(store, applied)
+        yield Log(store, applied, place.parent / "snapshots")

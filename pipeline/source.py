@@ -11,6 +11,7 @@ what is pushed here only saves reading.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -107,7 +108,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[Range]:
         """Cut the log where batches begin; Spark wants one range at least."""
         with open_log(self._request.directory) as log:
-            if self._request.table == "terms":
+            if self._request.table in {"terms", "snapshot"}:
                 return [Range(0, 0)]
             start, stop = self._bounds.within(log)
             pieces = self._request.pieces(start, min(stop, log.facts.committed))
@@ -233,6 +234,9 @@ def _read(
         if request.table == "terms":
             yield _terms(log, names)
             return
+        if request.table == "snapshot":
+            yield from _snapshot(log, names, bounds)
+            return
         if partition.begin >= partition.end:
             return
         for group in _groups(log.batches(partition.begin, partition.end)):
@@ -272,3 +276,28 @@ def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
     schema = arrow_schema("terms", names)
     made = [pa.array(columns[field.name], pa.int64()).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def _snapshot(log: Log, names: list[str], bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    """Read the newest snapshot that covers no more than is asked for; nothing without one."""
+    row = log.facts.snapshot_at(bounds.stop)
+    if row is None:
+        return
+    records = log.records(row)
+    while found := list(islice(records, GROUP_ROWS)):
+        keys, values = zip(*found, strict=True)
+        contents, expiries, revisions, tags = zip(*values, strict=True)
+        count = len(found)
+        columns: dict[str, list[object]] = {
+            "position": [row.position] * count,
+            "timestamp": [row.timestamp_ms * 1000] * count,
+            "key": list(keys),
+            "value": list(contents),
+            "tag": list(tags),
+            "expires_at": [one * 1000 or None for one in expiries],
+            "revision": list(revisions),
+            "member": [log.facts.member_id] * count,
+        }
+        schema = arrow_schema("snapshot", names)
+        made = [pa.array(columns[field.name], field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(made, schema=schema)

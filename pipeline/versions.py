@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["Moment", "moment_at", "read_log", "state", "versions"]
+__all__ = ["Moment", "from_snapshot", "moment_at", "read_log", "state", "versions"]
 
 _SHARDS: Final = 32
 _ROWS: Final = 4096
@@ -105,12 +105,32 @@ def state(spark: SparkSession, directory: Path, at: Moment | None = None) -> Dat
         A row for each key that existed then: key, revision (as WATCH compares it), value,
         expires_at, valid_from and valid_from_time (position and time of the batch that made it).
 
+    It is made of the newest snapshot up to there and the log behind it; for a key that is in the
+    snapshot and has not changed since, valid_from and valid_from_time are null.
+
     Raises:
-        PrunedError: the log no longer begins at position 0.
+        PrunedError: the log no longer begins at position 0, and there is no such snapshot.
     """
     at = at or moment_at(directory)
-    found = versions(spark, directory, end=at).where("valid_to is null")
+    with open_log(directory) as log:
+        row = log.facts.snapshot_at(at.position)
+    begin = row.position if row else 0
+    before = from_snapshot(spark, directory, begin) if row else None
+    found = versions(spark, directory, end=at, begin=begin, before=before).where("valid_to is null")
     return found.drop("valid_to", "valid_to_time", "tag", "change")
+
+
+def from_snapshot(spark: SparkSession, directory: Path, position: int) -> DataFrame:
+    """Return the snapshot at a log position in the columns of :func:`versions`."""
+    found = read_log(spark, directory, "snapshot", endPosition=position)
+    return found.select(
+        *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
+        *(F.expr(f"cast(null as bigint) as {name}") for name in ("valid_from", "valid_to")),
+        *(
+            F.expr(f"cast(null as timestamp) as {name}")
+            for name in ("valid_from_time", "valid_to_time")
+        ),
+    )
 
 
 def versions(

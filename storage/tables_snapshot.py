@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import StorageError
 from .executor import Lock
+from .tables_layer import HASHED_BYTES
+from .tables_rows import decode_record_untrusted, hashed_key_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from .environment import Transaction
     from .tables_disk import TablesDisk
+    from .tables_layer import Record
 
     Rows = list[tuple[bytes, bytes]]
 
@@ -160,6 +163,19 @@ class TablesLoader:
             return Step.FULL
         self._rows = [], []
         return Step.DONE if done else Step.MORE
+
+
+def records_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, Record]]:
+    """Yield the keys and records of a stream, in the order of the tables; for tools.
+
+    Raises:
+        StorageError: the stream is not one of tables, or a record of it is damaged.
+    """
+    for table, rows in _blocks_untrusted(pieces):
+        for stored, data in rows if table == _TABLES[0] else ():
+            hashed = len(stored) == HASHED_BYTES
+            key = hashed_key_untrusted(stored, data) if hashed else stored
+            yield key, decode_record_untrusted(key, data)
 
 
 def _blocks_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[int, Rows]]:

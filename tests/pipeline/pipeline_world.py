@@ -11,7 +11,20 @@ import lmdb
 import trio
 
 from quorate.keyvalue.resp import encode_command
-from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.service import Command
+from quorate.storage import (
+    BatchHeader,
+    Entry,
+    EntryKind,
+    Store,
+    TermRow,
+    decode_entries_untrusted,
+    decode_header_untrusted,
+    encode_batch,
+)
+from quorate.storage.snapshot_file import head_of
+from quorate.storage.snapshot_folder import SnapshotWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +108,54 @@ async def _write(
 def _recorded(store: Store, data: bytes) -> bool:
     """Whether a batch lies in front of where the log ended when the store was opened."""
     return int.from_bytes(data[24:32], "little") < store.append_position
+
+
+def shorten_log(directory: Path, batches: Sequence[Batch], count: int) -> int:
+    """Take a snapshot behind the first `count` batches, as a member does, and drop these.
+
+    Returns:
+        The position of the snapshot.
+    """
+    return trio.run(_shorten, directory, encoded(batches)[:count])
+
+
+async def _shorten(directory: Path, batches: Sequence[tuple[bytes, TermRow | None]]) -> int:
+    store = Store.open(directory / "log", cluster="testing", member_id=0, rng=Random(0))
+    service = KeyValueService.open(directory / "tables", cluster="testing", member_id=0)
+    header = apply(service, [data for data, _ in batches])
+    head = head_of(
+        "testing",
+        store.terms,
+        position=header.end,
+        term=header.term,
+        timestamp_ms=header.timestamp_ms,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await nursery.start(service.run)
+        (directory / "snapshots").mkdir()
+        writer = SnapshotWriter(directory / "snapshots", head, await service.save())
+        while writer.step():
+            pass
+        writer.finish()
+        await store.add_snapshot(head.row)
+        await store.drop_prefix(header.end)
+        nursery.cancel_scope.cancel()
+    service.close()
+    store.close()
+    return header.end
+
+
+def apply(service: KeyValueService, batches: Sequence[bytes]) -> BatchHeader:
+    """Apply batches as a member does; return the header of the last one."""
+    for data in batches:
+        header = decode_header_untrusted(data)
+        for index, entry in enumerate(decode_entries_untrusted(data)):
+            if entry.kind is EntryKind.COMMAND:
+                place = (header.term, header.position, index, header.timestamp_ms)
+                service.apply(Command(entry.payload, entry.flags, 0, 0, *place))
+        service.advance(header.end, header.timestamp_ms)
+    return decode_header_untrusted(batches[-1])
 
 
 def damage(directory: Path, term: int, position: int) -> None:

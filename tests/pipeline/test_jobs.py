@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from quorate.errors import StorageError
+from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue.service import TRANSACTION, KeyValueService
-from quorate.node.service import Command
 from quorate.pipeline.audit import audit
 from quorate.pipeline.check import check_history
 from quorate.pipeline.export import Exported, export, exported_tables
@@ -23,9 +22,19 @@ from quorate.pipeline.page import render
 from quorate.pipeline.report import growth, report
 from quorate.pipeline.versions import moment_at, state
 from quorate.simulation.history import HistoryWriter, Operation
-from quorate.storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
+from quorate.storage import decode_header_untrusted
 
-from .pipeline_world import BEGAN_MS, Batch, damage, encoded, one_each, pipeline, write_log
+from .pipeline_world import (
+    BEGAN_MS,
+    Batch,
+    apply,
+    damage,
+    encoded,
+    one_each,
+    pipeline,
+    shorten_log,
+    write_log,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,16 +85,10 @@ def one_of(rng: Random) -> str:
 def by_a_member(batches: list[Batch], directory: Path, until: int) -> Held:
     """What a member's own state machine makes of the batches that begin below a position."""
     service = KeyValueService.open(directory, cluster="testing", member_id=0)
-    now = 0
-    for data, _ in encoded(batches):
-        header = decode_header_untrusted(data)
-        if header.position >= until:
-            break
-        now = header.timestamp_ms
-        for index, entry in enumerate(decode_entries_untrusted(data)):
-            if entry.kind is EntryKind.COMMAND:
-                place = (header.term, header.position, index, now)
-                service.apply(Command(entry.payload, entry.flags, 0, 0, *place))
+    log = [data for data, _ in encoded(batches)]
+    now = apply(
+        service, [data for data in log if decode_header_untrusted(data).position < until]
+    ).timestamp_ms
     names = [f"user:{at}".encode() for at in range(30)]
     records = {name: service._tables.get(name) for name in names}
     service.close()
@@ -138,6 +141,23 @@ def test_tables_that_were_made_in_parts_are_those_made_at_once(
         return sorted(map(tuple, tables["kv_history"].select(*names).collect()))
 
     assert made(parts) == made(whole)
+
+
+def test_a_log_that_was_shortened_goes_on_from_its_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = mixed(100, seed=3)
+    write_log(tmp_path / "m", batches)
+    position = shorten_log(tmp_path / "m", batches, 60)
+    at = moment_at(tmp_path / "m")
+    expected = by_a_member(batches, tmp_path / "truth", at.position)
+    found = state(spark, tmp_path / "m", at)
+    assert held(found) == expected
+    done = export(spark, tmp_path / "m", tmp_path / "tables")
+    assert (done.begin, done.end) == (position, at.position)
+    assert held(exported_tables(spark, tmp_path / "tables")["kv_current"]) == expected
+    with pytest.raises(PrunedError, match=f"the log begins at {position}"):
+        moment_at(tmp_path / "m", position=position - 32)
 
 
 def test_tables_of_another_log_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:
