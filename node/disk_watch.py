@@ -64,8 +64,10 @@ class DiskWatch:
                 leadership.end("our disk has stalled")
             elif due <= now:
                 self._hand_over()
-            again = due if now < due else now + timeouts.leader_heartbeat_interval
-            await sleep_until(min(again, now + timeout))
+            again = now + timeouts.leader_heartbeat_interval
+            await sleep_until(again)
+            # While the whole process was held up it is not the disk that stood still.
+            self._moved_at += trio.current_time() - again
 
     def _hand_over(self) -> None:
         """Ask a follower that has all of our log to take over, if there is one."""

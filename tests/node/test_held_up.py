@@ -58,3 +58,24 @@ async def test_a_leader_that_was_held_up_steps_down_if_no_report_waits(s: Script
     await s.lead()
     await hold_up()
     assert (await s.enters(State.INIT)).reason == "inactive follower quorum"
+
+
+@scripted()
+async def test_a_leader_that_was_held_up_does_not_blame_its_disk(s: Script) -> None:
+    """The disk had a write to do, was held up with everything else, and takes a little longer."""
+    term = await s.lead()
+    await trio.sleep(0.05)
+    s.disk.latency = HELD_UP + 0.4
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(s.member.command, b"x")
+        await s.until(lambda: s.store.appended_position > s.store.append_position)
+        seen = len(s.transitions)
+        for peer in s.peers.values():
+            peer.append_position(term, 0)
+        await hold_up()
+        for _ in range(10):
+            for peer in s.peers.values():
+                peer.append_position(term, 0)
+            await trio.sleep(0.05)
+        assert len(s.transitions) == seen
+        nursery.cancel_scope.cancel()
