@@ -147,9 +147,8 @@ async def test_an_observer_ends_the_world_at_a_violation(
         async with cluster(tmp_path) as world:
             leader = world.leaders()[0]
             assert world.observer is not None
-            world.observer.known.disks[leader].term = 99
             await world.attempt(leader, b"one")
-            world.observer.known.committed_end = 10_000
+            world.observer.known.committed_in[0] = 10_000
             world.observer.known.committed_prefix[10_000] = b"?"
             await world.kill(leader)
             await world.leader()
