@@ -157,6 +157,10 @@ class Limits:
     """Where the leader closes a batch; one request that is larger is a batch of its own."""
     batches_in_flight: int = attrs.field(default=3, validator=between(1, 1024, "1 to 1024"))
     """Batches that the leader has proposed and that are not committed yet."""
+    reserve_bytes: int = attrs.field(
+        default=64 * _MIB, validator=between(0, 2**50, "bytes, 0 to 1 PiB")
+    )
+    """With less room than that on its disk a member appends nothing more."""
     max_clients: int = attrs.field(default=4096, validator=between(1, 10**6, "1 to 1000000"))
     """Open client connections."""
 

@@ -34,6 +34,8 @@ from .roles import Ended, Role
 from .states import BALLOT_STATES, EDGES, State
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from .requests import Requests
 
 log = logging.getLogger("quorate.node")
@@ -87,6 +89,7 @@ class Election:
     Args:
         core: of the member.
         requests: told who leads.
+        room: waits until there is room on the disk.
 
     Attributes:
         state: where we stand.
@@ -105,8 +108,9 @@ class Election:
         decision: what that message means for our log.
     """
 
-    def __init__(self, core: Core, requests: Requests) -> None:
+    def __init__(self, core: Core, requests: Requests, room: Callable[[], Awaitable[None]]) -> None:
         self.core = core
+        self.room = room
         self.requests = requests
         self.state = State.INIT
         self.state_since = trio.current_time()

@@ -77,6 +77,7 @@ class Core:
         leader_term: the highest term that anybody was heard to lead.
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member stops in order, and stands in no election any more.
+        disk_full: too little room is left on the disk: the member appends nothing.
         repair: reads the log, and mends what is damaged.
         terminated: set when the whole cluster was told to stop, and this member may.
         returned: to whom we handed over because the configuration prefers it.
@@ -96,6 +97,7 @@ class Core:
     leader_term: int = -1
     leader_contact: float = float("-inf")
     closing: bool = False
+    disk_full: bool = False
     actions: Actions = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),

@@ -68,6 +68,7 @@ async def init(e: Election) -> State:
     # What the last role has submitted is written: from here on the log ends where it is durable.
     await core.store.settled()
     await core.snapshots.idle()
+    await e.room()
     if core.size == 1:
         await core.promise(NodeState(e.promised_term + 1, core.member_id))
         e.because("the only member")

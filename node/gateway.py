@@ -126,7 +126,7 @@ class NodeStatus:
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
     `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
-    is `suspended` takes no commands.
+    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing.
     """
 
     member_id: int
@@ -150,6 +150,7 @@ class NodeStatus:
     snapshot_position: int
     snapshot_activity: str
     suspended: bool
+    disk_full: bool
     peers: tuple[PeerStatus, ...]
 
 

@@ -121,5 +121,6 @@ async def _receive(
         end = message.offset + len(message.part)
         if message.offset != transfer.offset or not transfer.offset < end <= file_bytes:
             raise WireError(f"bytes {message.offset} to {end} came at {transfer.offset}")
+        snapshots.check_room()
         await snapshots.read(partial(transfer.write, message.part))
         snapshots.arrived = transfer.offset, file_bytes

@@ -19,13 +19,14 @@ refused connection, a silent peer) does not.
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 import trio
 
 from ..errors import StorageError
 from ..storage import Store, ThreadExecutor
+from ..storage.environment import free_bytes
 from ..storage.executor import nothing
 from ..transport import (
     NULL_VALUE,
@@ -48,12 +49,14 @@ from .following import Following
 from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Topology
 from .leadership import Leadership
 from .requests import Requests
+from .room import Room
 from .serving import serve_replay, serve_snapshot
 from .snapshots import Snapshots
 from .states import LEADER_STATES, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
+    from pathlib import Path
     from random import Random
 
     from ..errors import RequestError
@@ -85,6 +88,7 @@ class Member:
         rng: Random,
         clock_ms: Callable[[], int],
         executor: ExecutorFactory[Write],
+        free: Callable[[Path], int] = free_bytes,
     ) -> None:
         if service.position > store.append_position:
             raise StorageError(
@@ -106,14 +110,16 @@ class Member:
             rng=rng,
         )
         applier = Applier(store, service)
-        snapshots = Snapshots(config, store, applier, executor(_write_nothing, delivered=nothing))
+        lane = executor(_write_nothing, delivered=nothing)
+        snapshots = Snapshots(config, store, applier, lane, free)
         self.core = Core(
             config, store, links, applier, snapshots, rng, clock_ms, leadership_term=store.log_term
         )
         applier.on_action = self.core.actions.act
         applier.read = self.core.repair.read
         self._requests = Requests(self.core)
-        self._election = Election(self.core, self._requests)
+        self._room = Room(self.core, free)
+        self._election = Election(self.core, self._requests, self._room.available)
         self._members = tuple(
             MemberAddress(each.member_id, each.host, each.client_port) for each in config.members
         )
@@ -131,6 +137,7 @@ class Member:
                 await consensus.start(self.core.links.run)
                 consensus.start_soon(self.core.applier.run)
                 consensus.start_soon(self._requests.run)
+                consensus.start_soon(self._room.run)
                 consensus.start_soon(election.run, self._election)
                 task_status.started()
 
@@ -304,6 +311,7 @@ class Member:
             snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
             snapshot_activity=core.snapshots.activity,
             suspended=core.suspended,
+            disk_full=core.disk_full,
         )
 
     def _role_name(self) -> str:
@@ -342,6 +350,7 @@ async def open_member(
     clock_ms: Callable[[], int],
     network: Network | None = None,
     executor: ExecutorFactory[Write] = ThreadExecutor,
+    free: Callable[[Path], int] = free_bytes,
 ) -> AsyncGenerator[Member, None]:
     """Run a member with a state machine of one's own for the length of the block.
 
@@ -352,6 +361,7 @@ async def open_member(
         clock_ms: milliseconds since the epoch; what the log's time follows while this one leads.
         network: TCP unless given.
         executor: writes to disk on a thread unless given.
+        free: says how many bytes are free on the disk of a directory; asks the system unless given.
 
     Raises:
         StorageError: the store is another member's, is in use, or is damaged.
@@ -364,7 +374,7 @@ async def open_member(
         rng=rng,
         executor=executor,
     )
-    try:
+    with closing(store):
         member = Member(
             config,
             store=store,
@@ -373,6 +383,7 @@ async def open_member(
             rng=rng,
             clock_ms=clock_ms,
             executor=executor,
+            free=free,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(member.run)
@@ -381,5 +392,3 @@ async def open_member(
                 await member.close()
             finally:
                 nursery.cancel_scope.cancel()
-    finally:
-        store.close()

@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ..errors import StorageError
+from ..errors import StorageError, StoreFullError
 from ..storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
+from ..storage.environment import free_bytes
 from ..storage.recovery import candidates
 from .roles import Signal
 from .service import SnapshotService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import Never
 
     from ..storage import BatchHeader, Executor, SnapshotHead, SnapshotRow, Store, Write
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 T = TypeVar("T")
+
+PAUSE: Final = 1.0
+"""How long the writing of a snapshot rests after each piece, as a part of what that took: what the
+members do meanwhile shares the processors and the disk with it."""
 
 MAX_HELD_BYTES: Final = 4 << 30
 """Most log that is kept for members that install a snapshot, beyond what is kept anyhow."""
@@ -52,6 +58,7 @@ class Snapshots:
         store: its recording log says which there are.
         applier: of the service.
         lane: where files are read and written; its `read` is all that is used.
+        free: says how many bytes are free on the disk.
 
     Attributes:
         folder: where they lie.
@@ -65,7 +72,12 @@ class Snapshots:
     """
 
     def __init__(
-        self, config: NodeConfig, store: Store, applier: Applier, lane: Executor[Write]
+        self,
+        config: NodeConfig,
+        store: Store,
+        applier: Applier,
+        lane: Executor[Write],
+        free: Callable[[Path], int] = free_bytes,
     ) -> None:
         self.folder = SnapshotFolder(config.directory / "snapshots")
         self.position = store.snapshots[-1].position if store.snapshots else 0
@@ -80,6 +92,7 @@ class Snapshots:
         self._store = store
         self._applier = applier
         self._lane = lane
+        self._free = free
         self._cleaning = trio.Lock()
         self._nursery: trio.Nursery | None = None
 
@@ -245,8 +258,13 @@ class Snapshots:
         make = partial(SnapshotWriter, self.folder.directory, head, pieces)
         writer = await self._lane.read(make)
         try:
-            while await self._lane.read(writer.step):
+            while True:
+                began = trio.current_time()
+                if not await self._lane.read(writer.step):
+                    break
                 self.writing = writer.raw_bytes
+                self.check_room()
+                await trio.sleep(PAUSE * (trio.current_time() - began))
             summary = await self._lane.read(writer.finish)
         except StorageError:
             writer.abandon()
@@ -258,6 +276,16 @@ class Snapshots:
     async def read(self, fn: Callable[[], T]) -> T:
         """Call what blocks on files of snapshots, without holding up the event loop."""
         return await self._lane.read(fn)
+
+    def check_room(self) -> None:
+        """Look whether there is room for more; the reserve is not for snapshots.
+
+        Raises:
+            StoreFullError: there is not.
+        """
+        free, reserve = self._free(self._config.directory), self._config.limits.reserve_bytes
+        if free < 2 * reserve:
+            raise StoreFullError(f"{free} bytes are free, and the reserve is {reserve}")
 
     async def quiet(self) -> None:
         """Wait until none is being taken or installed."""

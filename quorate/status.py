@@ -169,6 +169,11 @@ class Survey:
             for status in self.said
             if status.state != SETTLED
         ]
+        found += [
+            f"Member {status.member_id} appends nothing: its disk is nearly full."
+            for status in self.said
+            if status.disk_full
+        ]
         if any(status.suspended for status in self.said):
             found.append("The cluster is suspended: it takes no writes until it is resumed.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):

@@ -72,6 +72,7 @@ class Disk:
         writes: how many groups were written.
         errors: raised by the next writes, oldest first, after the bytes were written if the flag
             says so: nobody can tell then.
+        room: bytes that are free, as the system says.
         full: raised by every write until it is None again.
     """
 
@@ -80,6 +81,7 @@ class Disk:
         self.latency = latency
         self.jitter = jitter
         self.writes = 0
+        self.room = 1 << 50
         self.errors: list[tuple[Exception, bool]] = []
         self.full: Exception | None = None
         self._stalled_until = 0.0

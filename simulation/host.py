@@ -183,6 +183,7 @@ class Host(Generic[S_co]):
                 clock_ms=lambda: self.clock.now_ms(),  # noqa: PLW0108 - the clock may be replaced
                 network=self.network.host(self.name),
                 executor=self.disk.lane(folder / "log"),
+                free=lambda _: self.disk.room,
             ) as member:
                 self.member = member
                 attend(member)

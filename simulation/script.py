@@ -214,6 +214,7 @@ class Script:
                     clock_ms=lambda: EPOCH_MS + int(trio.current_time() * 1000),
                     network=self.network.host(self.config.own.host),
                     executor=executor,
+                    free=lambda _: 1 << 50,
                 ) as member:
                     self._member = member
                     member.observe(self._observe)

@@ -192,10 +192,15 @@ def told(directory: Path) -> Generator[None]:
         raise StorageError(f"{directory}: {error}") from error
 
 
+def free_bytes(directory: Path) -> int:
+    """Return how many bytes the file system leaves to us."""
+    system = os.statvfs(directory)
+    return system.f_bavail * system.f_frsize
+
+
 def _little_room(directory: Path) -> bool:
     """Say whether the file system, or this process's limit, leaves hardly any room."""
-    system = os.statvfs(directory)
-    if system.f_bavail * system.f_frsize < _LITTLE_ROOM_BYTES:
+    if free_bytes(directory) < _LITTLE_ROOM_BYTES:
         return True
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (directory / DATA_FILE).stat().st_size

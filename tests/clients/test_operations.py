@@ -20,7 +20,7 @@ SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop a
 
 def commands() -> list[list[str]]:
     blocks = "\n".join(re.findall(r"```\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
-    lines: list[str] = blocks.splitlines()
+    lines = [str(line) for line in blocks.splitlines()]
     return [line.split()[1:] for line in lines if line.startswith("quorate ")]
 
 

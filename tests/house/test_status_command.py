@@ -43,6 +43,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         snapshot_position=-1,
         snapshot_activity="",
         suspended=False,
+        disk_full=False,
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]
