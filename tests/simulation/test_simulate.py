@@ -86,7 +86,7 @@ class Chancy(Sums):
 
 @pytest.mark.parametrize("members", [3, 5])
 def test_a_service_of_ones_own_passes(members: int) -> None:
-    outcome = simulate(Plan(1, members, SHORT, service=f"{HERE}:Sums"))
+    outcome = simulate(Plan(1, members, SHORT / 2, service=f"{HERE}:Sums"))
     assert outcome.violation is None, outcome.story
     assert outcome.acknowledged > 10
 
