@@ -60,6 +60,9 @@ QUIET: Final = {
 }  # fmt: skip
 """Fields that no rule of the protocol goes by, and who sends, which stands before each message."""
 
+STEPS: Final = 30
+"""So many steps of the loop belong to an event: what it causes at that very moment."""
+
 NOBODY: Final = 1 << 30
 """At one moment the script's own words come last."""
 
@@ -79,7 +82,7 @@ class Player:
 
     def __init__(self, world: World[Ledger]) -> None:
         self.world = world
-        self._facts: list[tuple[float, int, str]] = []
+        self._facts: list[tuple[float, int, int, str]] = []
         self._names: dict[str, int] = {}
         self._last: dict[tuple[int, int, str], str] = {}
         self._told = 0
@@ -101,18 +104,19 @@ class Player:
         if self._last.get(way) != text:
             self._last[way] = text
             self._tell_transitions()
-            self._tell(trio.current_time(), receiver, f"m{receiver} <- m{sender} {text}")
+            self._tell(trio.current_time(), receiver, f"m{receiver} <- m{sender} {text}", sender)
 
-    def _tell(self, at: float, member: int, words: str) -> None:
-        self._facts.append((round(at, 4), member, words))
+    def _tell(self, at: float, member: int, words: str, sender: int = NOBODY) -> None:
+        self._facts.append((round(at, 4), member, sender, words))
 
     def take(self) -> list[str]:
         """Give what has happened since the last call.
 
-        At one moment things happen in no order that matters, except at one member.
+        The order in which tasks run at one moment is no fact of the protocol: at each member first
+        comes what arrives, by sender, and then what it does.
         """
-        facts, self._facts = sorted(self._facts, key=lambda fact: fact[:2]), []
-        return [f"{at:12.4f}  {words}" for at, _, words in facts]
+        facts, self._facts = sorted(self._facts, key=lambda fact: fact[:3]), []
+        return [f"{at:12.4f}  {words}" for at, _, _, words in facts]
 
     def _tell_transitions(self) -> None:
         for each in self.world.transitions[self._told :]:
@@ -131,6 +135,8 @@ class Player:
         """Play one event, and write down what happens meanwhile."""
         verb, *words = event.split()
         await getattr(self, f"_on_{verb}")(*words)
+        for _ in range(STEPS):
+            await trio.lowlevel.checkpoint()
         self._tell_transitions()
 
     def _id(self, word: str) -> int:
