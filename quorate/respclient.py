@@ -52,11 +52,14 @@ class RespClient:
             OSError: nobody listens there.
         """
         stream = await trio.open_tcp_stream(host, port)
-        if stream.socket.getsockname() == stream.socket.getpeername():
-            # A dial to a free port of this machine can be given that very port as its own end;
-            # it would read its own commands for replies.
+        try:
+            if stream.socket.getsockname() == stream.socket.getpeername():
+                # A dial to a free port of this machine can be given that very port as its own
+                # end; it would read its own commands for replies.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        except OSError:  # or it was reset already
             stream.socket.close()
-            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            raise
         return cls(stream)
 
     async def call(self, *command: bytes | str) -> Reply:

@@ -122,8 +122,8 @@ def test_busy_clients_get_their_last_replies_and_a_plain_end(
     assert len(counts) == clients
     assert min(counts) > 0
     assert all(count % increments == 0 for count in counts), "whole pipelines are answered"
-    child.communicate(timeout=PATIENCE_SECONDS)
-    assert child.returncode == 0
+    _, told = child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 0, told
 
 
 @pytest.mark.parametrize("hard", [160, 8192])
