@@ -167,7 +167,7 @@ def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
     by_position = shared.groupBy("position").agg(
         F.min("term").alias("term"),
         F.count("*").alias("count"),
-        F.countDistinct("term", "length", "checksum").alias("kinds"),
+        F.count_distinct("term", "length", "checksum").alias("kinds"),
         F.concat_ws("; ", F.sort_array(F.collect_list(said))).alias("said"),
     )
     wrong = by_position.where((F.col("count") != len(facts)) | (F.col("kinds") > 1))

@@ -10,7 +10,7 @@ takes the entries apart, sorts the pieces by shard and place, and applies them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
@@ -311,7 +311,7 @@ def _pieces_of(batch: pa.RecordBatch, bound: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(made, names=list(_PIECE))
 
 
-def _array(column: object, kind: pa.DataType) -> pa.Array:
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
     return column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind)
 
 

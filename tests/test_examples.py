@@ -1,6 +1,7 @@
 """The examples run, and the documents that are drawn from code are up to date."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -62,6 +63,6 @@ def test_the_lottery_passes_the_simulation_and_its_mistake_is_found(
     source = (ROOT / "examples" / "lottery.py").read_text()
     assert right in source
     (tmp_path / "mistaken.py").write_text(source.replace(right, wrong))
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     outcome = simulate(Plan(0, 3, 0.01, service="mistaken:Lottery"))
     assert "StateMachineSafety" in str(outcome.violation)

@@ -56,11 +56,14 @@ commands = st.one_of(
     st.sampled_from(["FLUSHALL", "GET a", "DBSIZE", "SET a", "MSET a 1 b", "NOVEL a"]),
 )
 payloads = st.lists(commands, min_size=1, max_size=4).map(lambda found: pipeline(*found))
+
+
+def watch(key: str, revision: int, rest: list[str]) -> bytes:
+    return pipeline(f"WATCH {key} {revision}", *rest)
+
+
 watching = st.builds(
-    lambda key, revision, rest: pipeline(f"WATCH {key} {revision}", *rest),
-    keys,
-    st.sampled_from([0, 1, 33, 65, 97]),
-    st.lists(commands, max_size=3),
+    watch, keys, st.sampled_from([0, 1, 33, 65, 97]), st.lists(commands, max_size=3)
 )
 entries = st.one_of(
     st.tuples(payloads, st.sampled_from([0, TRANSACTION, IN_PARTS])),
@@ -83,8 +86,8 @@ def by_a_member(log: Sequence[Entry]) -> list[dict[bytes, Record]]:
         for at, (payload, flags) in enumerate(log):
             service.apply(command(at, payload, flags))
             service.advance((at + 1) * 32, at * STEP_MS)
-            store = service._store
-            held = {name: record for name in names if (record := store._get(name)) is not None}
+            tables = service._tables  # pyright: ignore[reportPrivateUsage]
+            held = {name: record for name in names if (record := tables.get(name)) is not None}
             found.append(
                 {name: one for name, one in held.items() if not one[1] or one[1] > at * STEP_MS}
             )

@@ -52,6 +52,12 @@ class Sum:
         )
 
 
+class _Asked(argparse.Namespace):
+    hours: float
+    seconds: float | None
+    first: int
+
+
 def main() -> int:
     """Soak; the exit status is 1 if something did not hold."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
@@ -59,7 +65,7 @@ def main() -> int:
     length.add_argument("--hours", type=float, default=0.2, help="of real time, at least")
     length.add_argument("--seconds", type=float, help="the same")
     parser.add_argument("--first", type=int, default=int(time.time()), help="the first seed")
-    asked = parser.parse_args()
+    asked = parser.parse_args(namespace=_Asked())
     logging.getLogger("quorate").setLevel(logging.CRITICAL)
     sums = {members: Sum() for members in SIZES}
     violated: list[str] = []
