@@ -63,6 +63,11 @@ class OneMember:
         """Apply or read, and reply, unless the request was withdrawn."""
         if request.cancelled:
             return
+        if request.kind is RequestKind.CONTROL:
+            assert request.payload.startswith(b"wait ")
+            peers = self.status().peers
+            request.done(b"%d" % sum(peer.append_position >= self.position for peer in peers))
+            return
         if request.kind is RequestKind.QUERY:
             self.queries.append(request.payload)
             request.done(self.service.query(request.payload, request.flags))
