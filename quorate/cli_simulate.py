@@ -5,7 +5,8 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -61,10 +62,22 @@ def simulate_seeds(
     if trace is not None and seed is None:
         raise ConfigurationError("--trace: needs --seed")
     sys.path.insert(0, "")  # a service of the user's lies where he stands
-    logging.getLogger("quorate").setLevel(logging.CRITICAL)  # the weather is ours
     each = range(first, first + seeds) if seed is None else (seed,)
     plans = (Plan(one, members, hours, scenario, service) for one in each)
-    return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+    with _quiet():
+        return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing of what members say of the weather, which is ours."""
+    logger = logging.getLogger("quorate")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _run_all(plans: Iterable[Plan], trace: Path | None, teller: "_Teller") -> int:

@@ -78,21 +78,32 @@ class Nemesis:
         """
         end = trio.current_time() + seconds
         async with trio.open_nursery() as self._nursery:
-            while self._names and trio.current_time() < end:
-                with trio.move_on_after(self.rng.choice(PAUSES) * self.unit * self.rng.random()):
-                    await self._mark.wait()
-                await self._strike()
-                self.check_failures()
-            await trio.sleep_until(end)
+            try:
+                await self._rage(end)
+            finally:  # a trap that springs later would find the nursery closed
+                self._disarm()
             self._nursery.cancel_scope.cancel()
         self._nursery = None
         self.calm()
 
+    async def _rage(self, end: float) -> None:
+        """Strike again and again, up to a time."""
+        while self._names and trio.current_time() < end:
+            with trio.move_on_after(self.rng.choice(PAUSES) * self.unit * self.rng.random()):
+                await self._mark.wait()
+            await self._strike()
+            self.check_failures()
+        await trio.sleep_until(end)
+
+    def _disarm(self) -> None:
+        for host in self.world.hosts.values():
+            host.disarm()
+
     def calm(self) -> None:
         """Undo all but what is dead or rotten."""
         self._marked.clear()
+        self._disarm()
         for i, host in self.world.hosts.items():
-            host.disarm()
             self.world.resume(i)
             host.disk.mend()
             host.disk.latency = self.world.setting.fsync
