@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -69,7 +69,7 @@ def simulate_seeds(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Log nothing of what members say of the weather, which is ours."""
     logger = logging.getLogger("quorate")
     before = logger.level
