@@ -19,18 +19,18 @@ reorder commits.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ..storage import Job
-from ..storage.executor import MAX_GROUP_JOBS, nothing
+from ..storage import InlineExecutor, Job
+from ..storage.executor import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from random import Random
-    from typing import Never, Protocol
+    from typing import Protocol
 
     from ..storage import Executor
 
@@ -126,7 +126,7 @@ class Disk:
         self._lanes.clear()
 
 
-class Lane(Generic[J]):
+class Lane(InlineExecutor[J]):
     """The executor of one store; see `storage.Executor`. Made by `Disk.lane`."""
 
     def __init__(
@@ -136,53 +136,26 @@ class Lane(Generic[J]):
         write: Callable[[Sequence[J]], None],
         delivered: Callable[[], None],
     ) -> None:
+        super().__init__(self._try, delivered=delivered)
         self._disk = disk
         self._directory = directory
-        self._write = write
-        self._delivered = delivered
-        self._waiting: list[J] = []
+        self._commit = write
         self._under_way = 0
-        self._arrived = trio.Event()
-        self._ended = False
         self._torn: bytes | None = None
 
-    def submit(self, job: J) -> None:
-        """Queue a job for the next group."""
-        if not self._ended:
-            self._waiting.append(job)
-            self._arrived.set()
+    async def _turn(self, size: int) -> None:
+        self._under_way = size
+        await self._disk.turn()
 
-    async def read(self, fn: Callable[[], T]) -> T:
-        """Call `fn` here, after a checkpoint."""
-        await trio.lowlevel.checkpoint()
-        return fn()
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Write group after group."""
-        task_status.started()
-        try:
-            while True:
-                await self._arrived.wait()
-                self._under_way = min(len(self._waiting), MAX_GROUP_JOBS)
-                await self._disk.turn()
-                self._write_first(self._under_way)
-                self._under_way = 0
-                if not self._waiting:
-                    self._arrived = trio.Event()
-        finally:
-            self._write_first(len(self._waiting))
-            self._ended = True
-
-    def cut_power(self, fate: Fate) -> None:
+    def cut_power(self, fate: Fate = Fate.LOST) -> None:
         """See `Disk.cut_power`."""
         if self._ended:
             return
         group = self._waiting[: self._under_way]
-        self._waiting.clear()
-        self._ended = True
+        super().cut_power()
         if group and fate is not Fate.LOST:
             before = self._file()
-            self._write(group)
+            self._commit(group)
             if fate is Fate.TORN:
                 self._torn = torn(before, self._file(), self._disk.rng)
 
@@ -195,31 +168,17 @@ class Lane(Generic[J]):
     def _file(self) -> bytes:
         return (self._directory / DATA_FILE).read_bytes()
 
-    def _write_first(self, size: int) -> None:
-        """Write the first `size` of the jobs that wait, and call back."""
-        group, self._waiting = self._waiting[:size], self._waiting[size:]
-        if group and not self._ended:
-            try:
-                self._try(group)
-            except BaseException:
-                self._ended = True
-                self._waiting.clear()
-                raise
-            for job in group:
-                job.done()
-            self._delivered()
-
     def _try(self, group: Sequence[J]) -> None:
-        disk = self._disk
+        disk, self._under_way = self._disk, 0
         disk.writes += 1
         if disk.full is not None:
             raise disk.full
         if disk.errors:
             error, after = disk.errors.pop(0)
             if after:
-                self._write(group)
+                self._commit(group)
             raise error
-        self._write(group)
+        self._commit(group)
 
 
 def torn(before: bytes, after: bytes, rng: Random) -> bytes:
