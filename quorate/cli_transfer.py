@@ -7,18 +7,13 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from .cli_control import ask
+from .cli_control import DONE, REFUSED, ask_one_of
 from .cli_status import Addresses, parse_address
 from .node.gateway import MemberAddress
-from .respclient import RespError
-from .status import in_words, survey
+from .status import survey
 from .words import span
 
 __all__ = ["transfer"]
-
-LEADS: Final = 0
-REFUSED: Final = 1
-UNREACHABLE: Final = 2
 
 _PATIENCE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
@@ -51,18 +46,9 @@ async def transfer(
     """
     addresses = [parse_address(text) for text in connect]
     began = trio.current_time()
-    for address in addresses:
-        try:
-            said = await ask(address, "transfer", str(to), *["even-if-behind"] * even_if_behind)
-        except OSError as trouble:
-            print(f"{address.host}:{address.client_port}: {in_words(trouble)}", file=sys.stderr)
-        except RespError as refusal:
-            print(str(refusal).partition(" ")[2], file=sys.stderr)
-            return REFUSED
-        else:
-            print(said.decode() if isinstance(said, bytes) else said)
-            return await _wait_until_it_leads(to, addresses, began)
-    return UNREACHABLE
+    words = ["transfer", str(to), *["even-if-behind"] * even_if_behind]
+    status = await ask_one_of(connect, *words)
+    return await _wait_until_it_leads(to, addresses, began) if status == DONE else status
 
 
 async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], began: float) -> int:
@@ -76,7 +62,7 @@ async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], bega
             ):
                 took = span(trio.current_time() - began)
                 print(f"member {to} leads term {seen.leader.term}, after {took}")
-                return LEADS
+                return DONE
             await trio.sleep(_POLL_SECONDS)
     print(f"member {to} does not lead after {span(_PATIENCE_SECONDS)}", file=sys.stderr)
     return REFUSED
