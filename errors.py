@@ -25,6 +25,9 @@ Expected trouble of the outside world (``OSError``, a broken connection) is hand
 retry is and does not appear here. Anything else that rises is a bug, and ends the member.
 """
 
+from collections.abc import Iterator
+from typing import cast
+
 
 class QuorateError(Exception):
     """Base of every error that quorate raises on purpose."""
@@ -124,3 +127,12 @@ class KeyValueError(RequestError):
     def code(self) -> str:
         """The first word of the reply: ``ERR``, ``NOAUTH``, ``WRONGTYPE``."""
         return str(self).partition(" ")[0]
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what is at the ends of a tree of exception groups; an error of its own is its leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from leaves(inner)
+    else:
+        yield error

@@ -8,8 +8,8 @@ whatever rises to here is told once, in the operator's words, and becomes an exi
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
 from cyclopts import App, CycloptsError
 
@@ -28,6 +28,7 @@ from . import (
     errors,
 )
 from ._version import __version__
+from .errors import leaves
 
 __all__ = ["app", "main", "run"]
 
@@ -132,17 +133,9 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
 def _told(error: BaseException) -> int:
     """Tell an error once; return its exit status."""
-    found = [_told_leaf(leaf) for leaf in _leaves(error)]
+    found = [_told_leaf(leaf) for leaf in leaves(error)]
     return next((code for code in (EX_PROTOCOL, EX_SOFTWARE) if code in found), found[0])
 
 

@@ -17,16 +17,17 @@ since these are real processes.
 
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import attrs
 import trio
 
 from . import torture_disk
 from .cluster import HOST, LocalCluster, free_client_port, lay_out
+from .errors import leaves
 from .node.gateway import NodeStatus
 from .respclient import RespError
 from .simulation.history import HistoryWriter, read_history_untrusted
@@ -165,7 +166,7 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis) -> int:
             nursery.cancel_scope.cancel()
         terms = await check_states(nemesis)
     except* (NoProgressError, OSError, RespError) as group:
-        clients.violations += list(map(str, _leaves(group)))
+        clients.violations += list(map(str, leaves(group)))
         terms = -1
     return terms
 
@@ -191,14 +192,6 @@ async def check_states(nemesis: Nemesis) -> int:
                 clients.violations += found
                 return leader.term + 1
     raise NoProgressError(f"the log still grows {RECOVERY_SECONDS:g} s after the last request")
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 async def _agreed(cluster: LocalCluster) -> NodeStatus:

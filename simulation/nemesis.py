@@ -8,10 +8,11 @@ are, and which of them the cluster must survive, is in :mod:`.faults`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..errors import leaves
 from ..node.states import LEADER_STATES
 from ..storage import decode_header_untrusted
 from .faults import FAULTS, STRIKES
@@ -120,7 +121,7 @@ class Nemesis:
         """
         for member, failure in list(self.world.failures.items()):
             del self.world.failures[member]
-            if not any(expected(self, member, each) for each in leaves(failure)):
+            if not any(expected(self, member, each) for each in leaves_and_causes(failure)):
                 raise failure
             self.counts["stopped itself"] += 1
 
@@ -199,16 +200,10 @@ class Nemesis:
         return None
 
 
-def leaves(failure: BaseException) -> list[BaseException]:
+def leaves_and_causes(failure: BaseException) -> list[BaseException]:
     """Give the errors in a tree of groups, and what they came from."""
-    found: list[BaseException] = []
-    waiting = [failure]
-    while waiting:
-        error = waiting.pop()
-        if isinstance(error, BaseExceptionGroup):
-            waiting += cast("BaseExceptionGroup[BaseException]", error).exceptions
-        else:
-            found.append(error)
-            if error.__cause__ is not None:
-                waiting.append(error.__cause__)
+    found = [*leaves(failure)]
+    for error in found:
+        if error.__cause__ is not None:
+            found += leaves(error.__cause__)
     return found
