@@ -98,7 +98,7 @@ class Following(Role):
         self._confirm_id = 0
         self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
         self._ahead_bytes = 0
-        self._streams = trio.CancelScope()
+        self._catchup_scope = trio.CancelScope()
         self._catchup: FrameStream | None = None
         self._raise_commit()
 
@@ -297,11 +297,18 @@ class Following(Role):
     # --- replays ----------------------------------------------------------------------------------
 
     async def receive_catchup(self, join_position: int, stream: FrameStream) -> None:
-        """Record the leader's replay until it ends or the role does (in the stream's task)."""
+        """Record the leader's replay until it ends or the role does (in the stream's task).
+
+        A leader whose stream broke may send another, perhaps before we know of the break.
+        """
+        if self.ended is not None:
+            return
         self.catchup_position = join_position
         self._catchup = stream
         self.changed.notify()
-        with self._streams:
+        self._catchup_scope.cancel()
+        self._catchup_scope = trio.CancelScope()
+        with self._catchup_scope:
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:
@@ -364,7 +371,7 @@ class Following(Role):
                 nursery.start_soon(self._watch_leader)
                 nursery.start_soon(terminate_follower, self)
         finally:
-            self._streams.cancel()
+            self._catchup_scope.cancel()
 
     async def _reports(self) -> Never:
         while True:

@@ -131,6 +131,25 @@ async def test_a_late_member_catches_up_in_the_term_that_it_knows(s: Script) -> 
 
 
 @scripted(batches=LOG)
+async def test_a_second_catch_up_of_the_same_leader_takes_the_place_of_the_first(s: Script) -> None:
+    leader = s.peers[1]
+    leader.lead(0, 0, TermSpan(0, 0, -1), position=480, commit=288)
+    request = await leader.hears(CatchupPosition)
+    first = await leader.open_catchup(request.log_position)
+    await leader.hears(LogSubscribe)
+    leader.join(0, 480)
+    await first.send(LogBatch(0, 0, batch(0, 192, 288)))
+    await leader.hears(AppendPosition, lambda m: m.log_position >= 288)
+    second = await leader.open_catchup(request.log_position)
+    await second.send(LogBatch(0, 0, batch(0, 192, 288)))  # known already
+    await second.send(LogBatch(0, 0, batch(0, 288, 480)))
+    await leader.hears(AppendPosition, lambda m: m.log_position >= 480)
+    assert await first.receive() is None
+    leader.say(StopCatchup(0, ME))
+    await s.enters(State.CLOSED)
+
+
+@scripted(batches=LOG)
 async def test_a_replay_that_begins_elsewhere_is_refused(s: Script) -> None:
     leader = s.peers[1]
     leader.lead(0, 0, TermSpan(0, 0, -1), position=384)
