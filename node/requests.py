@@ -130,10 +130,13 @@ class Requests:
         self._release(len(self._parked))
 
     def cede(self) -> None:
-        """We stop leading in order: what is not in the log goes back to where it came from."""
-        assert self._leadership is not None
-        unsent, self._leadership = self._leadership.unsent(), None
-        self._submit_again(unsent)
+        """We stop leading in order: what is not in the log goes back to where it came from.
+
+        Who is asked twice to stop has done so already.
+        """
+        if self._leadership is not None:
+            unsent, self._leadership = self._leadership.unsent(), None
+            self._submit_again(unsent)
 
     def close(self) -> None:
         """The member stops: nothing that is parked will find a leader through it."""

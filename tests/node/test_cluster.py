@@ -189,6 +189,24 @@ async def test_an_orderly_stop_of_the_leader_is_followed_by_an_election_at_once(
         assert trio.current_time() - since < 0.5
 
 
+async def test_a_leader_that_is_told_twice_to_stop_stops_in_order(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        await load(world, leader, 3, "a")
+        world.hosts[leader].disk.stall(0.1)  # so that the first stop waits for a write
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.attempt, leader, b"last")
+            await trio.sleep(0.01)
+            nursery.start_soon(world.hosts[leader].running.close)
+            await trio.sleep(0.01)
+            nursery.start_soon(world.hosts[leader].running.close)
+        assert world.acked[-1] == b"last"
+        await world.until(lambda: world.leaders() not in ([], [leader]))
+
+
 @pytest.mark.parametrize("at", ["leader", "follower"])
 async def test_an_orderly_stop_of_the_leader_under_load_leaves_no_outcome_unknown(
     tmp_path: Path, autojump_clock: Clock, at: str
