@@ -21,7 +21,7 @@ from .tasks import Pauses
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from ..node import Member, Transition
@@ -220,7 +220,7 @@ class World(Generic[S_co]):
 
     async def kill(self, *ids: int) -> None:
         """Kill processes: what was not written is lost, nothing more is sent or written."""
-        lives = self._lives(ids)
+        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
         for i in ids:
             self.happened(i)
             self.trace.tell("killed", i)
@@ -228,18 +228,17 @@ class World(Generic[S_co]):
         for life in lives:
             await life.wait()
 
-    def _lives(self, ids: Sequence[int]) -> list[trio.Event]:
-        """Give what tells the ends of the lives that are now: who waits must not meet the next."""
-        return [self.hosts[i].ended for i in ids]
-
     async def stop(self, i: int) -> None:
-        """Stop a member in order."""
+        """Stop a member in order; one whose stop is not waited for is killed."""
         host = self.hosts[i]
         self.trace.tell("stops", i)
         starts, member = host.starts, host.running
-        await member.close()
-        if host.member is member and host.starts == starts:
-            await self.kill(i)
+        try:
+            await member.close()
+        finally:
+            if host.member is member and host.starts == starts:
+                with trio.CancelScope(shield=True):
+                    await self.kill(i)
 
     def pause(self, i: int) -> None:
         """Hold a process still where it is."""
@@ -262,7 +261,7 @@ class World(Generic[S_co]):
 
     async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
         """Cut the power of machines: nobody hears of it; what was being written has that fate."""
-        lives = self._lives(ids)
+        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
         for i in ids:
             self.happened(i)
             self.trace.tell("powerless", i, fate.value)
