@@ -19,12 +19,12 @@ from .cluster_view import cluster_reply
 from .command_replies import command_reply, help_reply
 from .commands import CommandSpec
 from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
-from .limits import MAX_CONNECTION_ARGUMENTS
+from .limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from .service import RESP3
 from .session import Counters, PortState, Session
 from .transaction import Transaction
 
-__all__ = ["answer", "must_wait"]
+__all__ = ["answer", "control_words", "must_wait"]
 
 _Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
 
@@ -39,6 +39,7 @@ _TOO_MANY_ARGUMENTS: Final = resp.error(
     f"ERR this command takes {MAX_CONNECTION_ARGUMENTS} arguments at most"
 )
 _PROTOCOL_FLAGS: Final = {2: 0, 3: RESP3}
+_TOO_LONG: Final = resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
 _MAX_DIGITS: Final = 19
 
 _log = logging.getLogger("quorate.keyvalue")
@@ -243,6 +244,20 @@ def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
     return max(reached, (len(status.peers) + 1) // 2)
+
+
+def control_words(arguments: Sequence[bytes], session: Session) -> bytes:
+    """Give the words of QUORATE.CONTROL for the leader, in lower case.
+
+    Raises:
+        CommandError: it is inside of a transaction, or too long.
+    """
+    words = b" ".join(arguments[1:]).lower()
+    if session.transaction is not None:
+        raise CommandError(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
+    if len(words) > MAX_CONTROL_BYTES:
+        raise CommandError(_TOO_LONG)
+    return words
 
 
 def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes | None:

@@ -9,9 +9,7 @@ gather until there is nothing to do but wait, and are delivered together.
 
 What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
 So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
-
-A request that fails stands for as many commands as were in it, and each of them gets the error,
-so that a pipeline stays in step.
+A request that fails stands for as many commands as were in it, and each of them gets the error.
 
 A client that is *cluster-aware* (see :class:`.session.Session`) is told where the leader is when
 this member is not it; all others are served from here, through the gateway. While an election is
@@ -28,11 +26,12 @@ import trio
 from ..errors import RequestError
 from ..node.gateway import Request, RequestKind
 from . import resp
+from .arguments import CommandError
 from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
-from .connection_commands import answer, must_wait
+from .connection_commands import answer, control_words, must_wait
 from .guard import CommandParser
-from .limits import MAX_CONTROL_BYTES, MAX_WATCHED_KEYS
+from .limits import MAX_WATCHED_KEYS
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_end, uniform_kind
 from .service import IN_PARTS, TRANSACTION, part
@@ -195,8 +194,7 @@ class Conversation:
                     self._port.resume_later(self._resume)
                     break
         self._running = False
-        in_parts = self._request is not None and self._request.flags & IN_PARTS
-        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES and not in_parts:
+        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
             self._commands, self._encoded, self._whole, self._next = [], [], b"", 0
         if self.replies or refilled or self.session.closing:
             self._deliver()
@@ -229,7 +227,7 @@ class Conversation:
                 self._next = end
                 flags = session.flags | IN_PARTS if end - at > 1 else session.flags
                 if stale:
-                    self._take(gateway.stale_query(payload, flags), end - at)
+                    self._take(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
                 return True
@@ -299,11 +297,13 @@ class Conversation:
 
     def _on_result(self, result: bytes | RequestError) -> None:
         """Take what became of the request; may be called from within `submit`. Never raises."""
-        self._request = None
+        request, self._request = self._request, None
         convert, self._convert = self._convert, None
+        if request is None:
+            return  # the client is gone
         try:
             if isinstance(result, bytes):
-                self._take(result if convert is None else convert(result), self._expected)
+                self._take(convert(result) if convert else result, request.payload, self._expected)
             else:
                 self.replies.append(resp.error(in_words(result)) * self._expected)
             if not self._running:
@@ -311,24 +311,24 @@ class Conversation:
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
-    def _take(self, reply: bytes, expected: int) -> None:
+    def _take(self, reply: bytes, payload: bytes, expected: int) -> None:
         """Take the reply to a request of so many commands; what was left of them comes next."""
         done, replies = part(reply, expected)
-        self._next -= expected - done
         self.replies.append(replies)
+        if done < expected:
+            if not self._commands:  # they were let go, as what is seldom needed again
+                self._commands, self._encoded = resp.take_apart(payload)
+                self._whole, self._next = payload, expected
+            self._next -= expected - done
 
     def _control(self, arguments: Sequence[bytes]) -> None:
-        """Ask the leader for what an operator may ask, in lower case; its answer is words."""
-        words = b" ".join(arguments[1:]).lower()
-        if self.session.transaction is not None:
-            self._refuse(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
-        elif len(words) > MAX_CONTROL_BYTES:
-            self._refuse(
-                resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
-            )
-        else:
-            self._convert = resp.simple
-            self._submit(RequestKind.CONTROL, words, 0, 1)
+        """Ask the leader for what an operator may ask; its answer is words."""
+        try:
+            words = control_words(arguments, self.session)
+        except CommandError as refused:
+            return self._refuse(refused.reply)
+        self._convert = resp.simple
+        return self._submit(RequestKind.CONTROL, words, 0, 1)
 
     # Transactions ----------------------------------------------------------------------------
 
@@ -347,11 +347,10 @@ class Conversation:
 
     def _exec(self) -> None:
         session, transaction = self.session, self.session.transaction
-        watched, session.watched, session.transaction = session.watched, {}, None
         if transaction is None:
             self.replies.append(resp.error("ERR EXEC without MULTI"))
-            session.watched = watched
             return
+        session.watched, session.transaction = {}, None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             self.replies.append(resp.error(error))
@@ -377,8 +376,8 @@ class Conversation:
         if session.transaction is not None:
             self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
             return
-        moved = redirection(self._port, spec, arguments) if session.cluster_aware else None
-        if moved is not None:
+        aware = session.cluster_aware
+        if aware and (moved := redirection(self._port, spec, arguments)) is not None:
             self.replies.append(moved)
             return
         keys = [key for key in dict.fromkeys(arguments[1:]) if key not in session.watched]

@@ -169,6 +169,12 @@ class CommandParser:
         return commands if all(commands) else [args for args in commands if args]
 
 
+def take_apart(payload: bytes) -> tuple[list[list[bytes]], list[bytes]]:
+    """Give the commands of a payload that was found to be good, and the encoding of each."""
+    commands = CommandParser().parse_untrusted(payload)
+    return commands, [pack(tuple(arguments)) for arguments in commands]
+
+
 def parse_replies_untrusted(data: bytes) -> list[Reply]:
     """Split bytes into the replies in them; error replies become :class:`KeyValueError` values.
 
