@@ -7,12 +7,13 @@ are, and which of them the cluster must survive, is in :mod:`.faults`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..errors import leaves
+from ..errors import PrunedError, leaves
 from ..node.states import LEADER_STATES
 from ..storage import decode_header_untrusted
 from .faults import FAULTS, STRIKES
@@ -190,13 +191,17 @@ class Nemesis:
         self._nursery.start_soon(what, *arguments)
 
     def find_batch(self, member: int, batch: Batch) -> bytes | None:
-        """Give the bytes of a recorded batch of a running member, None if it can't be had."""
+        """Give the bytes of a recorded batch of a running member, None if it can't be had.
+
+        It may have been pruned, or truncated, since it was known to be there.
+        """
         host = self.world.hosts[member]
         if host.member is None or member in self.rotten:
             return None
-        for raw in host.member.store.scan(batch.position):
-            header = decode_header_untrusted(raw)
-            return raw if header.end == batch.end else None
+        with contextlib.suppress(PrunedError):
+            raw = next(iter(host.member.store.scan(batch.position)), None)
+            if raw is not None and decode_header_untrusted(raw).end == batch.end:
+                return raw
         return None
 
 
