@@ -24,18 +24,18 @@ from typing import Final
 import trio
 
 from ..errors import RequestError
-from ..node.gateway import Request, RequestKind
+from ..node.gateway import UNSTAMPED, Request, RequestKind, Stamp
 from . import resp
 from .arguments import CommandError
 from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer, control_words, must_wait
 from .guard import CommandParser
-from .limits import MAX_WATCHED_KEYS
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_end, uniform_kind
 from .service import IN_PARTS, TRANSACTION, part
 from .session import PortState, Session
+from .special import read_once_untrusted, watched_keys
 from .transaction import Queued, Transaction, revisions, weave
 
 __all__ = ["PATIENCE_S", "Conversation"]
@@ -266,17 +266,31 @@ class Conversation:
         match spec.name:
             case "exec":
                 self._exec()
-            case "watch":
-                self._watch(spec, arguments)
-            case "quorate.control":
-                self._control(arguments)
+            case "watch" | "quorate.control" | "quorate.once":
+                try:
+                    self._special(spec, arguments)
+                except CommandError as trouble:
+                    self._refuse(trouble.reply)
             case "wait" if (words := must_wait(arguments, self.session, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
                 self._submit(RequestKind.CONTROL, words, 0, 1)
             case _:
                 self.replies.append(answer(spec, arguments, self.session, self._port))
 
-    def _keyed(self, spec: CommandSpec, arguments: list[bytes], encoded: bytes) -> None:
+    def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        if spec.name == "watch":
+            self._watch(spec, arguments)
+        elif spec.name == "quorate.control":  # its answer is words
+            words, self._convert = control_words(arguments, self.session), resp.simple
+            self._submit(RequestKind.CONTROL, words, 0, 1)
+        elif (once := read_once_untrusted(arguments, self.session.transaction)).is_exec:
+            self._exec(once.stamp)
+        else:
+            self._keyed(once.spec, once.arguments, resp.pack(tuple(once.arguments)), once.stamp)
+
+    def _keyed(
+        self, spec: CommandSpec, arguments: list[bytes], encoded: bytes, stamp: Stamp = UNSTAMPED
+    ) -> None:
         """Do one read or write of a client that may be told to go elsewhere."""
         session, gateway = self.session, self._port.gateway
         if session.cluster_aware and not gateway.topology.is_leader:
@@ -286,13 +300,16 @@ class Conversation:
             if (moved := redirection(self._port, spec, arguments)) is not None:
                 self.replies.append(moved)
                 return
-        self._submit(KINDS[spec.kind], encoded, session.flags, 1)
+        self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
 
     # Requests --------------------------------------------------------------------------------
 
-    def _submit(self, kind: RequestKind, payload: bytes, flags: int, expected: int) -> None:
-        self._expected = expected
+    def _submit(
+        self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
+    ) -> None:
+        self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
+        request.session, request.sequence = stamp
         self._port.gateway.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
@@ -321,15 +338,6 @@ class Conversation:
                 self._whole, self._next = payload, expected
             self._next -= expected - done
 
-    def _control(self, arguments: Sequence[bytes]) -> None:
-        """Ask the leader for what an operator may ask; its answer is words."""
-        try:
-            words = control_words(arguments, self.session)
-        except CommandError as refused:
-            return self._refuse(refused.reply)
-        self._convert = resp.simple
-        return self._submit(RequestKind.CONTROL, words, 0, 1)
-
     # Transactions ----------------------------------------------------------------------------
 
     def _queue(
@@ -345,7 +353,7 @@ class Conversation:
         else:
             self._refuse(error)
 
-    def _exec(self) -> None:
+    def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
         session, transaction = self.session, self.session.transaction
         if transaction is None:
             self.replies.append(resp.error("ERR EXEC without MULTI"))
@@ -360,8 +368,8 @@ class Conversation:
             self.replies.append(self._woven(resp.EMPTY_ARRAY, transaction))
             return
         self._convert = lambda reply: self._woven(reply, transaction)
-        kind = RequestKind.COMMAND if transaction.writes else RequestKind.QUERY
-        self._submit(kind, body, session.flags | TRANSACTION, 1)
+        kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
+        self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
 
     def _woven(self, reply: bytes, transaction: Transaction) -> bytes:
         """Answer the connection commands of a transaction; the rest is answered."""
@@ -374,22 +382,15 @@ class Conversation:
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         session = self.session
         if session.transaction is not None:
-            self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
-            return
+            return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
         aware = session.cluster_aware
         if aware and (moved := redirection(self._port, spec, arguments)) is not None:
-            self.replies.append(moved)
-            return
-        keys = [key for key in dict.fromkeys(arguments[1:]) if key not in session.watched]
-        names = [*keys, *session.watched]
-        if len(names) > MAX_WATCHED_KEYS or sum(map(len, names)) > self._run_bytes:
-            self.replies.append(resp.error("ERR too many watched keys"))
-            return
+            return self.replies.append(moved)
+        keys = watched_keys(arguments, session.watched, self._run_bytes)
         if not keys:
-            self.replies.append(resp.OK)
-            return
+            return self.replies.append(resp.OK)
         self._convert = lambda reply: self._watched(reply, keys)
-        self._submit(RequestKind.QUERY, resp.bulk_array([b"WATCH", *keys]), session.flags, 1)
+        return self._submit(RequestKind.QUERY, resp.bulk_array([b"WATCH", *keys]), session.flags, 1)
 
     def _watched(self, reply: bytes, keys: Sequence[bytes]) -> bytes:
         found = revisions(reply, keys)

@@ -82,6 +82,29 @@ MAX_CURSORS: Final = 16_384
 """SCAN cursors that a member remembers; the oldest go first."""
 
 
+MAX_SESSIONS: Final = 4096
+"""Open at once. With the bounds on the replies of each they take 128 MiB of memory at most."""
+
+DEFAULT_SESSION_MS: Final = 300_000
+MIN_SESSION_MS: Final = 1000
+MAX_SESSION_MS: Final = 86_400_000
+"""Timeouts of sessions. The default outlives an outage of some minutes, in which no client can give
+a sign of life."""
+
+KEPT_REPLIES: Final = 128
+"""Replies that a session keeps: more commands than a client has under way."""
+
+KEPT_REPLY_BYTES: Final = 32 << 10
+"""And their bytes, in all."""
+
+LONGEST_KEPT_REPLY_BYTES: Final = 16 << 10
+"""A longer one (of SET ... GET, GETDEL) is not kept; only that there was one."""
+
+MAX_EXPIRED_SESSIONS: Final = 16
+"""Sessions that one record batch removes because their time has come; with all that they keep, a
+few milliseconds of work."""
+
+
 def work_of_bytes(count: int) -> int:
     """What it costs to read a value of so many bytes and to reply with it, or to make one."""
     return 2 * count if count >= LARGE_BYTES else count >> 2

@@ -25,7 +25,7 @@ RUN_COMMANDS: Final = 1000
 """A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
 
 AT_ONCE: Final = frozenset(
-    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control")
+    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control", "quorate.once")
 )
 """Never queued in a transaction."""
 

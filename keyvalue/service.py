@@ -7,6 +7,8 @@ body of MULTI and EXEC; then the reply is one array. Its first command may be ``
 array. As a query, ``WATCH key ...`` returns the revisions. With :data:`IN_PARTS` a payload that
 would cost much is done in part only, from its beginning, and the reply says how far.
 
+A command with a session and a sequence number is applied once: :mod:`.sessions`.
+
 Everything is deterministic: time is the log's, and there is no randomness. What differs between
 members is only where a record lies (memtable or disk), and when an expired one is removed.
 
@@ -27,7 +29,7 @@ from ..errors import WireError
 from ..node.service import Command
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
-from . import expiry, keys, numbers, resp, strings, walk
+from . import expiry, keys, numbers, resp, session_commands, strings, walk
 from .arguments import CommandError, parse_integer
 from .commands import Kind, fault, lookup
 from .limits import (
@@ -40,6 +42,7 @@ from .limits import (
     PART_WORK,
     TICK_MS,
 )
+from .sessions import Sessions
 from .store import TOO_MUCH_WORK, KeyStore
 from .strings import Handler
 
@@ -64,6 +67,7 @@ class KeyValueService:
         self._store = KeyStore(tables)
         self._parse = resp.CommandParser().parse_untrusted
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
+        handlers |= session_commands.HANDLERS
         self._commands = _by_spelling(handlers | walk.handlers())
         self._queries = {
             name: command
@@ -116,6 +120,7 @@ class KeyValueService:
         """Replace the tables; see `node.service.SnapshotService`."""
         await self._tables.load(pieces, position, timestamp_ms)
         self._store.now, self._store.revision = timestamp_ms, position
+        self._store.sessions = Sessions(self._tables)
 
     # --- the state machine
 
@@ -125,6 +130,8 @@ class KeyValueService:
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1
         store.applying = True
+        if command.session:
+            return self._once(command)
         return self._answer(
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
@@ -135,6 +142,8 @@ class KeyValueService:
         store.now = max(store.now, timestamp_ms)
         for key in tables.deadlines.due(store.now, MAX_EXPIRED_PER_BATCH):
             tables.delete(key)
+        if store.sessions:
+            store.sessions.expire(store.now)
         tables.advance(position, store.now)
 
     def query(self, payload: bytes, flags: int) -> bytes:
@@ -145,7 +154,20 @@ class KeyValueService:
     def next_deadline_ms(self) -> int | None:
         """Say when log time should move: at the next expiry, but soon while any key has one."""
         first = self._tables.deadlines.first()
-        return None if first is None else min(first, self._store.now + TICK_MS)
+        session = self._store.sessions.next_deadline_ms()
+        if first is None:
+            return session
+        soon = min(first, self._store.now + TICK_MS)
+        return soon if session is None else min(soon, session)
+
+    def _once(self, command: Command) -> bytes:
+        """Apply a command of a session, unless it has been applied before; see :mod:`.sessions`."""
+        sessions, session, sequence = self._store.sessions, command.session, command.sequence
+        reply = sessions.reply_to(session, sequence, self._store.now)
+        if reply is None:
+            reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)
+            sessions.keep(session, sequence, reply)
+        return reply
 
     def _answer(
         self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True

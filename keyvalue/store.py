@@ -25,6 +25,7 @@ from ..storage.tables_layer import Record
 from . import resp
 from .arguments import CommandError
 from .limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
+from .sessions import Sessions
 
 STRING: Final = 1
 """A string that was set whole: ``int``, ``embstr`` or ``raw`` by its content."""
@@ -43,6 +44,7 @@ class KeyStore:
 
     Attributes:
         tables: where they are.
+        sessions: of the clients.
         put: ``tables.put``, for the hot path.
         now: log time in milliseconds.
         revision: what a change gets.
@@ -52,10 +54,22 @@ class KeyStore:
         walked: keys that its walks have looked at.
     """
 
-    __slots__ = ("_get", "applying", "left", "now", "null", "put", "revision", "tables", "walked")
+    __slots__ = (
+        "_get",
+        "applying",
+        "left",
+        "now",
+        "null",
+        "put",
+        "revision",
+        "sessions",
+        "tables",
+        "walked",
+    )
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
+        self.sessions = Sessions(tables)
         self.put = tables.put
         self._get = tables.get
         self.now = tables.timestamp_ms

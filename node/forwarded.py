@@ -113,6 +113,7 @@ class ForwardedRequest(Request):
         kind = RequestKind(message.kind)
         self._answer = Answer(links, sender, message.request_id, kind)
         super().__init__(kind, message.payload, message.flags, self._answer)
+        self.session, self.sequence = message.session, message.sequence
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> None:
         """Answer a query, or have it asked anew if its reply would only wait."""

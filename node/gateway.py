@@ -12,7 +12,7 @@ them a second. What becomes of one:
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..errors import RequestError
+
+
+Stamp: TypeAlias = tuple[int, int]
+"""Client session and sequence number of a command."""
+
+UNSTAMPED: Final[Stamp] = (0, 0)
+"""Of one that belongs to no session."""
 
 
 class RequestKind(enum.IntEnum):
@@ -45,9 +52,21 @@ class Request:
         deadline: when it is given up if it was not sent until then (trio's clock); 0 before it was
             submitted.
         losses: how often it was lost on its way to a leader.
+        session: client session that a command belongs to, 0 for none.
+        sequence: its number there; both are recorded with it, and the service's to heed.
     """
 
-    __slots__ = ("cancelled", "deadline", "done", "flags", "kind", "losses", "payload")
+    __slots__ = (
+        "cancelled",
+        "deadline",
+        "done",
+        "flags",
+        "kind",
+        "losses",
+        "payload",
+        "sequence",
+        "session",
+    )
 
     def __init__(
         self,
@@ -63,6 +82,8 @@ class Request:
         self.cancelled = False
         self.deadline = 0.0
         self.losses = 0
+        self.session = 0
+        self.sequence = 0
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> None:
         """Answer a query with what `query` makes of its payload and flags; not if nobody waits."""

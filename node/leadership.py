@@ -132,7 +132,10 @@ class Leadership(Role):
         if not self.accepting or self.ended is not None:
             return
         while requests := self.proposals.take():
-            entries = [Entry(EntryKind.COMMAND, each.payload, each.flags) for each in requests]
+            entries = [
+                Entry(EntryKind.COMMAND, each.payload, each.flags, each.session, each.sequence)
+                for each in requests
+            ]
             self.append(entries, requests)
         # Before an entry of our own term is committed a read may miss acknowledged writes.
         if self.core.applier.commit_position > self.base and self.reads.start_round():

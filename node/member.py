@@ -46,7 +46,7 @@ from .applier import Applier
 from .contest import Election
 from .core import Core
 from .following import Following
-from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Topology
+from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Stamp, Topology
 from .leadership import Leadership
 from .requests import Requests
 from .room import Room
@@ -218,15 +218,15 @@ class Member:
         """Answer a query from this member's applied state, however old."""
         return self.core.applier.service.query(payload, flags)
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
-        """Have a command recorded, replicated and applied; return the service's reply.
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = (0, 0)) -> bytes:
+        """Have a command recorded, with its stamp, replicated and applied; return the reply.
 
         Raises:
             NoLeaderError: it was not sent, and has no effect.
             UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
                 cancelled has an unknown outcome too, unless it was still parked.
         """
-        return await self._ask(RequestKind.COMMAND, payload, flags)
+        return await self._ask(RequestKind.COMMAND, payload, flags, stamp)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         """Answer a query linearizably: it sees every write acknowledged before it was called.
@@ -234,7 +234,7 @@ class Member:
         Raises:
             NoLeaderError: no leader answered in time.
         """
-        return await self._ask(RequestKind.QUERY, payload, flags)
+        return await self._ask(RequestKind.QUERY, payload, flags, (0, 0))
 
     async def control(self, words: str) -> str:
         """Ask the leader for what an operator may ask: ``transfer MEMBER [even-if-behind]``.
@@ -247,9 +247,9 @@ class Member:
             NoLeaderError: no leader was found in time.
             UnknownOutcomeError: the leader was lost meanwhile.
         """
-        return (await self._ask(RequestKind.CONTROL, words.encode(), 0)).decode()
+        return (await self._ask(RequestKind.CONTROL, words.encode(), 0, (0, 0))).decode()
 
-    async def _ask(self, kind: RequestKind, payload: bytes, flags: int) -> bytes:
+    async def _ask(self, kind: RequestKind, payload: bytes, flags: int, stamp: Stamp) -> bytes:
         task = trio.lowlevel.current_task()
         answers: list[bytes | RequestError] = []
 
@@ -258,6 +258,7 @@ class Member:
             trio.lowlevel.reschedule(task)
 
         request = Request(kind, payload, flags, answers.append)
+        request.session, request.sequence = stamp
         self._requests.submit(request)
         if answers:
             await trio.lowlevel.checkpoint()

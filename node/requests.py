@@ -96,7 +96,14 @@ class Requests:
         if len(forwarded) >= MAX_FORWARDED or self._forwarded_bytes + size > MAX_FORWARDED_BYTES:
             return False
         self._next_id += 1
-        message = ForwardRequest(self._next_id, request.kind, request.flags, request.payload)
+        message = ForwardRequest(
+            self._next_id,
+            request.kind,
+            request.flags,
+            request.payload,
+            request.session,
+            request.sequence,
+        )
         links = self._core.links
         if size <= SMALL_BYTES:
             sent = links.send(leader, message)

@@ -30,6 +30,7 @@ from ..keyvalue.commands import Kind, keys_of, lookup
 from ..keyvalue.resp import CommandParser, encode_command
 from ..keyvalue.service import IN_PARTS, TRANSACTION, KeyValueService
 from ..node.service import Command
+from ..storage.tables_notes import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -224,6 +225,7 @@ class _Keys:
         timestamp_ms: its time.
         changes: how many values each key got by the entry that is being applied.
         ended: versions that have ended since they were last taken.
+        notes: rows beside the keys.
     """
 
     def __init__(self) -> None:
@@ -232,6 +234,7 @@ class _Keys:
         self.timestamp_ms = 0
         self.ended: list[Version] = []
         self.changes: dict[bytes, int] = {}
+        self.notes = Notes({})
         self._open: dict[bytes, _Open] = {}
 
     def get(self, key: bytes) -> Record | None:
@@ -251,6 +254,12 @@ class _Keys:
     def clear(self) -> None:
         for key in list(self.records):
             self.delete(key)
+
+    def put_note(self, key: bytes, row: bytes) -> None:
+        self.notes.put(key, row)
+
+    def delete_note(self, key: bytes) -> None:
+        self.notes.delete(key)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -47,8 +47,10 @@ class Store(KeyValueService):
         super().advance(position, timestamp_ms)
 
     def state(self) -> bytes:
-        """Stand for all keys that have not expired: values, expiries, revisions and types."""
-        held = blake2b(digest_size=DIGEST_BYTES)
+        """Stand for all keys that have not expired, with revisions and types, and for all notes."""
+        held = blake2b(
+            repr(sorted(self.tables.notes.rows.items())).encode(), digest_size=DIGEST_BYTES
+        )
         place: bytes | None = b""
         while place is not None:
             keys, place = self.tables.page(place, PAGE_KEYS)

@@ -41,6 +41,7 @@ from .tables_deadlines import Deadlines
 from .tables_disk import Cut, TablesDisk
 from .tables_layer import Layer, stored_key
 from .tables_layered import LayeredTables
+from .tables_notes import Notes
 from .tables_snapshot import Step, TablesLoader, TablesView
 
 if TYPE_CHECKING:
@@ -144,8 +145,10 @@ class Tables(LayeredTables):
         return self._disk.timestamp_ms
 
     def reset(self) -> None:
-        """Delete all keys and forget the log position, to be built again from the log's start."""
+        """Delete everything and forget the log position, to be built again from the log's start."""
         self.clear()
+        for key in list(self.notes.rows):
+            self.delete_note(key)
         self.advance(0, 0)
 
     def advance(self, position: int, timestamp_ms: int) -> None:
@@ -160,7 +163,7 @@ class Tables(LayeredTables):
             self._full.set()
             if self._frozen is not None:
                 time.sleep(_GIVE_WAY_S)
-        if not self._changed.is_set() and (layer.records or layer.cleared):
+        if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()
         if self._cut_wanted and self._frozen is None:
             self._freeze()
@@ -227,6 +230,7 @@ class Tables(LayeredTables):
         self._unused += [self._layer, self.deadlines]
         self._layer, self.deadlines = Layer(), Deadlines(self._disk.deadlines())
         self._expiring = self.deadlines.by_key
+        self.notes = Notes(self._disk.notes())
         self._applied = (position, timestamp_ms)
         self._settled, self._counted = True, False
 
@@ -287,7 +291,8 @@ class Tables(LayeredTables):
         self._changed = trio.Event()
         self._full = trio.Event()
         self._frozen.runs()  # sorted here, for the writer only reads
-        self._submit(Cut(self._frozen, self.deadlines.take_changes(), *self._applied))
+        changes = self.deadlines.take_changes(), self.notes.take_changes()
+        self._submit(Cut(self._frozen, *changes, *self._applied))
 
     def _submit(self, cut: Cut) -> None:
         self._executor.submit(FlushJob(cut, lambda: self._written(cut)))

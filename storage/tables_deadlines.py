@@ -26,15 +26,20 @@ _Entry: TypeAlias = tuple[int, bytes]
 class Deadlines:
     """Deadlines in cluster time, milliseconds.
 
+    Args:
+        by_key: the first ones.
+        recorded: `take_changes` is called now and then.
+
     Attributes:
         by_key: the deadline of every key that has one.
     """
 
-    def __init__(self, by_key: dict[bytes, int]) -> None:
+    def __init__(self, by_key: dict[bytes, int], *, recorded: bool = True) -> None:
         self.by_key = by_key
         self._heap = [(deadline, key) for key, deadline in by_key.items()]
         heapq.heapify(self._heap)
         self._old_heap: list[_Entry] = []
+        self._recorded = recorded
         self._changes: dict[bytes, int] = {}
         self._counted_for: int = -1
         self._due = 0
@@ -45,7 +50,8 @@ class Deadlines:
         if old == deadline:
             return
         self._due += (0 < deadline <= self._counted_for) - (0 < old <= self._counted_for)
-        self._changes[key] = deadline
+        if self._recorded:
+            self._changes[key] = deadline
         if deadline:
             self.by_key[key] = deadline
             heapq.heappush(self._heap, (deadline, key))

@@ -1,8 +1,9 @@
 """The part of the tables on disk: one LMDB environment, written by flushes only.
 
 Sub-databases: ``records`` (stored key: encoded record), ``deadlines`` (stored key: when it
-expires, for those that do) and ``meta`` (identity; log position and time up to which the records
-are complete, written in the transaction that changes them).
+expires, for those that do), ``notes`` (see :mod:`.tables_notes`) and ``meta`` (identity; log
+position and time up to which all of them are complete, written in the transaction that changes
+them).
 
 The event loop reads from one read transaction that is kept open, and renewed after each flush:
 opening one for each read would cost more than the read. A kept transaction forbids LMDB to change
@@ -36,21 +37,23 @@ from .rows import seal, unpack_untrusted, unseal_untrusted
 from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
 from .tables_rows import (
     decode_deadline_untrusted,
+    decode_note_untrusted,
     decode_record_untrusted,
     encode_deadline,
+    encode_note,
     encode_record,
     hashed_key_untrusted,
 )
 from .tables_snapshot import TablesView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import Self
 
     from .environment import Transaction
 
-TABLES_MAX_DBS: Final = 3
+TABLES_MAX_DBS: Final = 4
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
 _STEP: Final = 128
@@ -65,12 +68,14 @@ class Cut:
     Args:
         layer: the changes.
         deadlines: those that have changed, 0 for those taken away.
+        notes: those that have changed, None for those deleted.
         position: log position up to which everything is applied.
         timestamp_ms: log time there.
     """
 
     layer: Layer
     deadlines: dict[bytes, int]
+    notes: dict[bytes, bytes | None]
     position: int
     timestamp_ms: int
 
@@ -82,6 +87,13 @@ class TablesDatabases:
         self.records = raw.open_db(b"records", create=create)
         self.deadlines = raw.open_db(b"deadlines", create=create)
         self.meta = raw.open_db(b"meta", create=create)
+        # tables of an earlier version have none
+        self.notes = raw.open_db(b"notes", create=create or not raw.flags()["readonly"])
+
+    @property
+    def streamed(self) -> tuple[lmdb._Database, ...]:
+        """Those that a snapshot holds, in its order."""
+        return self.records, self.deadlines, self.notes
 
 
 class TablesDisk:
@@ -181,6 +193,15 @@ class TablesDisk:
         cursor = self._view.cursor(self._dbs.deadlines)
         return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
 
+    def notes(self) -> dict[bytes, bytes]:
+        """Read all notes.
+
+        Raises:
+            StorageError: one is damaged.
+        """
+        cursor = self._view.cursor(self._dbs.notes)
+        return {key: decode_note_untrusted(key, data) for key, data in cursor}
+
     def refresh(self) -> None:
         """See what was flushed since."""
         self._view.abort()
@@ -210,7 +231,7 @@ class TablesDisk:
         """
         raw = self._environment.raw
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
-        view = TablesView(raw.begin(), (self._dbs.records, self._dbs.deadlines), left_out)
+        view = TablesView(raw.begin(), self._dbs.streamed, left_out)
         self._views = [view]  # only one snapshot is taken at a time
         return view
 
@@ -249,10 +270,10 @@ class TablesDisk:
 
     def load(
         self,
-        rows: tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]],
+        rows: Sequence[list[tuple[bytes, bytes]]],
         applied: tuple[int, int] | None,
     ) -> bool:
-        """Add rows of records and deadlines, durably; see `write`.
+        """Add rows of records, deadlines and notes, durably; see `write`.
 
         Args:
             rows: as LMDB is to have them, behind all that are there.
@@ -261,7 +282,7 @@ class TablesDisk:
         """
 
         def put(txn: Transaction) -> None:
-            for database, some in zip((self._dbs.records, self._dbs.deadlines), rows, strict=True):
+            for database, some in zip(self._dbs.streamed, rows, strict=True):
                 txn.cursor(database).putmulti(some, append=True)
             if applied is not None:
                 _put_applied(txn, self._dbs, *applied)
@@ -278,8 +299,8 @@ class TablesDisk:
         return True
 
     def _clear(self, txn: Transaction, position: int) -> None:
-        txn.drop(self._dbs.records, delete=False)
-        txn.drop(self._dbs.deadlines, delete=False)
+        for database in self._dbs.streamed:
+            txn.drop(database, delete=False)
         _put_applied(txn, self._dbs, position, 0)
 
     def _write(self, txn: Transaction, cut: Cut) -> None:
@@ -303,6 +324,11 @@ class TablesDisk:
                 txn.put(one, encode_deadline(key, deadline), db=self._dbs.deadlines)
             else:
                 txn.delete(one, db=self._dbs.deadlines)
+        for key, row in cut.notes.items():
+            if row is None:
+                txn.delete(key, db=self._dbs.notes)
+            else:
+                txn.put(key, encode_note(key, row), db=self._dbs.notes)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
 
 

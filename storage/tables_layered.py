@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .tables_deadlines import Deadlines
 from .tables_layer import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
+from .tables_notes import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +27,13 @@ class LayeredTables:
     Attributes:
         deadlines: which keys expire when; kept by `put` and `delete`. The keys that are due stay
             until they are deleted.
+        notes: rows that are no keys; changed by `put_note` and `delete_note`.
     """
 
     def __init__(self, disk: TablesDisk) -> None:
         self.deadlines = Deadlines(disk.deadlines())
         self._expiring = self.deadlines.by_key  # for `put`, where each step counts
+        self.notes = Notes(disk.notes())
         self._disk = disk
         self._layer = Layer()
         self._frozen: Layer | None = None
@@ -89,6 +92,16 @@ class LayeredTables:
         self._unused += [self._layer, self.deadlines]
         self._layer, self.deadlines = Layer(cleared=True), Deadlines({})
         self._expiring = self.deadlines.by_key
+        self._settled = False
+
+    def put_note(self, key: bytes, row: bytes) -> None:
+        """Set a note; its key has 1 to 64 bytes."""
+        self.notes.put(key, row)
+        self._settled = False
+
+    def delete_note(self, key: bytes) -> None:
+        """Delete a note that is there."""
+        self.notes.delete(key)
         self._settled = False
 
     def _get_below(self, key: bytes) -> Record | None:

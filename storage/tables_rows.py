@@ -95,6 +95,23 @@ def decode_deadline_untrusted(stored: bytes, data: bytes) -> tuple[bytes, int]:
     raise _damaged(key, "when it expires is not what was written")
 
 
+def encode_note(key: bytes, row: bytes) -> bytes:
+    """Encode a note: checksum of its key and of itself (4 bytes), then the row."""
+    return _SUM.pack(crc32c(key + row)) + row
+
+
+def decode_note_untrusted(key: bytes, data: bytes) -> bytes:
+    """Decode a note.
+
+    Raises:
+        StorageError: it is not what was encoded for that key.
+    """
+    row = data[_SUM.size :]
+    if data[: _SUM.size] != _SUM.pack(crc32c(key + row)):
+        raise StorageError(f"note {key[:64]!r} is damaged: its checksum differs")
+    return row
+
+
 def _sum_of_deadline(key: bytes, deadline_ms: int) -> int:
     return crc32c(b"%d %b" % (deadline_ms, key))
 

@@ -3,7 +3,7 @@
 The stream is made of blocks, each of up to a few hundred rows of one sub-database, in the order of
 their keys::
 
-    u8   1 for records, 2 for deadlines
+    u8   1 for records, 2 for deadlines, 3 for notes
     u32  rows
     u64  bytes of all keys and values
     u32  length of the first key, u32 of the first value, of the second key, ...
@@ -48,7 +48,8 @@ _MAX_ROWS: Final = 4096
 BLOCK_BYTES: Final = 256 << 10
 PIECE_BYTES: Final = 1 << 20
 _STEP_BYTES: Final = 16 << 20
-_TABLES: Final = (1, 2)
+_TABLES: Final = (1, 2, 3)
+_OF_KEYS: Final = (1, 2)
 
 
 class TablesView:
@@ -77,14 +78,15 @@ class TablesView:
         """
         try:
             for table, database in zip(_TABLES, self._databases, strict=True):
-                rows: Rows = self._read(database, b"")
+                left_out = self._left_out if table in _OF_KEYS else frozenset[bytes]()
+                rows: Rows = self._read(database, b"", left_out)
                 while rows:
                     yield from _cut(_block(table, rows))
-                    rows = self._read(database, rows[-1][0])
+                    rows = self._read(database, rows[-1][0], left_out)
         finally:
             self.close()
 
-    def _read(self, database: lmdb._Database, after: bytes) -> Rows:
+    def _read(self, database: lmdb._Database, after: bytes, left_out: frozenset[bytes]) -> Rows:
         rows: Rows = []
         size = 0
         with self._reading:
@@ -94,7 +96,7 @@ class TablesView:
             if not cursor.set_range(after + b"\0"):
                 return rows
             for row in cursor.iternext():
-                if row[0] in self._left_out:
+                if row[0] in left_out:
                     continue
                 rows.append(row)
                 size += len(row[0]) + len(row[1])
@@ -137,7 +139,7 @@ class TablesLoader:
         self._blocks = _blocks_untrusted(pieces)
         self._applied = position, timestamp_ms
         self._begun = False
-        self._rows: tuple[Rows, Rows] = [], []
+        self._rows: tuple[Rows, ...] = tuple([] for _ in _TABLES)
 
     def step(self) -> Step:
         """Write some more; if the map is full it must grow, and the step be repeated.
@@ -161,7 +163,7 @@ class TablesLoader:
                 size += sum(map(len, chain.from_iterable(rows)))
         if not self._disk.load(self._rows, self._applied if done else None):
             return Step.FULL
-        self._rows = [], []
+        self._rows = tuple([] for _ in _TABLES)
         return Step.DONE if done else Step.MORE
 
 

@@ -1,4 +1,4 @@
-"""Looking into the tables from outside: every record, and when each key expires."""
+"""Looking into the tables from outside: every record, when each key expires, and the notes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .tables_disk import TABLES_MAX_DBS, TablesDatabases
 from .tables_layer import HASHED_BYTES
 from .tables_rows import (
     decode_deadline_untrusted,
+    decode_note_untrusted,
     decode_record_untrusted,
     hashed_key_untrusted,
 )
@@ -57,7 +58,7 @@ def verify_tables(directory: Path) -> TablesReport:
         check = _Check(dbs)
         while environment.read(check.more_records):
             pass
-        environment.read(check.deadlines)
+        environment.read(check.deadlines_and_notes)
     finally:
         environment.close()
     return TablesReport(check.records, tuple(check.findings))
@@ -89,13 +90,17 @@ class _Check:
         except StorageError as error:
             self._found(error)
 
-    def deadlines(self, txn: Transaction) -> None:
-        """Check when keys expire."""
-        for stored, data in txn.cursor(self._dbs.deadlines):
-            try:
-                decode_deadline_untrusted(stored, data)
-            except StorageError as error:
-                self._found(error)
+    def deadlines_and_notes(self, txn: Transaction) -> None:
+        """Check when keys expire, and what is beside the keys."""
+        for database, decode in (
+            (self._dbs.deadlines, decode_deadline_untrusted),
+            (self._dbs.notes, decode_note_untrusted),
+        ):
+            for stored, data in txn.cursor(database):
+                try:
+                    decode(stored, data)
+                except StorageError as error:
+                    self._found(error)
 
     def _found(self, error: StorageError) -> None:
         if len(self.findings) < MAX_FINDINGS:

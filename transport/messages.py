@@ -325,12 +325,17 @@ class LogBatch:
 
 @attrs.frozen
 class ForwardRequest:
-    """A client's request that a member passes on to the leader."""
+    """A client's request that a member passes on to the leader.
+
+    A command may belong to a client's session, with a sequence number there; 0 for none.
+    """
 
     request_id: I64
     kind: U8
     flags: U8
     payload: bytes
+    session: U64 = 0
+    sequence: U64 = 0
 
 
 @attrs.frozen

@@ -73,7 +73,8 @@ class OneMember:
             request.done(self.service.query(request.payload, request.flags))
             return
         self.commands.append(request.payload)
-        command = Command(request.payload, request.flags, 0, 0, 4, self.position, 0, self.now_ms)
+        stamp = request.session, request.sequence
+        command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.now_ms)
         reply = self.service.apply(command)
         self.position += 64 + len(request.payload)
         self.service.advance(self.position, self.now_ms)

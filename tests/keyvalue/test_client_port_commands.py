@@ -118,7 +118,7 @@ async def test_short_replies(client: RawClient, words: str, reply: bytes) -> Non
 def test_every_connection_command_has_an_answer() -> None:
     names = {spec.name for spec in all_commands() if spec.kind is Kind.CONNECTION}
     handlers = vars(connection_commands)["_HANDLERS"]
-    assert names - {"exec", "watch", "quorate.control"} == set(handlers)
+    assert names - {"exec", "watch", "quorate.control", "quorate.once"} == set(handlers)
 
 
 async def test_hello_greets_and_names(client: RawClient) -> None:

@@ -12,6 +12,7 @@ from quorate.node.forwarded import SMALL_BYTES, ForwardStatus
 from quorate.node.gateway import RequestKind
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, scripted
+from quorate.storage import decode_entries_untrusted
 from quorate.transport import (
     MAX_BATCH_BYTES,
     AppendFlags,
@@ -87,6 +88,18 @@ async def test_a_query_is_not_worked_on_while_too_much_waits_for_its_sender(s: S
         assert statuses == [ForwardStatus.REPLY] * 3 + [ForwardStatus.RETRY] * 2
         peer.say(ForwardRequest(5, QUERY, 0, b"5"))
         assert (await replies(peer, 6))[5].payload == bytes(BIG)
+
+
+@scripted()
+async def test_the_stamp_of_a_forwarded_command_is_in_the_log(s: Script) -> None:
+    async with leading(s) as peer:
+        asked = reply_with(s, 0)
+        peer.say(ForwardRequest(1, COMMAND, 5, b"x", 2**63, 77))
+        await s.until(lambda: len(asked) == 1)
+        batches = await s.member.core.store.read(0, end=s.member.core.store.append_position)
+        entry = decode_entries_untrusted(batches[-1])[-1]
+        assert (entry.payload, entry.flags) == (b"x", 5)
+        assert (entry.session, entry.sequence) == (2**63, 77)
 
 
 @scripted()

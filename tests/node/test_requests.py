@@ -75,6 +75,16 @@ async def test_a_request_that_is_sent_back_again_and_again_keeps_its_first_deadl
 
 
 @scripted(batches=LOG)
+async def test_a_stamp_travels_to_the_leader_and_into_its_log(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(s.member.command, b"x", 3, (2**63, 77))
+        request = await leader.hears(ForwardRequest)
+        assert (request.session, request.sequence, request.flags) == (2**63, 77, 3)
+        leader.say(ForwardReply(request.request_id, ForwardStatus.REPLY, b""))
+
+
+@scripted(batches=LOG)
 async def test_a_query_that_is_lost_is_asked_anew_once(s: Script) -> None:
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
     answers: list[bytes | RequestError] = []

@@ -54,7 +54,7 @@ def test_what_the_last_header_says_is_committed(directory: Path) -> None:
 def test_what_is_applied_is_committed_too(tmp_path: Path) -> None:
     end = write_log(tmp_path, BATCHES)
     tables = TablesDisk.open(tmp_path / "tables", cluster="testing", member_id=0)
-    assert tables.write(Cut(Layer(), {}, end, 0))
+    assert tables.write(Cut(Layer(), {}, {}, end, 0))
     tables.close()
     with open_log(tmp_path) as log:
         assert log.facts.committed == end

@@ -220,7 +220,10 @@ VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES
         (reframed(56, bytes(20) + b"\1\0\xff"), "catchup_endpoint: not UTF-8"),
         (reframed(56, bytes(20) + b"\1\1" + bytes(257)), "catchup_endpoint: 257 is more than 256"),
         (reframed(56, bytes(20) + b"\5\0four"), "take 5 bytes of a body that has 4 for them"),
-        (reframed(120, bytes(10) + b"\xff\xff\xff\xff"), "take 4294967295 bytes of a body"),
+        (
+            reframed(120, bytes(10) + b"\xff\xff\xff\xff" + bytes(16)),
+            "take 4294967295 bytes of a body",
+        ),
         (encode(m.StopCatchup(1, 2)) + b"\0", "are not exactly one frame"),
         (encode(m.StopCatchup(1, 2))[:-1], "are not exactly one frame"),
     ],
@@ -253,7 +256,7 @@ def test_text_that_is_too_long_is_refused_before_it_is_sent() -> None:
 
 def test_only_the_first_frame_is_held_to_the_size_of_a_hello() -> None:
     large = encode(m.ForwardRequest(1, 2, 3, bytes(5000)))
-    with pytest.raises(WireError, match="5026 bytes, at most 1024 here"):
+    with pytest.raises(WireError, match="5042 bytes, at most 1024 here"):
         FrameDecoder(HELLO_FRAME_BYTES).feed(large[:20])
     small = encode(m.StopCatchup(1, 2))
     assert len(FrameDecoder(HELLO_FRAME_BYTES).feed(small + large)) == 2
