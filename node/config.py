@@ -161,6 +161,10 @@ class Limits:
         default=64 * _MIB, validator=between(0, 2**50, "bytes, 0 to 1 PiB")
     )
     """With less room than that on its disk a member appends nothing more."""
+    reader_bytes_per_second: int = attrs.field(
+        default=64 * _MIB, validator=between(64 * 1024, 2**50, "bytes, 64 KiB to 1 PiB")
+    )
+    """What backups and other readers of the log from outside get, all of them together."""
     max_clients: int = attrs.field(default=4096, validator=between(1, 10**6, "1 to 1000000"))
     """Open client connections."""
 

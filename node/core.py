@@ -11,6 +11,7 @@ import trio
 from ..errors import SafetyViolationError
 from ..storage import NodeState
 from .actions import Actions
+from .pace import Pace
 from .repair import Repair
 from .roles import Role
 from .rules import LogEnd, quorum
@@ -79,6 +80,7 @@ class Core:
         closing: the member stops in order, and stands in no election any more.
         disk_full: too little room is left on the disk: the member appends nothing.
         repair: reads the log, and mends what is damaged.
+        pace: of readers from outside.
         terminated: set when the whole cluster was told to stop, and this member may.
         returned: to whom we handed over because the configuration prefers it.
         observers: told of every transition.
@@ -103,6 +105,12 @@ class Core:
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
     )
     repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
+    pace: Pace = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: Pace(self.config.limits.reader_bytes_per_second), takes_self=True
+        ),
+    )
     terminated: trio.Event = attrs.field(factory=trio.Event)
     returned: defaultdict[int, Returned] = attrs.field(factory=lambda: defaultdict(Returned))
     observers: list[Callable[[Transition], None]] = attrs.field(

@@ -102,11 +102,12 @@ def _nobody(_result: bytes | RequestError) -> None:
 
 @attrs.frozen
 class MemberAddress:
-    """Where clients reach a member."""
+    """Where clients reach a member, and the other members, if that is known (else port 0)."""
 
     member_id: int
     host: str
     client_port: int
+    member_port: int = 0
 
 
 @attrs.frozen

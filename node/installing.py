@@ -1,9 +1,8 @@
 """How a member that is too far behind for the leader's log fetches a snapshot.
 
 It asks a follower first, for those have less to do, and then the leader; whoever has one from which
-the leader's log goes on will do. What has come of it is kept: if the link breaks, or the leader
-changes, the transfer goes on where it stopped, with whichever member has the same snapshot, for
-members write equal files. Nothing of it is believed before the whole file was checked.
+the leader's log goes on will do. What has come of it is kept if the link breaks, or the leader
+changes (see :mod:`.fetching`).
 """
 
 from __future__ import annotations
@@ -12,22 +11,12 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
-
-from ..errors import StorageError, TransportError, WireError
-from ..storage.snapshot_file import decode_head_untrusted
-from ..transport import (
-    WEATHER,
-    AppendFlags,
-    SnapshotOffer,
-    SnapshotPart,
-    SnapshotRequest,
-    StreamPurpose,
-)
+from ..errors import StorageError, TransportError
+from ..transport import WEATHER, AppendFlags, StreamPurpose
+from .fetching import fetch_snapshot
 
 if TYPE_CHECKING:
-    from ..storage import SnapshotHead, Transfer
-    from ..transport import FrameStream
+    from ..storage import SnapshotHead
     from .contest import Election
     from .following import Following
     from .rules import Install
@@ -65,39 +54,32 @@ async def _fetch(e: Election, member: int, oldest: int) -> SnapshotHead:
         StorageError: what came is damaged, too old, or there is no room for it.
     """
     core, snapshots = e.core, e.core.snapshots
-    patience = 4 * core.timeouts.leader_heartbeat_timeout
-    known = await snapshots.read(snapshots.folder.arriving)
+
+    def arrived(offset: int, file_bytes: int) -> None:
+        snapshots.check_room()
+        snapshots.arrived = offset, file_bytes
+
     stream = await core.links.open_stream(member, purpose=StreamPurpose.SNAPSHOT)
     async with stream:
-        await stream.send(SnapshotRequest(*known))
-        with trio.fail_after(patience):
-            offer = await stream.receive()
-        if not isinstance(offer, SnapshotOffer):
-            raise WireError(f"expected a SnapshotOffer, found {type(offer).__name__}")
-        head = _judge_untrusted(e, offer, oldest)
-        start = partial(snapshots.folder.transfer, head, offer.head, offer.offset)
-        transfer = await snapshots.read(start)
         try:
-            await _receive(e, stream, transfer, offer.file_bytes, patience)
-            await snapshots.read(transfer.finish)
-        except StorageError:  # also for want of room, which it would keep for itself
-            transfer.abandon()
-            raise
+            return await fetch_snapshot(
+                stream,
+                snapshots.folder,
+                judge=partial(_judge, e, oldest),
+                read=snapshots.read,
+                arrived=arrived,
+                patience=4 * core.timeouts.leader_heartbeat_timeout,
+            )
         finally:
             snapshots.arrived = None
-            transfer.close()
-    return head
 
 
-def _judge_untrusted(e: Election, offer: SnapshotOffer, oldest: int) -> SnapshotHead:
+def _judge(e: Election, oldest: int, head: SnapshotHead) -> None:
     """Look at what is offered.
 
     Raises:
-        StorageError: it is nothing, or of no use.
+        StorageError: it is of no use.
     """
-    if not offer.head:
-        raise StorageError("it has none")
-    head = decode_head_untrusted(offer.head)
     if head.cluster != e.core.config.cluster:
         raise StorageError(f"it is one of cluster {head.cluster!r}")
     if head.position < max(oldest, e.core.applier.commit_position):
@@ -106,21 +88,3 @@ def _judge_untrusted(e: Election, offer: SnapshotOffer, oldest: int) -> Snapshot
         )
     if head.term > e.core.promised.candidate_term:
         raise StorageError(f"it is of term {head.term}, newer than the leader")
-    return head
-
-
-async def _receive(
-    e: Election, stream: FrameStream, transfer: Transfer, file_bytes: int, patience: float
-) -> None:
-    snapshots = e.core.snapshots
-    while transfer.offset < file_bytes:
-        with trio.fail_after(patience):
-            message = await stream.receive()
-        if not isinstance(message, SnapshotPart):
-            raise WireError(f"expected a SnapshotPart, found {type(message).__name__}")
-        end = message.offset + len(message.part)
-        if message.offset != transfer.offset or not transfer.offset < end <= file_bytes:
-            raise WireError(f"bytes {message.offset} to {end} came at {transfer.offset}")
-        snapshots.check_room()
-        await snapshots.read(partial(transfer.write, message.part))
-        snapshots.arrived = transfer.offset, file_bytes

@@ -29,7 +29,6 @@ from ..storage import Store, ThreadExecutor
 from ..storage.environment import free_bytes
 from ..storage.executor import nothing
 from ..transport import (
-    NULL_VALUE,
     Address,
     ForwardReply,
     ForwardRequest,
@@ -38,7 +37,6 @@ from ..transport import (
     LeadershipCession,
     Links,
     Message,
-    StreamPurpose,
     TcpNetwork,
 )
 from . import election
@@ -50,7 +48,7 @@ from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind
 from .leadership import Leadership
 from .requests import Requests
 from .room import Room
-from .serving import serve_replay, serve_snapshot
+from .serving import serve
 from .snapshots import Snapshots
 from .states import LEADER_STATES, State
 
@@ -121,7 +119,8 @@ class Member:
         self._room = Room(self.core, free)
         self._election = Election(self.core, self._requests, self._room.available)
         self._members = tuple(
-            MemberAddress(each.member_id, each.host, each.client_port) for each in config.members
+            MemberAddress(each.member_id, each.host, each.client_port, each.member_port)
+            for each in config.members
         )
         store.on_durable = self._on_durable
 
@@ -194,12 +193,9 @@ class Member:
     async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
         """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
         role = self.core.role
-        if hello.purpose is StreamPurpose.REPLAY:
-            await serve_replay(self.core, stream, committed=hello.member_id == NULL_VALUE)
-        elif hello.purpose is StreamPurpose.SNAPSHOT:
-            await serve_snapshot(self.core.snapshots, stream)
-        elif (
-            isinstance(role, Following)
+        if (
+            not await serve(self.core, hello, stream)
+            and isinstance(role, Following)
             and hello.member_id == role.leader_id
             and hello.log_session_id == role.session_id
         ):

@@ -1,4 +1,10 @@
-"""What a member sends on streams that others open: ranges of its recording, and its snapshots."""
+"""What a member sends on streams that others open: ranges of its recording, and its snapshots.
+
+Readers from outside (a backup, an export) get only what is committed, for the rest may yet be
+truncated. All of them together have a few streams (`LinkLimits.streams`) and a rate
+(`limits.reader_bytes_per_second`), and each waits for its network; so they starve neither the
+live log nor the disk.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +17,22 @@ import trio
 from ..errors import DamagedRecordError, StorageError, WireError
 from ..storage import HEADER_BYTES, SnapshotReader, decode_header_untrusted
 from ..transport import (
+    NULL_VALUE,
+    BackupQuery,
+    BackupResponse,
+    CommitPosition,
     LogBatch,
     ReplayRequest,
     SnapshotOffer,
     SnapshotPart,
     SnapshotRequest,
+    StreamPurpose,
 )
 
 if TYPE_CHECKING:
-    from ..transport import FrameStream, Message
+    from ..transport import FrameStream, Hello, Message
     from .core import Core
+    from .pace import Pace
     from .snapshots import Snapshots
 
 log = logging.getLogger("quorate.node")
@@ -31,6 +43,92 @@ REQUEST_SECONDS = 5.0
 
 STALL_SECONDS = 60.0
 """How long a reader may take for one message, which is up to 64 MiB long."""
+
+
+SIGN_SECONDS = 1.0
+"""How often a reader of the committed log is told how far that goes, if nothing else is sent."""
+
+
+async def serve(core: Core, hello: Hello, stream: FrameStream) -> bool:
+    """Serve a stream on which another asks for what we have; False if it is not one."""
+    outside = hello.member_id == NULL_VALUE
+    match hello.purpose:
+        case StreamPurpose.REPLAY:
+            await serve_replay(core, stream, committed=outside)
+        case StreamPurpose.SNAPSHOT:
+            await serve_snapshot(core.snapshots, stream, core.pace if outside else None)
+        case StreamPurpose.BACKUP:
+            await serve_backup(core, stream)
+        case _:
+            return False
+    return True
+
+
+async def serve_backup(core: Core, stream: FrameStream) -> None:
+    """Say what we have; then, if asked, send the log as it is committed, from a position on.
+
+    (Aeron: ConsensusModuleAgent.onBackupQuery, and a replay that is bounded by the commit
+    position.)
+    """
+    query = await _received(stream)
+    if not isinstance(query, BackupQuery):
+        raise WireError(f"expected a BackupQuery, found {type(query).__name__}")
+    await _send(stream, await _standing(core))
+    request = await _received(stream)
+    if request is None:
+        return
+    if not isinstance(request, ReplayRequest):
+        raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
+    try:
+        await _send_committed(core, stream, request)
+        await _received(stream)  # the asking side closes first
+    except DamagedRecordError:
+        raise  # nobody has it: never skipped, and never sent, the member stops
+    except StorageError as error:
+        log.warning("member %d: a backup was refused: %s", core.member_id, error)
+
+
+async def _standing(core: Core) -> BackupResponse:
+    snapshots, newest, file_bytes = core.snapshots, core.snapshots.newest, 0
+    if newest is not None:
+        try:
+            path = snapshots.folder.path_of(newest)
+            file_bytes = await snapshots.read(lambda: path.stat().st_size)
+        except OSError:
+            newest = None  # just removed
+    return BackupResponse(
+        member_id=core.member_id,
+        leader_member_id=NULL_VALUE if core.leader_id is None else core.leader_id,
+        leadership_term_id=core.leadership_term,
+        start_position=core.store.start_position,
+        commit_position=core.applier.commit_position,
+        snapshot_position=newest.position if newest else NULL_VALUE,
+        snapshot_term=newest.term if newest else NULL_VALUE,
+        snapshot_bytes=file_bytes,
+    )
+
+
+async def _send_committed(core: Core, stream: FrameStream, request: ReplayRequest) -> None:
+    """Send whole batches below the commit position and the asked stop; wait for more."""
+    position, told_at = request.position, float("-inf")
+    while position < request.stop_position:
+        begin, end = position, min(request.stop_position, core.applier.commit_position)
+        for batch in await core.repair.read(position, end=end) if position < end else ():
+            header = decode_header_untrusted(batch[:HEADER_BYTES])
+            if header.end > core.applier.commit_position:
+                break
+            await core.pace.take(len(batch))
+            await _send(stream, LogBatch(core.leadership_term, 0, batch))
+            position = header.end
+        if position > begin:
+            continue
+        if trio.current_time() - told_at >= SIGN_SECONDS:
+            leader = NULL_VALUE if core.leader_id is None else core.leader_id
+            sign = CommitPosition(core.leadership_term, core.applier.commit_position, leader, 0)
+            await _send(stream, sign)
+            told_at = trio.current_time()
+        else:
+            await trio.sleep(core.timeouts.leader_heartbeat_interval)
 
 
 async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> None:
@@ -61,7 +159,9 @@ async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> N
         log.warning("member %d: a replay was refused: %s", core.member_id, error)
 
 
-async def serve_snapshot(snapshots: Snapshots, stream: FrameStream) -> None:
+async def serve_snapshot(
+    snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None
+) -> None:
     """Send our newest snapshot, or the rest of it; a damaged part is told, and never sent."""
     request = await _received(stream)
     if not isinstance(request, SnapshotRequest):
@@ -81,6 +181,8 @@ async def serve_snapshot(snapshots: Snapshots, stream: FrameStream) -> None:
                 offset = reader.end
             await _send(stream, SnapshotOffer(offset, reader.file_bytes, reader.head_part))
             while (part := await snapshots.read(reader.next_part)) is not None:
+                if pace is not None:
+                    await pace.take(len(part))
                 await _send(stream, SnapshotPart(offset, part))
                 offset += len(part)
             await _received(stream)  # the asking side closes first

@@ -14,6 +14,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 from . import (
+    cli_backup,
     cli_cluster,
     cli_control,
     cli_log,
@@ -93,6 +94,7 @@ for _verb in (
     cli_cluster.cluster,
     cli_status.status,
     cli_transfer.transfer,
+    cli_backup.backup,
     demo.demo,
 ):
     app.command(_verb, help_epilogue="")

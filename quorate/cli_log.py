@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,15 +15,16 @@ from rich.table import Table
 from .cli_status import AsJson, make_console
 from .errors import StoreMismatchError
 from .storage.batch import Entry
+from .storage.identity import Identity
 from .storage.pages import DATA_FILE
 from .storage.verify import Description, DumpedBatch, VerifyReport
 from .storage.verify import describe as describe_store
 from .storage.verify import dump as dump_store
 from .storage.verify import verify as verify_store
 from .storage.verify_tables import TablesReport, verify_tables
-from .words import counted, size
+from .words import counted, size, utc
 
-__all__ = ["describe", "dump", "store_of", "verify"]
+__all__ = ["describe", "dump", "store_of", "verify", "whose"]
 
 _PREVIEW_BYTES: Final = 60
 
@@ -46,6 +46,13 @@ def store_of(directory: Path) -> Path:
     members = sorted(place.parent.name for place in directory.glob("member-*/log"))
     which = f": ask for one of {', '.join(members)} in it" if members else ""
     raise StoreMismatchError(f"{directory}: no recording there{which}")
+
+
+def whose(identity: Identity) -> str:
+    """Say in words whose store it is."""
+    if identity.member_id < 0:
+        return f'a backup of cluster "{identity.cluster}"'
+    return f'member {identity.member_id} of cluster "{identity.cluster}"'
 
 
 def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
@@ -70,13 +77,13 @@ def _show_description(found: Description, console: Console) -> None:
     state = found.node_state
     vote = f", voted for member {state.voted_for}" if state.voted_for >= 0 else ""
     rows = {
-        "belongs to": f'member {found.identity.member_id} of cluster "{found.identity.cluster}"',
+        "belongs to": whose(found.identity),
         "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
         "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
         "recorded": f"{found.start_position:,} to {found.append_position:,}, "
         f"{counted(found.batches, 'batch', 'batches')}, {size(found.bytes)}",
         "known committed": f"up to {found.commit_position:,}",
-        "last batch": _utc(found.timestamp_ms),
+        "last batch": utc(found.timestamp_ms),
         "file": f"{size(found.file_bytes)}, "
         f"{counted(found.free_pages, 'free page', 'free pages')} of {size(found.page_bytes)}: "
         f"{size(found.free_pages * found.page_bytes)} to be used again",
@@ -95,12 +102,12 @@ def _show_description(found: Description, console: Console) -> None:
         end = found.append_position if row.end is None else row.end
         to = "open" if row.end is None else f"{row.end:,}"
         length = size(end - row.base)
-        terms.add_row(str(row.term), f"{row.base:,}", to, length, _utc(row.timestamp_ms))
+        terms.add_row(str(row.term), f"{row.base:,}", to, length, utc(row.timestamp_ms))
     console.print(terms)
     for snapshot in found.snapshots:
         console.print(
             f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
-            f"{_utc(snapshot.timestamp_ms)}: {snapshot.name}"
+            f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
         )
 
 
@@ -131,14 +138,13 @@ def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
 
 
 def _show_report(report: VerifyReport, tables: TablesReport | None, console: Console) -> None:
-    whose = f'member {report.identity.member_id} of cluster "{report.identity.cluster}"'
     held = (
         counted(report.batches, "batch", "batches"),
         counted(report.entries, "entry", "entries"),
         size(report.bytes),
         counted(report.terms, "term", "terms"),
     )
-    console.print(f"{escape(whose)}: {', '.join(held)}")
+    console.print(f"{escape(whose(report.identity))}: {', '.join(held)}")
     for finding in report.findings:
         console.print(escape(str(finding)), style="red", soft_wrap=True)
     if report.count > len(report.findings):
@@ -206,7 +212,7 @@ def _lines(batch: DumpedBatch, committed: int) -> Iterator[str]:
     header = batch.header
     known = "" if header.end <= committed else "  not known to be committed"
     yield (
-        f"term {header.term}  {header.position:,} to {header.end:,}  {_utc(header.timestamp_ms)}  "
+        f"term {header.term}  {header.position:,} to {header.end:,}  {utc(header.timestamp_ms)}  "
         f"{counted(header.count, 'entry', 'entries')}{known}"
     )
     for entry in batch.entries:
@@ -218,9 +224,3 @@ def _preview(entry: Entry) -> str:
     rest = len(entry.payload) - _PREVIEW_BYTES
     session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
     return f"{session}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"
-
-
-def _utc(timestamp_ms: int) -> str:
-    """The leader's clock, as UTC."""
-    seconds, millis = divmod(timestamp_ms, 1000)
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{millis:03d}Z"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .cli_log import store_of
+from .cli_log import store_of, whose
 from .cli_status import AsJson, make_console
 from .storage.recovery import LookedAt, RecoveryPlan, plan_recovery
 from .words import size
@@ -43,7 +43,7 @@ def recovery_plan(directory: Path, /, *, as_json: AsJson = False) -> int:
 
 def _show(plan: RecoveryPlan, console: Console) -> None:
     rows = {
-        "belongs to": f'member {plan.identity.member_id} of cluster "{plan.identity.cluster}"',
+        "belongs to": whose(plan.identity),
         "log": f"{plan.start_position:,} to {plan.append_position:,}, "
         f"term {plan.log_term}, known committed up to {plan.commit_position:,}",
         "tables": plan.tables_damage or f"complete up to {plan.tables_position:,}",

@@ -1,8 +1,9 @@
 """Numbers in words, for people."""
 
+import time
 from typing import Final
 
-__all__ = ["age", "counted", "size", "span"]
+__all__ = ["age", "counted", "size", "span", "utc"]
 
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _KIB: Final = 1024
@@ -37,3 +38,9 @@ def size(count: int) -> str:
 def counted(count: int, one: str, many: str) -> str:
     """So many of something: ``1 batch``, ``2,000 batches``."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def utc(timestamp_ms: int) -> str:
+    """The log's time, as UTC: ``2026-11-21 20:55:10.123Z``."""
+    seconds, millis = divmod(timestamp_ms, 1000)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{millis:03d}Z"

@@ -26,10 +26,12 @@ from .recording_log import (
     with_term,
 )
 from .state import (
+    COMMITTED_KEY,
     ORIGIN_KEY,
     SUSPENDED_KEY,
     Databases,
     Recorded,
+    encode_committed,
     encode_origin,
     encode_suspended,
 )
@@ -122,6 +124,17 @@ def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
 
     return Change(attrs.evolve(old, suspended=suspended), apply)
+
+
+def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
+    """Note that the log up to a position is committed, which its batches alone do not say."""
+    assert position <= old.append_position, f"{position} is behind the end {old.append_position}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(COMMITTED_KEY, encode_committed(position), db=dbs.meta)
+
+    known = max(position, old.last_commit_position)
+    return Change(attrs.evolve(old, last_commit_position=known), apply)
 
 
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:

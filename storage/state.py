@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 ORIGIN_KEY: Final = b"origin"
 SUSPENDED_KEY: Final = b"suspended"
+COMMITTED_KEY: Final = b"committed"
 MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
+_COMMITTED: Final = struct.Struct("<q")
 
 
 class Databases:
@@ -109,7 +111,7 @@ class StateView:
 
     @property
     def last_commit_position(self) -> int:
-        """Commit position in the header of the last batch: at least this was committed."""
+        """At least this was committed, by the header of the last batch or the word of a backup."""
         return self._recorded.last_commit_position
 
     @property
@@ -176,6 +178,24 @@ def encode_suspended(suspended: bool) -> bytes:  # noqa: FBT001 - a value
     return seal(SUSPENDED_KEY, b"\1" if suspended else b"\0")
 
 
+def load_committed(txn: Transaction, dbs: Databases) -> int:
+    """Read up to where a backup, which gets nothing else, knew its log to be committed; 0 if none.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    value = txn.get(COMMITTED_KEY, db=dbs.meta)
+    if value is None:
+        return 0
+    body = unseal_untrusted(COMMITTED_KEY, value)
+    return unpack_untrusted(_COMMITTED, COMMITTED_KEY, body)[0]
+
+
+def encode_committed(position: int) -> bytes:
+    """Return the row for `COMMITTED_KEY`."""
+    return seal(COMMITTED_KEY, _COMMITTED.pack(position))
+
+
 def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
     """Read the vote.
 
@@ -219,11 +239,15 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
             member_id=member_id, term=term, position=-1, reason=f"recording log: {words}"
         )
     try:
-        return _with_last_batch(txn, dbs, member_id, recorded)
+        recorded = _with_last_batch(txn, dbs, member_id, recorded)
     except DamagedRecordError as damage:
         if not lenient:
             raise
         return attrs.evolve(recorded, append_position=max(start, damage.position))
+    committed = min(load_committed(txn, dbs), recorded.append_position)
+    if committed > recorded.last_commit_position:
+        recorded = attrs.evolve(recorded, last_commit_position=committed)
+    return recorded
 
 
 def _with_last_batch(

@@ -134,6 +134,11 @@ class Store(StateView):
         """End of the log with what was submitted and is not durable yet."""
         return self._submitted.append_position
 
+    @property
+    def submitted(self) -> Recorded:
+        """The state with what was submitted and is not durable yet."""
+        return self._submitted
+
     def append(
         self,
         batch: bytes,
@@ -198,6 +203,10 @@ class Store(StateView):
     async def save_suspended(self, *, suspended: bool) -> None:
         """Record whether an operator has suspended the cluster, as the applied log says."""
         await self._durably(lambda dbs, old: changes.set_suspended(dbs, old, suspended=suspended))
+
+    async def save_committed(self, position: int) -> None:
+        """Record that the log up to a position is committed, whatever its batches say."""
+        await self._durably(lambda dbs, old: changes.set_committed(dbs, old, position))
 
     async def install(
         self, snapshot: SnapshotRow, terms: tuple[TermRow, ...], *, suspended: bool = False
@@ -302,6 +311,21 @@ class Store(StateView):
             if self._submitted is self._recorded is recorded:
                 raise self._reader.missing(recorded, position)
             await self.settled()  # it may just have been truncated or pruned
+
+    async def last_batch(self) -> bytes | None:
+        """Return the last durable batch, checked; None if the log is empty.
+
+        Raises:
+            DamagedRecordError: it is damaged.
+        """
+        await self.settled()
+        recorded = self._recorded
+        if recorded.start_position == recorded.append_position:
+            return None
+        begin = await self.executor.read(
+            lambda: self._reader.boundary(recorded, recorded.append_position - 1)
+        )
+        return (await self.read(begin))[0]
 
     def scan(self, position: int) -> Iterator[bytes]:
         """Yield the checked batches from `position` to what is now the end; for tools.

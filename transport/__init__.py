@@ -23,6 +23,8 @@ from .links import Links
 from .memory import MemoryHost, MemoryNetwork
 from .messages import (
     AppendPosition,
+    BackupQuery,
+    BackupResponse,
     CanvassPosition,
     CatchupPosition,
     CommitPosition,
@@ -73,6 +75,8 @@ __all__ = [
     "Address",
     "AppendFlags",
     "AppendPosition",
+    "BackupQuery",
+    "BackupResponse",
     "CanvassPosition",
     "CatchupPosition",
     "CommitPosition",

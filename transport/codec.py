@@ -145,7 +145,11 @@ class Codec:
                 formats.append("B")
                 tables.append((index, field.name, _values(kind)))
         self._fixed = struct.Struct("<" + "".join(formats))
-        self._get = cast("Callable[[m.Message], tuple[object, ...]]", attrgetter(*names))
+        get = attrgetter(*names)  # of one name it gives the value itself
+        self._get = cast(
+            "Callable[[m.Message], tuple[object, ...]]",
+            get if len(names) > 1 else lambda message: (get(message),),
+        )
         self._tails = tuple(tails)
         self._tables = tuple(tables)
         self._uncovered = uncovered

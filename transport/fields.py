@@ -65,6 +65,7 @@ class StreamPurpose(IntEnum):
     CATCHUP = 1
     REPLAY = 2
     SNAPSHOT = 3
+    BACKUP = 4
 
 
 class HelloStatus(IntEnum):

@@ -169,6 +169,7 @@ class Reception:
         client = hello.member_id == NULL_VALUE and hello.purpose in {
             StreamPurpose.REPLAY,
             StreamPurpose.SNAPSHOT,
+            StreamPurpose.BACKUP,
         }
         if hello.member_id not in self._peers and not client:
             peers = ", ".join(map(str, sorted(self._peers)))

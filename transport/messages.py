@@ -356,6 +356,42 @@ class ReplayRequest:
 
 
 @attrs.frozen
+class BackupQuery:
+    """First frame of a backup stream: say what you have.
+
+    A `ReplayRequest` may follow on the same stream: committed batches are sent from there on, as
+    they are committed, and a `CommitPosition` again and again.
+    """
+
+    protocol_version: I32 = PROTOCOL_VERSION
+
+
+@attrs.frozen
+class BackupResponse:
+    """The answer to a `BackupQuery`.
+
+    Args:
+        member_id: who answers.
+        leader_member_id: who leads, as far as it knows; -1 if it does not.
+        leadership_term_id: the term that it lives in.
+        start_position: where its log begins.
+        commit_position: up to where it knows the log to be committed.
+        snapshot_position: of its newest snapshot, -1 without one.
+        snapshot_term: leadership term there.
+        snapshot_bytes: length of its file.
+    """
+
+    member_id: I32
+    leader_member_id: I32
+    leadership_term_id: I64
+    start_position: I64
+    commit_position: I64
+    snapshot_position: I64 = NULL_VALUE
+    snapshot_term: I64 = NULL_VALUE
+    snapshot_bytes: I64 = 0
+
+
+@attrs.frozen
 class SnapshotRequest:
     """First frame of a snapshot stream: send your newest snapshot.
 
@@ -412,6 +448,8 @@ Message: TypeAlias = (
     | ReplayRequest
     | TerminationPosition
     | TerminationAck
+    | BackupQuery
+    | BackupResponse
     | SnapshotRequest
     | SnapshotOffer
     | SnapshotPart

@@ -37,7 +37,7 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
         1: m.Hello,
         2: m.HelloReply,
-        50: m.CanvassPosition,  # 50 to 76 are the numbers of Aeron Cluster
+        50: m.CanvassPosition,  # 50 to 78 are the numbers of Aeron Cluster
         51: m.RequestVote,
         52: m.Vote,
         53: m.NewLeadershipTerm,
@@ -47,6 +47,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         57: m.StopCatchup,
         75: m.TerminationPosition,
         76: m.TerminationAck,
+        77: m.BackupQuery,
+        78: m.BackupResponse,
         100: m.StaleLeader,
         101: m.LeadershipCession,
         102: m.Scout,

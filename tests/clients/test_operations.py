@@ -24,6 +24,28 @@ def commands() -> list[list[str]]:
     return [line.split()[1:] for line in lines if line.startswith("quorate ")]
 
 
+def adapted(words: list[str], directory: Path, port: int) -> list[str]:
+    """A command of the page, for the cluster of this test."""
+    places = {
+        "127.0.0.1:7000": f"127.0.0.1:{port}",
+        "/var/lib/orders": str(directory),
+        "/var/backups": str(directory.parent / "backups"),
+    }
+    for there, here in places.items():
+        words = [word.replace(there, here) for word in words]
+    return words
+
+
+def follows(given: list[str]) -> None:
+    """Run a command that stays until it is told to end."""
+    with subprocess.Popen([*QUORATE, *given], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("level with member"):
+            assert process.poll() is None
+        process.terminate()
+    assert process.returncode == 0
+
+
 def test_every_command_does_what_the_page_says(directory: Path) -> None:
     port = free_client_port(3)
     start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
@@ -38,17 +60,15 @@ def test_every_command_does_what_the_page_says(directory: Path) -> None:
         with redis.Redis(port=port) as client:
             client.mset({f"key:{i}": i for i in range(1000)})
         for words in found:
+            if words[-1] == "--follow":
+                follows(adapted(words, directory, port))
+                continue
             if process.poll() is not None:  # it was shut down
                 process = subprocess.Popen(
                     start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
                 cluster.wait_until_agreed()
-            given = [
-                word.replace("127.0.0.1:7000", f"127.0.0.1:{port}").replace(
-                    "/var/lib/orders", str(directory)
-                )
-                for word in words
-            ]
+            given = adapted(words, directory, port)
             done = subprocess.run(
                 [*QUORATE, *given], capture_output=True, text=True, check=False, timeout=120
             )
