@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
+from ..node.gateway import UNSTAMPED
 from .facts import Answered, Asked, Refused
 from .watched import seal, unseal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from ..node import Service
+    from ..node import Member, Service
+    from ..node.gateway import Stamp
     from .facts import Fact
     from .world import World
 
@@ -68,14 +70,25 @@ class Door:
         self._tell = tell
         self._serials = serials
 
-    async def command(self, payload: bytes, flags: int = 0, *, among: Sequence[int] = ()) -> bytes:
+    async def command(
+        self,
+        payload: bytes,
+        flags: int = 0,
+        *,
+        stamp: Stamp = UNSTAMPED,
+        among: Sequence[int] = (),
+    ) -> bytes:
         """Have a command done, through one of some members; return the service's reply.
 
         Raises:
             NoLeaderError: it was not done, and never will be.
             UnknownOutcomeError: nobody knows.
         """
-        return await self._ask(payload, flags, among, query=False)
+        serial = self._serials.next()
+        sealed = seal(serial, payload)
+        return await self._ask(
+            serial, among, lambda member: member.command(sealed, flags, stamp), query=False
+        )
 
     async def query(self, payload: bytes, flags: int = 0, *, among: Sequence[int] = ()) -> bytes:
         """Have a query answered.
@@ -83,10 +96,19 @@ class Door:
         Raises:
             RequestError: it was not.
         """
-        return await self._ask(payload, flags, among, query=True)
-
-    async def _ask(self, payload: bytes, flags: int, among: Sequence[int], *, query: bool) -> bytes:
         serial = self._serials.next()
+        return await self._ask(
+            serial, among, lambda member: member.query(payload, flags), query=True
+        )
+
+    async def _ask(
+        self,
+        serial: int,
+        among: Sequence[int],
+        ask: Callable[[Member], Awaitable[bytes]],
+        *,
+        query: bool,
+    ) -> bytes:
         self._tell(Asked(serial))
         timeouts, latency = self._world.setting.timeouts, self._world.setting.latency
         patience = self.rng.choice(PATIENCE) * timeouts.leader_heartbeat_timeout
@@ -95,9 +117,7 @@ class Door:
         try:
             with trio.move_on_after(patience):
                 await trio.sleep(latency * self.rng.random())
-                reply = await self._at(
-                    at, payload if query else seal(serial, payload), flags, query
-                )
+                reply = await self._at(at, ask)
                 await trio.sleep(way_back)
                 point, reply = unseal(reply)
                 self._done("ok", at, serial, reply)
@@ -113,13 +133,12 @@ class Door:
         self._done("unknown", at, serial)
         raise UnknownOutcomeError("the client gave up waiting")
 
-    async def _at(self, at: int, payload: bytes, flags: int, query: bool) -> bytes:  # noqa: FBT001
+    async def _at(self, at: int, ask: Callable[[Member], Awaitable[bytes]]) -> bytes:
         host = self._world.hosts[at]
         await host.awake()
         if host.member is None:
             raise NoLeaderError("nobody listens")
-        ask = host.member.query if query else host.member.command
-        reply = await ask(payload, flags)
+        reply = await ask(host.member)
         await host.awake()
         return reply
 

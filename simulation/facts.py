@@ -195,6 +195,23 @@ class Applied:
 
 
 @attrs.frozen
+class Stamped:
+    """A member has applied a command of a client session.
+
+    Args:
+        member: which.
+        session: of the client.
+        sequence: of the command within it.
+        reply: the service's.
+    """
+
+    member: int
+    session: int
+    sequence: int
+    reply: bytes
+
+
+@attrs.frozen
 class Reached:
     """A member's service has applied a whole batch.
 
@@ -289,6 +306,7 @@ Fact: TypeAlias = (
     | Deposed
     | Counted
     | Applied
+    | Stamped
     | Reached
     | Holds
     | Probed

@@ -20,7 +20,7 @@ from .store import stores
 from .storm import Storm
 from .trace import Trace
 from .watched import watch
-from .workloads import Bank, Expiry, Samples, Sampling, Strings, Workload
+from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, Workload
 from .world import open_world
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ def _first_leaf(failure: BaseException) -> BaseException:
 def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     """Give what makes the members' state machines, and what the clients do with them."""
     if not plan.service:
-        return stores(random.Random(f"{plan.seed}/flushes")), [Strings(), Bank(), Expiry()]
+        make = stores(random.Random(f"{plan.seed}/flushes"))
+        return make, [Strings(), Bank(), Expiry(), Sessions()]
     module_name, colon, name = plan.service.partition(":")
     try:
         found: object = getattr(importlib.import_module(module_name), name)

@@ -17,7 +17,7 @@ import trio
 
 from ..node import Command
 from ..node.service import SnapshotService
-from .facts import Applied, Holds, Point, Probed, Reached
+from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 from .host import Closing, S_co
 from .scheduler import Jumping
 
@@ -118,6 +118,8 @@ class Watched(Generic[S_co]):
         if self._seconds:
             _take(self._seconds)
         self._tell(Applied(self._member, serial, Point(command.position, command.index)))
+        if command.session:
+            self._tell(Stamped(self._member, command.session, command.sequence, reply))
         place = _POINT.pack(command.position, command.index)
         text = b"%d %b %b %b" % (len(reply), self._digest, command.payload, reply)
         self._digest = blake2b(place + text, digest_size=DIGEST_BYTES).digest()

@@ -21,6 +21,7 @@ from .leader_completeness import LeaderCompleteness
 from .log_matching import LogMatching
 from .no_phantoms import NoPhantoms
 from .nothing_lost import NothingLost
+from .once_per_session import OncePerSession
 from .real_time_order import RealTimeOrder
 from .state_machine_safety import StateMachineSafety
 from .term_table import TermTable
@@ -47,6 +48,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     EqualExpiry,
     NoPhantoms,
     ExactlyOnce,
+    OncePerSession,
     NothingLost,
     RealTimeOrder,
 )

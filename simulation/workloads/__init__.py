@@ -4,6 +4,7 @@ from .bank import Bank
 from .base import Workload
 from .expiry import Expiry
 from .samples import Sample, Samples, Sampling
+from .sessions import Sessions
 from .strings import Strings
 
-__all__ = ["Bank", "Expiry", "Sample", "Samples", "Sampling", "Strings", "Workload"]
+__all__ = ["Bank", "Expiry", "Sample", "Samples", "Sampling", "Sessions", "Strings", "Workload"]

@@ -24,6 +24,7 @@ from quorate.simulation.facts import (
     Reached,
     Recorded,
     Refused,
+    Stamped,
     Started,
     TermRecorded,
     Truncated,
@@ -171,6 +172,11 @@ PLANTED = [
         "ExactlyOnce",
         [Asked(1), Applied(0, 1, Point(0, 0)), Applied(1, 1, Point(0, 0))],
         Applied(0, 1, Point(96, 0)),
+    ),
+    Planted(
+        "OncePerSession",
+        [Stamped(0, 7, 1, b":1"), Stamped(1, 7, 1, b":1"), Stamped(0, 7, 1, b"-FORGOTTEN")],
+        Stamped(0, 7, 1, b":2"),
     ),
     Planted(
         "NothingLost",

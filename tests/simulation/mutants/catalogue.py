@@ -95,6 +95,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.reply_by_ones_own_clock, 5, cheap=True),
     Mutant(serving.refuse_what_was_sent, 5, cheap=True),
     Mutant(serving.answer_by_where_it_lies, 5, cheap=True),
+    Mutant(serving.apply_a_retry, 5, cheap=True),
+    Mutant(serving.forget_the_sessions_at_a_start, 5, cheap=True),
+    Mutant(serving.leave_the_sessions_out_of_a_snapshot, 20),
 )
 """F5 is no fix of the list, F6 alone is covered by F3 (see `hazards`), and F10 is the mutant
 `adopt_without_a_promise`."""

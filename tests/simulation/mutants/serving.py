@@ -9,11 +9,13 @@ import attrs
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.sessions import Sessions
 from quorate.node.applier import Applier
 from quorate.node.gateway import Request, RequestKind
 from quorate.node.leadership import Leadership
 from quorate.node.reads import Reads
 from quorate.node.requests import Requests
+from quorate.storage.tables_snapshot import TablesView
 
 if TYPE_CHECKING:
     import pytest
@@ -216,3 +218,39 @@ def answer_by_where_it_lies(patch: pytest.MonkeyPatch) -> None:
         return apply(self, moved)
 
     patch.setattr(KeyValueService, "apply", apply_here)
+
+
+def apply_a_retry(patch: pytest.MonkeyPatch) -> None:
+    """Apply a command of a session again that has been applied."""
+    reply_to = Sessions.reply_to
+
+    def look(self: Sessions, session_id: int, sequence: int, now: int) -> bytes | None:
+        reply = reply_to(self, session_id, sequence, now)
+        return reply if reply is None or reply.startswith(b"-") else None
+
+    def keep_first(self: Sessions, session_id: int, sequence: int, reply: bytes) -> None:
+        session = self._sessions[session_id]  # pyright: ignore[reportPrivateUsage]
+        if sequence not in session.sequences:
+            original(self, session_id, sequence, reply)
+
+    original = Sessions.keep
+    patch.setattr(Sessions, "reply_to", look)
+    patch.setattr(Sessions, "keep", keep_first)
+
+
+def forget_the_sessions_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    """Begin without sessions after a restart, and after a snapshot."""
+    patch.setattr(Sessions, "_load_untrusted", lambda *_: None)
+
+
+def leave_the_sessions_out_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Have only the keys in a snapshot."""
+    read = TablesView._read  # pyright: ignore[reportPrivateUsage]
+
+    def read_keys(
+        self: TablesView, database: object, after: bytes, left_out: frozenset[bytes]
+    ) -> list[tuple[bytes, bytes]]:
+        notes = self._databases[-1]  # pyright: ignore[reportPrivateUsage]
+        return [] if database is notes else read(self, database, after, left_out)  # type: ignore[arg-type]
+
+    patch.setattr(TablesView, "_read", read_keys)
