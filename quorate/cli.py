@@ -20,6 +20,7 @@ from . import (
     cli_log,
     cli_pipeline,
     cli_recovery,
+    cli_restore,
     cli_run,
     cli_simulate,
     cli_status,
@@ -95,6 +96,7 @@ for _verb in (
     cli_status.status,
     cli_transfer.transfer,
     cli_backup.backup,
+    cli_restore.restore,
     demo.demo,
 ):
     app.command(_verb, help_epilogue="")

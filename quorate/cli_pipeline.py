@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import errors
+from .cli_restore import parse_point
 from .cli_status import AsJson, make_console
 from .words import counted
 
@@ -168,16 +169,8 @@ def state(
 def _moment(directory: Path, at: str | None) -> "Moment":
     from .pipeline.versions import moment_at  # noqa: PLC0415 - an extra
 
-    if at is None or at.isdigit():
-        return moment_at(directory, position=int(at) if at else None)
-    try:
-        found = datetime.fromisoformat(at)
-    except ValueError:
-        raise errors.ConfigurationError(
-            f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
-        ) from None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return moment_at(directory, timestamp_ms=int(aware.timestamp() * 1000))
+    position, timestamp_ms = parse_point(at)
+    return moment_at(directory, position=position, timestamp_ms=timestamp_ms)
 
 
 def audit(

@@ -43,9 +43,9 @@ class RealCluster:
 
     @classmethod
     @contextmanager
-    def run(cls, directory: Path) -> Generator[Self]:
+    def run(cls, directory: Path, client_port: int | None = None) -> Generator[Self]:
         """Run the cluster for the length of a block; it must end in order."""
-        port = free_client_port(MEMBERS)
+        port = client_port or free_client_port(MEMBERS)
         command = [*QUORATE, "cluster", "--dir", str(directory), "--members", str(MEMBERS)]
         with (directory.parent / "cluster.out").open("wb") as out:
             process = subprocess.Popen(

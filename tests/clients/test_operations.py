@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import redis
 
 from quorate.cluster import free_client_port
+from quorate.storage.restore import moment
 
 from .real import QUORATE, RealCluster
+from .test_control import quorate
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+MOMENT = "2026-11-21T21:30:14.700Z"
 SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop at position \d+\n")
 
 
@@ -30,7 +34,11 @@ def adapted(words: list[str], directory: Path, port: int) -> list[str]:
         "127.0.0.1:7000": f"127.0.0.1:{port}",
         "/var/lib/orders": str(directory),
         "/var/backups": str(directory.parent / "backups"),
+        "/var/lib/rescue": str(directory.parent / "rescue"),
     }
+    if MOMENT in words:
+        there = quorate("log", "describe", "--json", places["/var/backups"] + "/orders").stdout
+        places[MOMENT] = moment(json.loads(there)["timestamp_ms"])
     for there, here in places.items():
         words = [word.replace(there, here) for word in words]
     return words

@@ -1,0 +1,167 @@
+"""`quorate restore`: members of a backup, as of any point of its log."""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+from cyclopts import Parameter
+
+from .cli_log import store_of, whose
+from .cli_status import AsJson
+from .cluster import lay_out
+from .errors import ConfigurationError, PrunedError
+from .node.config import NodeConfig, load_config
+from .storage.restore import RestorePlan, moment, plan_restore
+from .storage.restore import restore as restore_store
+from .words import counted
+
+__all__ = ["parse_point", "restore"]
+
+DONE: Final = 0
+REFUSED: Final = 1
+
+At = Annotated[str | None, Parameter(show_default=False)]
+Place = Annotated[Path, Parameter(show_default=False)]
+From = Annotated[Path, Parameter(name="--from", show_default=False)]
+NewCluster = Annotated[str | None, Parameter(show_default=False)]
+
+
+async def restore(
+    *,
+    source: From,
+    to: Place,
+    at: At = None,
+    new_cluster: NewCluster = None,
+    members: int = 3,
+    client_port: int = 7000,
+    as_json: AsJson = False,
+) -> int:
+    """Make a member, or all members of a new cluster, of a backup, as of any point of its log.
+
+    What is written is verified. Then `quorate run` serves just that state.
+
+    Exit status: 0 - done; 1 - refused: that point can't be restored, and the range that can is
+    told.
+
+    Parameters
+    ----------
+    source
+        Directory of the backup; that of a member will do too.
+    to
+        Directory of the member, in which there is its node.toml and no store. With --new-cluster:
+        where directories of members are made.
+    at
+        Log position, or time such as 2026-11-21T12:00:00Z: everything up to there and nothing
+        behind it. A position inside of a batch becomes the end of the one before. All that is
+        committed, if left out.
+    new_cluster
+        Name of a new cluster of that state.
+    members
+        How many members the new cluster has; edit their node.toml for other machines than this.
+    client_port
+        Where its member 0 listens for clients; member i at the i-th port behind it.
+    as_json
+        For programs.
+    """
+    position, timestamp_ms = parse_point(at)
+    try:
+        plan = plan_restore(store_of(source).parent, position=position, timestamp_ms=timestamp_ms)
+    except PrunedError as refusal:
+        print(refusal, file=sys.stderr)
+        return REFUSED
+    if new_cluster is None:
+        configs = [_config_in(to)]
+    else:
+        configs = lay_out(to, members=members, client_port=client_port, cluster=new_cluster)
+        for config in configs:
+            _check_cluster(config, new_cluster)
+    if as_json:
+        await _restore_all(plan, configs, lambda _words: None)
+        print(json.dumps(_plain(plan, configs), indent=2))
+    else:
+        _tell(plan, position)
+        await _restore_all(plan, configs, print)
+    return DONE
+
+
+async def _restore_all(
+    plan: RestorePlan, configs: Sequence[NodeConfig], tell: Callable[[str], None]
+) -> None:
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    for config in configs:
+        batches = await restore_store(
+            plan, config.directory, cluster=config.cluster, member_id=config.member_id, rng=rng
+        )
+        tell(
+            f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '
+            f"{counted(batches, 'batch', 'batches')} of log, verified"
+        )
+
+
+def _check_cluster(config: NodeConfig, cluster: str) -> None:
+    if config.cluster != cluster:
+        file = config.directory / "node.toml"
+        raise ConfigurationError(f'{file}: cluster = "{config.cluster}", not "{cluster}"')
+
+
+def parse_point(at: str | None) -> tuple[int | None, int | None]:
+    """Read a log position, or a time, into ms since the epoch; without a zone it is UTC.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if at is None or (at.isascii() and at.isdigit()):
+        return (int(at) if at else None), None
+    try:
+        found = datetime.fromisoformat(at)
+    except ValueError:
+        raise ConfigurationError(
+            f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
+        ) from None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return None, int(aware.timestamp() * 1000)
+
+
+def _config_in(directory: Path) -> NodeConfig:
+    file = directory / "node.toml"
+    if not file.exists():
+        raise ConfigurationError(
+            f"{directory}: no node.toml there that says which member it is to be; for a new "
+            "cluster give its name with --new-cluster"
+        )
+    return load_config(file)
+
+
+def _tell(plan: RestorePlan, asked: int | None) -> None:
+    for words in plan.damaged:
+        print(f"a damaged snapshot is passed over: {words}", file=sys.stderr)
+    begin = f"the snapshot at {plan.load.position} and the log" if plan.load else "the log"
+    other = "" if asked in (None, plan.point.position) else f", the last end before {asked}"
+    print(
+        f"{whose(plan.identity)}: {begin} up to {plan.point.position}{other}, of "
+        f"{moment(plan.point.timestamp_ms)}"
+    )
+
+
+def _plain(plan: RestorePlan, configs: Sequence[NodeConfig]) -> dict[str, object]:
+    return {
+        "from": str(plan.source),
+        "cluster": plan.identity.cluster,
+        "position": plan.point.position,
+        "timestamp_ms": plan.point.timestamp_ms,
+        "snapshot": plan.load and attrs.asdict(plan.load),
+        "damaged": plan.damaged,
+        "members": [
+            {
+                "directory": str(config.directory),
+                "cluster": config.cluster,
+                "member_id": config.member_id,
+            }
+            for config in configs
+        ],
+    }

@@ -1,0 +1,272 @@
+"""Restoring: a member's store of a backup, or of another member's directory, as of any point.
+
+A restore begins with the newest whole snapshot that is not behind the point, and has the log from
+there up to it. The point is the end of a batch, since a batch is committed whole. What is written
+is verified, and gets its name last: a crash in the middle leaves a directory without a log.
+
+Everything here but the store's own writing blocks; it is for tools.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 - as below
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ..errors import PrunedError, StorageError, StoreMismatchError
+from .batch import decode_header_untrusted
+from .environment import make_directory, sync_directory, told
+from .executor import ThreadExecutor
+from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from .readonly import ReadOnlyStore, open_readonly
+from .recording_log import SnapshotRow, TermRow
+from .snapshot_file import SnapshotReader
+from .snapshot_folder import SnapshotFolder, SnapshotWriter
+from .store import Store
+from .tables_disk import tables_position
+from .verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from .executor import ExecutorFactory
+    from .store import Write
+
+log = logging.getLogger("quorate.storage")
+
+SETTLE_BYTES: Final = 4 << 20
+"""So much log is submitted before it is waited for that it is durable."""
+
+_UNFINISHED: Final = "log.restoring"
+
+
+@attrs.frozen
+class Point:
+    """The end of a batch, or the beginning of the log: its position, and log time there, ms."""
+
+    position: int
+    timestamp_ms: int
+
+    def __str__(self) -> str:
+        return f"position {self.position} of {moment(self.timestamp_ms)}"
+
+
+def moment(timestamp_ms: int) -> str:
+    """Write log time as it may be asked for: ``2026-11-21T20:55:10.123+00:00``."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@attrs.frozen
+class RestorePlan:
+    """What a restore will do.
+
+    Args:
+        source: directory of the backup, or of a member.
+        identity: whose it is.
+        first: the earliest point that can be restored.
+        last: the latest one.
+        point: the one that will be.
+        load: the snapshot that it begins with, None if it begins with the beginning of the log.
+        damaged: snapshots that were passed over, and why.
+    """
+
+    source: Path
+    identity: Identity
+    first: Point
+    last: Point
+    point: Point
+    load: SnapshotRow | None
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Where the log begins that will be copied."""
+        return 0 if self.load is None else self.load.position
+
+
+def plan_restore(
+    source: Path, *, position: int | None = None, timestamp_ms: int | None = None
+) -> RestorePlan:
+    """Find out how to restore the state at a position, or at a moment of log time.
+
+    Args:
+        source: directory of a backup, or of a member that runs or not.
+        position: the last batch is the one that ends there, or else the last one before.
+        timestamp_ms: the last batch is the last one that is not younger. Without this and the
+            position: the last one that is known to be committed.
+
+    Raises:
+        PrunedError: that can't be restored; the message tells the range that can.
+        StorageError: there is nothing to restore from, or no snapshot is whole.
+    """
+    folder = SnapshotFolder(source / "snapshots")
+    with open_readonly(source / "log") as store:
+        reach = _Reach(store, tables_position(source / "tables"))
+        point = reach.point(position, timestamp_ms)
+        damaged: list[str] = []
+        for row in reversed(reach.snapshots):
+            if row.position > point.position:
+                continue
+            try:
+                folder.check(row)
+            except StorageError as error:
+                damaged.append(str(error))
+            else:
+                return RestorePlan(
+                    source, store.identity, reach.first, reach.last, point, row, tuple(damaged)
+                )
+        if store.start_position:
+            raise StorageError("; ".join(damaged))
+        return RestorePlan(
+            source, store.identity, reach.first, reach.last, point, None, tuple(damaged)
+        )
+
+
+class _Reach:
+    """What a recording allows to restore."""
+
+    def __init__(self, store: ReadOnlyStore, applied: int) -> None:
+        self.store = store
+        self.committed = max(store.last_commit_position, min(applied, store.append_position))
+        self.snapshots: Sequence[SnapshotRow] = [
+            row for row in store.snapshots if store.start_position <= row.position <= self.committed
+        ]
+        if store.start_position == 0:
+            self.first = Point(0, self._timestamp_ms(0) if self.committed else 0)
+        elif self.snapshots:
+            self.first = Point(self.snapshots[0].position, self.snapshots[0].timestamp_ms)
+        else:
+            raise StorageError(f"the log begins at {store.start_position}, without a snapshot")
+        self.last = self.before(self.committed)
+
+    def point(self, position: int | None, timestamp_ms: int | None) -> Point:
+        """Return the point that is asked for.
+
+        Raises:
+            PrunedError: it is out of the range.
+        """
+        point = self.last
+        if position is not None:
+            if not self.first.position <= position <= self.last.position:
+                raise self._out_of_range(f"position {position}")
+            point = self.before(position)
+        elif timestamp_ms is not None:
+            if not self.first.timestamp_ms <= timestamp_ms <= self.last.timestamp_ms:
+                raise self._out_of_range(moment(timestamp_ms))
+            point = self._not_younger(timestamp_ms)
+        return point
+
+    def _out_of_range(self, what: str) -> PrunedError:
+        return PrunedError(f"{what} can't be restored; from {self.first} to {self.last} can")
+
+    def before(self, position: int) -> Point:
+        """Return the last point at or before a position of the range."""
+        begin = self.store.boundary(position) if position < self.committed else position
+        if begin <= self.first.position:
+            return self.first
+        before = self.store.boundary(begin - 1)
+        return Point(begin, self._timestamp_ms(before))
+
+    def _timestamp_ms(self, begin: int) -> int:
+        return decode_header_untrusted(next(self.store.scan(begin, begin + 1))).timestamp_ms
+
+    def _not_younger(self, timestamp_ms: int) -> Point:
+        """Return the last point of the range that is not younger."""
+        low, high = self.first.position, self.last.position
+        while low < high:
+            begin = self.store.boundary((low + high) // 2)
+            header = decode_header_untrusted(next(self.store.scan(begin, begin + 1)))
+            if header.timestamp_ms > timestamp_ms:
+                high = begin
+            else:
+                low = header.end
+        return self.before(low)
+
+
+async def restore(
+    plan: RestorePlan,
+    target: Path,
+    *,
+    cluster: str,
+    member_id: int,
+    rng: Random,
+    executor: ExecutorFactory[Write] = ThreadExecutor,
+) -> int:
+    """Make the store of a member, with an identity of its own; return how many batches it holds.
+
+    Args:
+        plan: what to restore.
+        target: directory of the member, without a store; made if absent.
+        cluster: name of the cluster that it is to be a member of.
+        member_id: which one.
+        rng: draws the instance id.
+        executor: writes to disk on a thread unless given.
+
+    Raises:
+        StoreMismatchError: there is a store already.
+        StorageError: the disk failed or is full, or what is read or was written is damaged.
+    """
+    for name in ("log", "tables"):
+        if (target / name).exists():
+            raise StoreMismatchError(f"{target / name}: there is something already; move it away")
+    unfinished = target / _UNFINISHED
+    with told(target):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        make_directory(target / "snapshots")
+    store = Store.open(unfinished, cluster=cluster, member_id=member_id, rng=rng, executor=executor)
+    with closing(store):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            if plan.load is not None:
+                await _load(plan, plan.load, target, store)
+            with open_readonly(plan.source / "log") as source:
+                await _copy(source.scan(plan.start, plan.point.position), store)
+            await store.save_committed(plan.point.position)
+            nursery.cancel_scope.cancel()
+    report = verify(unfinished)
+    if not report.ok:
+        raise StorageError(f"{unfinished}: {report.findings[0]}")
+    with told(target):
+        unfinished.rename(target / "log")
+        sync_directory(target)
+    return report.batches
+
+
+async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store) -> None:
+    """Write the snapshot for the store's own cluster, and let its log begin there."""
+    with SnapshotReader(SnapshotFolder(plan.source / "snapshots").path_of(row)) as reader:
+        head = attrs.evolve(reader.head, cluster=store.identity.cluster)
+        writer = SnapshotWriter(target / "snapshots", head, reader.pieces())
+        try:
+            while writer.step():
+                pass
+            writer.finish()
+        except StorageError:
+            writer.abandon()
+            raise
+        finally:
+            writer.close()
+    await store.install(head.row, head.terms, suspended=head.suspended)
+
+
+async def _copy(batches: Iterator[bytes], store: Store) -> None:
+    unsettled, known = 0, store.log_term
+    for batch in batches:
+        header = decode_header_untrusted(batch)
+        row = None
+        if header.term > known:
+            known = header.term
+            row = TermRow(header.term, header.position, None, header.timestamp_ms)
+        store.append(batch, term_row=row)
+        unsettled += header.length
+        if unsettled >= SETTLE_BYTES:
+            await store.settled()
+            unsettled = 0
+    await store.settled()
