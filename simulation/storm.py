@@ -79,10 +79,13 @@ class Storm:
         self.healed = 0.0
         self.rounds = 0
         serials = Serials()
+        shared = [each for each in workloads if not each.clients]
+        doing = [shared] * CLIENTS + [[each] for each in workloads for _ in range(each.clients)]
         self.doors = [
             Door(i, world, random.Random(f"{seed}/client/{i}"), observer.tell, serials)
-            for i in range(CLIENTS)
+            for i in range(len(doing))
         ]
+        self._doing = list(zip(self.doors, doing, strict=True))
         self._unit = world.setting.timeouts.leader_heartbeat_timeout
 
     async def run(self, seconds: float) -> None:
@@ -99,8 +102,8 @@ class Storm:
             for workload in self.workloads:
                 workload.round = self.rounds
             async with trio.open_nursery() as nursery:
-                for door in self.doors:
-                    nursery.start_soon(self._client, door)
+                for door, workloads in self._doing:
+                    nursery.start_soon(self._client, door, workloads)
                 await self._rage(min(STORM_TIMEOUTS * self._unit, left))
                 nursery.cancel_scope.cancel()
             await self._heal()
@@ -114,13 +117,13 @@ class Storm:
         except trio.TooSlowError:
             self._complain("the storm is over")
 
-    async def _client(self, door: Door) -> None:
+    async def _client(self, door: Door, workloads: Sequence[Workload]) -> None:
         """Do one thing after the other, at a pace that changes."""
         think = door.rng.choice(THINKING)
         while True:
             if door.rng.random() < 0.02:
                 think = door.rng.choice(THINKING)
-            await door.rng.choice(self.workloads).act(door)
+            await door.rng.choice(workloads).act(door)
             await trio.sleep(self._unit * think * door.rng.random())
 
     # --- healing ----------------------------------------------------------------------------------

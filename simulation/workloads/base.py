@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
@@ -24,9 +24,12 @@ class Workload(ABC):
     """Something that clients do all the time.
 
     Attributes:
+        clients: how many do this and nothing else; with 0, the clients that do everything do it.
         round: names the keys of this round; what a round has written is checked at its end.
         history: the operations of this round.
     """
+
+    clients: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self.round = 0

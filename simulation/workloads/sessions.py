@@ -7,7 +7,7 @@ number once, in order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 import trio
@@ -50,7 +50,12 @@ class _Owner:
 
 
 class Sessions(Workload):
-    """Clients append to their lists, exactly once, and look whether that is so."""
+    """Clients append to their lists, exactly once, and look whether that is so.
+
+    They wait for their answers, however long that takes, so they are clients of their own.
+    """
+
+    clients: ClassVar[int] = 2
 
     def __init__(self) -> None:
         super().__init__()

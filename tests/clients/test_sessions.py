@@ -1,0 +1,114 @@
+"""SessionRedis: redis-py's client, and every write is done exactly once whoever dies."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from quorate.redis_client import SessionLostError, SessionRedis
+
+from .real import RealCluster
+
+
+def members(cluster: RealCluster) -> list[tuple[str, int]]:
+    return [("127.0.0.1", port) for port in cluster.ports]
+
+
+@pytest.fixture
+def client(whole: RealCluster) -> Iterator[SessionRedis]:
+    with SessionRedis(members(whole)) as client:
+        yield client
+
+
+def test_increments_through_kills_of_the_leader_count_exactly(whole: RealCluster) -> None:
+    """Some writers at once, and the leader is killed twice meanwhile."""
+    each, writers, kills = 60, 3, 2
+    done = [0] * writers
+    errors: list[BaseException] = []
+    with SessionRedis(members(whole)) as client:
+
+        def count(writer: int) -> None:
+            try:
+                for _ in range(each):
+                    client.incr("counter")
+                    client.append(f"list-{writer}", f"{done[writer]},")
+                    done[writer] += 1
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        threads = [threading.Thread(target=count, args=(n,)) for n in range(writers)]
+        for thread in threads:
+            thread.start()
+        for kill in range(1, kills + 1):
+            while sum(done) < kill * each * writers // (kills + 1) and not errors:
+                threads[0].join(0.01)
+            whole.kill(whole.leader)
+            whole.restart_dead()
+            whole.wait_until_agreed()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert client.get("counter") == b"%d" % (each * writers)
+        expected = "".join(f"{n}," for n in range(each)).encode()
+        assert client.mget([f"list-{n}" for n in range(writers)]) == [expected] * writers
+
+
+def test_it_has_the_methods_and_replies_of_redis_py(client: SessionRedis) -> None:
+    assert client.set("a", 5, ex=100) is True
+    assert client.set("a", 6, nx=True) is None
+    assert client.incrbyfloat("a", 0.5) == 5.5
+    assert client.getdel("a") == b"5.5"
+    assert client.get("a") is None
+    assert client.delete("a") == 0
+    assert client.execute_command("incr", b"b") == 1
+    assert client.ping()
+    with pytest.raises(redis.ResponseError, match="not an integer"):
+        client.incrby("b", 2**70)
+    assert client.keys("*") == [b"b"]
+
+
+def test_a_session_that_has_ended_is_replaced(whole: RealCluster, client: SessionRedis) -> None:
+    assert client.session_id is None
+    assert client.incr("a") == 1
+    first = client.session_id
+    with redis.Redis(port=whole.follower_port) as other:
+        assert other.execute_command("QUORATE.SESSION", "CLOSE", first) == b"OK"
+    assert client.incr("a") == 2
+    assert client.session_id != first
+    client.close()
+    with redis.Redis(port=whole.follower_port) as other, pytest.raises(redis.ResponseError):
+        other.execute_command("QUORATE.SESSION", "KEEPALIVE", first)
+
+
+def test_an_unknown_outcome_in_a_session_that_has_ended_is_told(
+    client: SessionRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.incr("a")
+    sent: list[object] = []
+    attempt = SessionRedis._attempt  # pyright: ignore[reportPrivateUsage]
+
+    def lose_the_first(self: SessionRedis, arguments: tuple[object, ...], *rest: object) -> object:
+        sent.append(arguments)
+        if len(sent) > 1:
+            return attempt(self, arguments, *rest)
+        attempt(self, ("QUORATE.SESSION", "CLOSE", client.session_id), "", {})
+        raise redis.ConnectionError("lost")
+
+    monkeypatch.setattr(SessionRedis, "_attempt", lose_the_first)
+    with pytest.raises(SessionLostError, match="NOSESSION"):
+        client.incr("a")
+    assert len(set(sent)) == 1
+    assert client.incr("a") == 2
+
+
+def test_what_would_not_be_stamped_is_refused(client: SessionRedis) -> None:
+    with pytest.raises(NotImplementedError):
+        client.pipeline()
+    with pytest.raises(NotImplementedError):
+        client.transaction(print)
