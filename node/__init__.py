@@ -18,6 +18,7 @@ from .gateway import (
 from .member import Member, open_member
 from .service import Command, Service, SnapshotService
 from .states import EDGES, State, diagram
+from .timers import Timer, Timers
 
 __all__ = [
     "EDGES",
@@ -37,6 +38,8 @@ __all__ = [
     "SnapshotService",
     "State",
     "Timeouts",
+    "Timer",
+    "Timers",
     "Topology",
     "Transition",
     "diagram",

@@ -40,6 +40,40 @@ async def test_the_counter_example_survives_bad_input(tmp_path: Path, payload: b
             assert await node.command(b"5") == b"%d" % total, "replayed, too"
 
 
+async def test_the_reminders_come_at_one_position_on_every_member(tmp_path: Path) -> None:
+    one, *others = await load("reminders").main(tmp_path, free_client_port(13))
+    assert others == [one, one]
+    bread, tea = one.split("\n")
+    assert bread.endswith(" bread: take it out")
+    assert tea.endswith(" tea: it has drawn")
+    assert int(bread.split()[0]) < int(tea.split()[0])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_reminders_pass_the_simulation(seed: int) -> None:
+    """With restarts and snapshots; a reminder that came elsewhere, or twice, would be found."""
+    plan = Plan(seed, 3, 0.01, scenario="snapshots", service="examples.reminders:Reminders")
+    outcome = simulate(plan)
+    assert outcome.violation is None, outcome.story
+    assert outcome.acknowledged > 10
+
+
+async def test_saved_reminders_are_loaded() -> None:
+    reminders = load("reminders").Reminders
+    one, other = reminders(), reminders()
+    for number, line in enumerate((b"set a 0 first", b"set b 50 second", b"set c 99 third")):
+        command = quorate.Command(line, 0, 0, 0, 1, 32 * number, 0, 1000)
+        assert one.apply(command) == b"ok"
+    one.advance(96, 1000)
+    await other.load(iter(list(await one.save())), 96, 1000)
+    assert other.state() == one.state() != b""
+    assert other.next_deadline_ms() == 1050
+    other.advance(128, 1098)
+    assert other.query(b"", 0) == b"96 a: first\n128 b: second"
+    for wrong in (b"set a x y", b"set a 5", b"", b"cancel a", b"x" * 201, b"set a 5 x\ny"):
+        assert other.apply(quorate.Command(wrong, 0, 0, 0, 1, 128, 0, 1)).startswith(b"error: ")
+
+
 def test_the_drawn_election_is_the_one_in_the_code() -> None:
     assert diagram() in (ROOT / "docs" / "election.md").read_text()
 
