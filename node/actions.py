@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from ..storage import EntryKind
+from .admission import on_admission
 from .roles import Signal
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ class Actions:
 
     async def act(self, entry: Entry, header: BatchHeader) -> None:
         """Begin what an entry asks for; on return the batches behind its own are applied."""
-        if entry.payload == SNAPSHOT:
+        if entry.kind is EntryKind.MEMBERSHIP:
+            await on_admission(self._store, entry)
+        elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:
             await self._store.save_suspended(suspended=entry.payload == SUSPEND)

@@ -69,8 +69,8 @@ class Applier:
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
         read: reads what is not in memory from the recording.
-        on_action: called when a batch with a cluster action is applied; nothing behind that batch
-            is, before it returns.
+        on_action: called when a batch with a cluster action or an admission is applied; nothing
+            behind that batch is, before it returns.
     """
 
     def __init__(self, store: Store, service: Service) -> None:
@@ -207,7 +207,7 @@ class Applier:
                 return False
             entry = entries[index]
             if entry.kind is not EntryKind.COMMAND:
-                if entry.kind is EntryKind.CLUSTER_ACTION:
+                if entry.kind in {EntryKind.CLUSTER_ACTION, EntryKind.MEMBERSHIP}:
                     self._action = entry, header
                 continue
             reply = service.apply(

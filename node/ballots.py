@@ -41,6 +41,8 @@ def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: 
         promised=core.promised,
         in_ballot=False,
         leader_alive=leader_alive,
+        admission=core.admission,
+        votes=core.votes,
     )
     assert decision.promise is None
     core.send(sender, vote_message(core, request, decision))
@@ -54,6 +56,8 @@ def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: boo
         promised=core.promised,
         in_ballot=in_ballot,
         leader_alive=leader_alive,
+        admission=core.admission,
+        votes=core.votes,
     )
     core.send(
         scout.member_id,

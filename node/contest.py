@@ -101,7 +101,7 @@ class Election:
         ahead: the vote for us whose log goes furthest, if further than ours; only a candidate that
             may be behind gets such votes.
         scouting: a round of scouting is under way.
-        silent: members that did not answer it; nor will the ballot wait for them.
+        silent: members that did not answer it, or have no vote; the ballot won't wait for them.
         turn_at: when our next round may begin.
         held_back_until: after rounds that failed we do not stand before this.
         adopted: the message by which a leader was adopted, for the following states.
@@ -315,7 +315,13 @@ class Election:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         decision = rules.consider(
-            message, own=core.log_end, promised=core.promised, in_ballot=True, leader_alive=False
+            message,
+            own=core.log_end,
+            promised=core.promised,
+            in_ballot=True,
+            leader_alive=False,
+            admission=core.admission,
+            votes=core.votes,
         )
         if decision.promise is not None:
             await core.promise(decision.promise)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ..errors import RefusedError, UnknownOutcomeError
-from ..transport import TimeoutNow
+from ..transport import AdmissionRequest, TimeoutNow
 from . import actions
+from .admission import on_admission_request
 from .replicas import Replicas
 from .roles import Signal
 from .termination import Termination
@@ -21,6 +22,8 @@ from .termination import Termination
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ..transport import TerminationAck
+    from .followers import Follower
     from .gateway import Request
     from .leadership import Leadership
 
@@ -68,6 +71,13 @@ class Controls:
             return
         self._waiting.append(request)
         self._asked.notify()
+
+    def on_follower(self, follower: Follower, message: AdmissionRequest | TerminationAck) -> None:
+        """Hear what a follower asks for, or has done."""
+        if isinstance(message, AdmissionRequest):
+            on_admission_request(self._leadership, follower, message)
+        else:
+            self.termination.on_ack(follower.member_id, message)
 
     def surrender(self) -> list[Request]:
         """End the one that runs; return those that were not begun."""
@@ -119,7 +129,9 @@ class Controls:
         if target == leadership.core.member_id:
             return f"member {target} leads already"
         follower = leadership.followers[target]
-        follows = follower.ready and follower.live
+        if not follower.votes:
+            raise RefusedError(f"member {target} is not admitted yet: its store is new")
+        follows = follower.may_take_over
         if not leadership.core.links.connected(target) or not (follows or even_if_behind):
             raise RefusedError(
                 f"member {target} does not follow: its log is known up to {follower.match} of "

@@ -9,8 +9,9 @@ import attrs
 import trio
 
 from ..errors import SafetyViolationError
-from ..storage import NodeState
+from ..storage import NodeState, StandingKind
 from .actions import Actions
+from .admission import Founders
 from .pace import Pace
 from .repair import Repair
 from .roles import Role
@@ -79,6 +80,7 @@ class Core:
         leader_contact: when a leader of our term or a newer one was last heard (trio's clock).
         closing: the member stops in order, and stands in no election any more.
         disk_full: too little room is left on the disk: the member appends nothing.
+        founders: has a fresh store found the cluster.
         repair: reads the log, and mends what is damaged.
         pace: of readers from outside.
         terminated: set when the whole cluster was told to stop, and this member may.
@@ -104,6 +106,7 @@ class Core:
         init=False,
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
     )
+    founders: Founders = attrs.field(init=False, default=attrs.Factory(Founders, takes_self=True))
     repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
     pace: Pace = attrs.field(
         init=False,
@@ -143,6 +146,11 @@ class Core:
         return quorum(self.size)
 
     @property
+    def votes(self) -> bool:
+        """Whether we may vote, stand and be counted: see :mod:`.admission`."""
+        return self.store.standing.kind is StandingKind.MEMBER
+
+    @property
     def promised(self) -> NodeState:
         """Our durable vote."""
         return self.store.node_state
@@ -151,6 +159,11 @@ class Core:
     def log_end(self) -> LogEnd:
         """Where our durable log ends."""
         return LogEnd(self.store.log_term, self.store.append_position)
+
+    @property
+    def admission(self) -> LogEnd:
+        """Where our log has, at least, the last entry that admits a store."""
+        return LogEnd(*self.store.recorded.admission)
 
     @property
     def suspended(self) -> bool:

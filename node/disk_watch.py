@@ -77,7 +77,7 @@ class DiskWatch:
         level = [
             follower.member_id
             for follower in leadership.followers.values()
-            if follower.ready and follower.live and follower.match == end
+            if follower.may_take_over and follower.match == end
         ]
         if self._asked or not level or not leadership.accepting:
             return

@@ -19,7 +19,7 @@ import trio
 
 from ..errors import TransportError
 from ..storage import NodeState
-from ..transport import RequestVote, TimeoutNow, Vote
+from ..transport import RequestVote, TimeoutNow, Vote, VoteReason
 from . import rules
 from .contest import Election, Peer
 from .election_follower import following
@@ -69,6 +69,7 @@ async def init(e: Election) -> State:
     await core.store.settled()
     await core.snapshots.idle()
     await e.room()
+    await core.founders.found()
     if core.size == 1:
         await core.promise(NodeState(e.promised_term + 1, core.member_id))
         e.because("the only member")
@@ -85,7 +86,7 @@ async def canvass(e: Election) -> State:
     """
     core = e.core
     e.peers = {peer: Peer() for peer in core.peers}
-    if e.mandate:
+    if e.mandate and core.votes:
         e.because("the leader hands over")
         return State.NOMINATE
     again = trio.current_time()
@@ -95,7 +96,7 @@ async def canvass(e: Election) -> State:
             e.canvass_once()
             again = now + core.timeouts.canvass_interval
         heard = {peer: known.log_end for peer, known in e.peers.items()}
-        if now >= e.held_back_until:
+        if now >= e.held_back_until and core.votes:
             if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
                 e.because("unanimous candidate")
                 return State.NOMINATE
@@ -159,8 +160,7 @@ async def candidate_ballot(e: Election) -> State:
             case (sender, Vote(candidate_term_id=t, candidate_member_id=m) as vote) if (
                 t == term and m == core.member_id
             ):
-                votes[sender] = vote.vote
-                e.heard_vote(sender, vote)
+                _count(e, votes, sender, vote)
             case (sender, message):
                 if (state := await e.react(sender, message)) is not None:
                     return state
@@ -169,6 +169,15 @@ async def candidate_ballot(e: Election) -> State:
                     # votes that we have are for a term that we may not lead any more.
                     e.because(f"term {e.promised_term} was promised during the ballot")
                     return State.CANVASS
+
+
+def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None:
+    """Take an answer; who has no vote is not waited for, and does not veto."""
+    if vote.reason is VoteReason.NO_VOTE:
+        e.silent = (*e.silent, sender)
+    else:
+        votes[sender] = vote.vote
+    e.heard_vote(sender, vote)
 
 
 def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:

@@ -21,6 +21,9 @@ class Follower:
         confirm_id: the highest confirmation number that it echoed.
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked.
+        votes: its store has a vote, as far as it has said: only then is it counted.
+        admission: where the entry that admits its store ends, None before there is one since it
+            joined.
     """
 
     member_id: int
@@ -30,6 +33,18 @@ class Follower:
     confirm_id: int = 0
     live: bool = False
     join_position: int | None = None
+    votes: bool = True
+    admission: int | None = None
+
+    def rejoins(self) -> None:
+        """It looks for a leader again."""
+        self.live = self.ready = False
+        self.join_position = self.admission = None
+
+    @property
+    def may_take_over(self) -> bool:
+        """Whether it follows closely, and could lead."""
+        return self.ready and self.live and self.votes
 
     @property
     def heard_at(self) -> float:

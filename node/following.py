@@ -38,6 +38,7 @@ from ..transport import (
     TimeoutNow,
 )
 from . import rules
+from .admission import ask_for_admission
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .pulse import Pulse
@@ -281,7 +282,7 @@ class Following(Role):
                 leadership_term_id=self.term,
                 log_position=self.core.store.append_position,
                 follower_member_id=self.core.member_id,
-                flags=self.flags,
+                flags=self.flags if self.core.votes else self.flags | AppendFlags.NO_VOTE,
                 confirm_id=self._confirm_id,
             ),
         )
@@ -376,6 +377,7 @@ class Following(Role):
     async def _reports(self) -> Never:
         while True:
             self.report()
+            ask_for_admission(self)
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_leader(self) -> None:

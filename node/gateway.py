@@ -148,7 +148,9 @@ class NodeStatus:
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
     `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
-    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing.
+    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. The
+    `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
+    and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members.
     """
 
     member_id: int
@@ -173,6 +175,8 @@ class NodeStatus:
     snapshot_activity: str
     suspended: bool
     disk_full: bool
+    standing: str
+    not_heard: tuple[int, ...]
     peers: tuple[PeerStatus, ...]
 
 

@@ -25,6 +25,7 @@ import trio
 from ..errors import SafetyViolationError, UnknownOutcomeError
 from ..storage import Entry, EntryKind, decode_header_untrusted, encode_batch
 from ..transport import (
+    AdmissionRequest,
     AppendFlags,
     AppendPosition,
     CanvassPosition,
@@ -188,6 +189,7 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.pulse.beat()
+        follower.votes = AppendFlags.NO_VOTE not in message.flags
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
         if message.flags:
@@ -213,7 +215,7 @@ class Leadership(Role):
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
         core, applier = self.core, self.core.applier
         durable = core.store.append_position
-        matches = [durable, *(follower.match for follower in self.followers.values())]
+        matches = [durable, *(follower.match for follower in self.voters)]
         reached = min(rules.quorum_position(matches, core.size), durable)
         if reached > self.replication_position:
             self.replication_position = reached
@@ -225,29 +227,30 @@ class Leadership(Role):
             self._work.notify()
             if not self.proposals.in_flight and not self.proposals.waiting:
                 self.announce_commit()  # else the next batch carries it
-        if self.reads.answer(each.confirm_id for each in self.followers.values()):
+        if self.reads.answer(each.confirm_id for each in self.voters):
             self._work.notify()
 
     def announce_commit(self) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
-        self.core.broadcast(
-            CommitPosition(
-                leadership_term_id=self.term,
-                log_position=self.core.applier.commit_position,
-                leader_member_id=self.core.member_id,
-                confirm_id=self.reads.confirm_id,
-            )
-        )
+        commit = self.core.applier.commit_position
+        own, confirm_id = self.core.member_id, self.reads.confirm_id
+        self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
         now = trio.current_time()
-        heard = sorted([now, *(each.heard_at for each in self.followers.values())], reverse=True)
+        silent = [self._since] * self.core.size
+        heard = sorted([now, *(each.heard_at for each in self.voters), *silent], reverse=True)
         return max(heard[self.core.quorum - 1], self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
-        return 1 + sum(follower.ready for follower in self.followers.values())
+        return 1 + sum(follower.ready for follower in self.voters)
+
+    @property
+    def voters(self) -> list[Follower]:
+        """The followers that count: those whose store has a vote (see :mod:`.admission`)."""
+        return [each for each in self.followers.values() if each.votes]
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -261,8 +264,8 @@ class Leadership(Role):
                 self._on_canvass(follower, message)
             case RequestVote() | Scout():
                 self._on_candidate(sender, message)
-            case TerminationAck(leadership_term_id=self.term):
-                self.controls.termination.on_ack(sender, message)
+            case AdmissionRequest() | TerminationAck() if message.leadership_term_id == self.term:
+                self.controls.on_follower(follower, message)
             case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
                 self._on_subscribe(follower)
             case CatchupPosition(leadership_term_id=self.term):
@@ -302,7 +305,7 @@ class Leadership(Role):
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
-        follower.live, follower.ready, follower.join_position = False, False, None
+        follower.rejoins()
         # A member's log of our term never gets shorter, unless its disk was lost.
         follower.match = min(follower.match, message.log_position)
         self.catchups.stop(follower.member_id)

@@ -32,6 +32,7 @@ from ..transport import (
     Address,
     ForwardReply,
     ForwardRequest,
+    Founding,
     FrameStream,
     Hello,
     LeadershipCession,
@@ -173,6 +174,8 @@ class Member:
             self._requests.on_forward_request(sender, message)
         elif isinstance(message, ForwardReply):
             self._requests.on_forward_reply(sender, message)
+        elif isinstance(message, Founding):
+            self.core.founders.on_message(sender, message)
         else:
             self.core.role.on_message(sender, message)
 
@@ -309,6 +312,8 @@ class Member:
             snapshot_activity=core.snapshots.activity,
             suspended=core.suspended,
             disk_full=core.disk_full,
+            standing=core.store.standing.kind.name.lower(),
+            not_heard=tuple(core.founders.missing),
         )
 
     def _role_name(self) -> str:

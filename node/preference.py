@@ -76,8 +76,7 @@ class Preference:
         """Whether it follows, was heard just now, and has what was committed one look ago."""
         recent = now - follower.heard_at < self._core.timeouts.leader_heartbeat_timeout / 2
         linked = self._core.links.connected(follower.member_id)
-        joined = follower.ready and follower.live
-        return linked and joined and recent and follower.match >= self._commit
+        return linked and follower.may_take_over and recent and follower.match >= self._commit
 
     def _judge(self, returned: Returned) -> None:
         """Since we lead again, say whether what we once handed over has lasted."""

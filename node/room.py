@@ -75,7 +75,7 @@ class Room:
         if isinstance(role, Leadership) and role.accepting:
             end = role.publication_position
             for follower in role.followers.values():
-                if follower.ready and follower.live and follower.match == end:
+                if follower.may_take_over and follower.match == end:
                     words = f"transfer {follower.member_id}".encode()
                     role.submit(Request(RequestKind.CONTROL, words, 0, _ignore))
                     with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):

@@ -52,6 +52,10 @@ class LogEnd:
     position: int
 
 
+NEVER = LogEnd(NULL_VALUE, 0)
+"""Where a log ends that is empty."""
+
+
 def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
     """Return where its sender's log ends."""
     return LogEnd(message.log_leadership_term_id, message.log_position)
@@ -116,7 +120,14 @@ class BallotDecision:
 
 
 def consider(
-    request: RequestVote, *, own: LogEnd, promised: NodeState, in_ballot: bool, leader_alive: bool
+    request: RequestVote,
+    *,
+    own: LogEnd,
+    promised: NodeState,
+    in_ballot: bool,
+    leader_alive: bool,
+    admission: LogEnd = NEVER,
+    votes: bool = True,
 ) -> BallotDecision:
     """Decide about a request for our vote.
 
@@ -126,7 +137,11 @@ def consider(
         promised: our durable node state.
         in_ballot: we are canvassing, nominating or voting ourselves.
         leader_alive: we lead, or heard our leader within the heartbeat timeout.
+        admission: where the last entry that admits a store ends in our log.
+        votes: our store has a vote at all.
     """
+    if not votes:
+        return BallotDecision(False, VoteReason.NO_VOTE)
     term = request.candidate_term_id
     if term < promised.candidate_term:
         return BallotDecision(False, VoteReason.TERM)
@@ -139,7 +154,10 @@ def consider(
         return BallotDecision(False, VoteReason.LEADER_ALIVE)
     if not in_ballot:
         return BallotDecision(False, VoteReason.BUSY)
-    if own > log_end(request) and not request.even_if_behind:
+    # Votes that a store gave before it was lost count for no log without the entry that admits the
+    # one in its place: see :mod:`.admission`.
+    may_be_behind = request.even_if_behind and log_end(request) >= admission
+    if own > log_end(request) and not may_be_behind:
         # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
         # with the better log stands in a term that beats this one.
         return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
@@ -147,7 +165,14 @@ def consider(
 
 
 def consider_scout(
-    scout: Scout, *, own: LogEnd, promised: NodeState, in_ballot: bool, leader_alive: bool
+    scout: Scout,
+    *,
+    own: LogEnd,
+    promised: NodeState,
+    in_ballot: bool,
+    leader_alive: bool,
+    admission: LogEnd = NEVER,
+    votes: bool = True,
 ) -> VoteReason:
     """Answer a scout as we would answer the ballot that it asks about; nothing is promised."""
     request = RequestVote(
@@ -158,7 +183,13 @@ def consider_scout(
         even_if_behind=scout.even_if_behind,
     )
     return consider(
-        request, own=own, promised=promised, in_ballot=in_ballot, leader_alive=leader_alive
+        request,
+        own=own,
+        promised=promised,
+        in_ballot=in_ballot,
+        leader_alive=leader_alive,
+        admission=admission,
+        votes=votes,
     ).reason
 
 

@@ -125,7 +125,8 @@ class Round:
 
     async def conclude(self) -> State:
         """A quorum would vote for us."""
-        self._e.silent = tuple(self._silent)
+        without = [m for m, why in self._answers.items() if why is VoteReason.NO_VOTE]
+        self._e.silent = (*self._silent, *without)
         return await stand(self._e, self._question.proposed_term_id)
 
     def withdraw(self) -> State:

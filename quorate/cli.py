@@ -19,6 +19,7 @@ from . import (
     cli_control,
     cli_log,
     cli_pipeline,
+    cli_recover,
     cli_recovery,
     cli_restore,
     cli_run,
@@ -35,6 +36,7 @@ from .errors import leaves
 __all__ = ["app", "main", "run"]
 
 EX_USAGE: Final = 64
+EX_NOINPUT: Final = 66
 EX_SOFTWARE: Final = 70
 EX_OSERR: Final = 71
 EX_IOERR: Final = 74
@@ -47,6 +49,7 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.ConfigurationError, EX_CONFIG),
     (errors.StoreMismatchError, EX_CONFIG),  # the configuration names somebody else's store
     (errors.StoreBusyError, EX_TEMPFAIL),
+    (errors.LostStoreError, EX_NOINPUT),
     (errors.StorageError, EX_IOERR),
     (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
@@ -66,6 +69,7 @@ Exit status:
 - 0 - done
 - 1 - what was looked at is not as it should be
 - 64 - a wrong call
+- 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
 - 71 - the system refused something, such as a port
 - 74 - the store is damaged, or its disk is full
@@ -92,6 +96,7 @@ app.command(cli_control.control)
 
 for _verb in (
     cli_run.run,
+    cli_recover.recover,
     cli_cluster.cluster,
     cli_status.status,
     cli_transfer.transfer,

@@ -81,21 +81,30 @@ async def restore(
         for config in configs:
             _check_cluster(config, new_cluster)
     if as_json:
-        await _restore_all(plan, configs, lambda _words: None)
+        await _restore_all(plan, configs, lambda _words: None, recovering=new_cluster is None)
         print(json.dumps(_plain(plan, configs), indent=2))
     else:
         _tell(plan, position)
-        await _restore_all(plan, configs, print)
+        await _restore_all(plan, configs, print, recovering=new_cluster is None)
     return DONE
 
 
 async def _restore_all(
-    plan: RestorePlan, configs: Sequence[NodeConfig], tell: Callable[[str], None]
+    plan: RestorePlan,
+    configs: Sequence[NodeConfig],
+    tell: Callable[[str], None],
+    *,
+    recovering: bool,
 ) -> None:
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     for config in configs:
         batches = await restore_store(
-            plan, config.directory, cluster=config.cluster, member_id=config.member_id, rng=rng
+            plan,
+            config.directory,
+            cluster=config.cluster,
+            member_id=config.member_id,
+            rng=rng,
+            recovering=recovering,
         )
         tell(
             f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '

@@ -27,6 +27,9 @@ __all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"
 SETTLED: Final = "CLOSED"
 """The state of a member that is in no election."""
 
+VOTING: Final = "member"
+"""The standing of a store that has a vote."""
+
 ANSWER_SECONDS: Final = 2.0
 """How long a member has to answer."""
 
@@ -133,8 +136,16 @@ class Survey:
 
     @property
     def spare(self) -> int:
-        """How many of the members that answered can be lost before writes stop; may be below 0."""
-        return len(self.said) - (len(self.answers) // 2 + 1)
+        """How many of those that answered, and have a vote, can be lost before writes stop.
+
+        It may be below 0.
+        """
+        return len(self.voting) - (len(self.answers) // 2 + 1)
+
+    @property
+    def voting(self) -> list[NodeStatus]:
+        """What those said that have a vote."""
+        return [status for status in self.said if status.standing == VOTING]
 
     def heard(self, member_id: int) -> float | None:
         """Seconds since the leader last heard a member; since anyone did, without a leader."""
@@ -157,7 +168,8 @@ class Survey:
         ]
         if self.said and self.spare < 0:
             needed = len(self.answers) // 2 + 1
-            found.append(f"{len(self.said)} of {len(self.answers)} answer; writes need {needed}.")
+            have = f"{len(self.voting)} of {len(self.answers)}"
+            found.append(f"{have} answer and have a vote; writes need {needed}.")
         leaders = [status for status in self.said if status.role == "leader"]
         if not leaders and self.said:
             found.append("No member says that it leads.")
@@ -174,6 +186,7 @@ class Survey:
             for status in self.said
             if status.disk_full
         ]
+        found += [words for status in self.said if (words := _standing(status))]
         if any(status.suspended for status in self.said):
             found.append("The cluster is suspended: it takes no writes until it is resumed.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
@@ -235,6 +248,17 @@ def _named(address: MemberAddress) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _standing(status: NodeStatus) -> str:
+    """Say why a member has no vote, if it has none."""
+    if status.standing == "recovering":
+        return f"Member {status.member_id} is not admitted yet: its store is new, and has no vote."
+    if status.standing == "fresh":
+        waits = [f"member {peer}" for peer in status.not_heard]
+        heard = f"; it has not heard of {_listed(waits)}" if waits else ""
+        return f"Member {status.member_id} waits for all members of a new cluster{heard}."
+    return ""
 
 
 async def survey(addresses: Sequence[MemberAddress]) -> Survey:

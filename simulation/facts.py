@@ -74,6 +74,14 @@ class Wiped:
 
 
 @attrs.frozen
+class Standing:
+    """A member's store has a vote, or none yet."""
+
+    member: int
+    votes: bool
+
+
+@attrs.frozen
 class Truncating:
     """A member has begun to cut its log; after a crash it may be cut or not."""
 
@@ -293,6 +301,7 @@ class Refused:
 Fact: TypeAlias = (
     Started
     | Wiped
+    | Standing
     | Truncating
     | Truncated
     | Installed

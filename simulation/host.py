@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from ..node import Service, State, open_member
+from ..storage import Identity, Standing, StandingKind, make_store
 from .clock import Clock
 from .disk import Disk, Fate
 from .tasks import Pauses, StepTrap
@@ -239,9 +240,18 @@ class Host(Generic[S_co]):
             self._trap = None
 
     def wipe(self) -> None:
-        """Lose the disk; the member must be gone."""
+        """Lose the disk; the member must be gone. An operator has it recover."""
         assert self.stopped, f"member {self.member_id} still runs"
         shutil.rmtree(self.config.directory)
+        rng = random.Random(f"{self.seed}/wiped/{self.member_id}/{self.starts}")
+        self.make_store(rng.getrandbits(64), StandingKind.RECOVERING)
+
+    def make_store(
+        self, instance_id: int, kind: StandingKind, founders: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        """Make the store, unless there is one, before the member runs."""
+        identity = Identity(self.config.cluster, self.member_id, instance_id)
+        make_store(self.config.directory / "log", identity, Standing(kind, founders))
 
     # --- pauses
 

@@ -19,6 +19,7 @@ from .facts import (
     Promised,
     Reached,
     Recorded,
+    Standing,
     Started,
     TermRecorded,
     Truncated,
@@ -43,6 +44,8 @@ class Disk:
         term: the highest term that it has promised.
         voted_for: for whom it voted in that term, -1 for nobody.
         commit: what the running member takes for committed.
+        votes: its store has a vote, and counts for a quorum.
+        lost: of the disk that it stands in the place of, what `prefix_at` was when that was lost.
     """
 
     batches: list[Batch] = attrs.field(factory=list[Batch])
@@ -51,6 +54,8 @@ class Disk:
     term: int = -1
     voted_for: int = -1
     commit: int = 0
+    votes: bool = True
+    lost: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
 
     @property
     def end(self) -> int:
@@ -100,6 +105,8 @@ class Knowledge:
             case Committed(member, position):
                 self.disks[member].commit = position
                 self._commit(member, position)
+            case Standing(member, votes):
+                self.disks[member].votes = votes
             case Promised(member, term, voted_for):
                 self.disks[member].term, self.disks[member].voted_for = term, voted_for
             case TermRecorded(member, term, base):
@@ -123,7 +130,7 @@ class Knowledge:
                 disk.term, disk.voted_for, disk.commit = term, voted_for, 0
                 disk.bases.clear()
             case Wiped():
-                self.disks[member] = Disk()
+                self.disks[member] = Disk(votes=False, lost={**disk.lost, **disk.prefix_at})
             case Truncated(_, position):
                 disk.cut(position)
                 disk.bases.clear()
@@ -148,5 +155,14 @@ class Knowledge:
                 self.committed_in[self.disks[member].term] = batch.end
 
     def holders(self, position: int, prefix: bytes) -> list[int]:
-        """Give the members whose durable log is this one, up to a position."""
-        return [i for i, disk in self.disks.items() if disk.prefix_at.get(position) == prefix]
+        """Give the members whose durable log is this one, up to a position.
+
+        Of those that count for a quorum: who has no vote yet does not, but for what its member had
+        on the disk that was lost. It is not admitted before others have that.
+        """
+        return [
+            i
+            for i, disk in self.disks.items()
+            if (disk.votes and disk.prefix_at.get(position) == prefix)
+            or disk.lost.get(position) == prefix
+        ]

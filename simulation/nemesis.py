@@ -163,6 +163,11 @@ class Nemesis:
         """Choose a member."""
         return self.rng.choice(self.ids)
 
+    def without_good_stores(self) -> list[int]:
+        """Give the members whose recording is rotten, or whose store has no vote."""
+        disks = self.observer.known.disks
+        return [i for i in self.ids if i in self.rotten or not disks[i].votes]
+
     def pair(self) -> tuple[int, int]:
         """Choose two members."""
         one, other = self.rng.sample(self.ids, 2)

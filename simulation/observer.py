@@ -25,6 +25,7 @@ from .facts import (
     Installed,
     Promised,
     Recorded,
+    Standing,
     Started,
     TermRecorded,
     Truncated,
@@ -110,6 +111,7 @@ class Observer:
         state = store.recorded
         promised = state.node_state
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
+        self.tell(Standing(i, member.core.votes))
         self._seen[i] = _Seen(member, state, promised=promised)
         self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
@@ -180,6 +182,8 @@ class Observer:
         if state.node_state is not seen.promised:
             seen.promised = state.node_state
             self.tell(Promised(i, seen.promised.candidate_term, seen.promised.voted_for))
+        if member.core.votes != self.known.disks[i].votes:
+            self.tell(Standing(i, member.core.votes))
         self._look_for_snapshot(i, member)
         if state.terms is not seen.terms:
             self._read_terms(i, state.terms)
@@ -221,7 +225,8 @@ class Observer:
             self._look_at_disks()
             self.tell(Writes(i, role.term))
         for j, follower in role.followers.items():
-            if follower.match != seen.counted.get(j):
-                seen.counted[j] = follower.match
+            counted = follower.match if follower.votes else 0
+            if counted != seen.counted.get(j):
+                seen.counted[j] = counted
                 self._look_at_disks()
-                self.tell(Counted(i, j, role.term, follower.match))
+                self.tell(Counted(i, j, role.term, counted))

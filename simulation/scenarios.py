@@ -53,6 +53,7 @@ class Scenario:
             fsync=unit * rng.choice((0.004, 0.04)),
             fsync_jitter=unit * rng.choice((0.0, 0.01)),
             snapshot=OFTEN if rng.random() < self.snapshots else SnapshotPolicy(),
+            founded=False,
             contain=True,
         )
 
@@ -106,6 +107,7 @@ USUAL: Final[dict[str, float]] = {
     "fail disk": 0.5,
     "fill disk": 0.3,
     "rot disk": 0.1,
+    "lose disk": 0.2,
     "set clock": 0.5,
 }
 """Everything, in proportions that leave the cluster able to do something now and then."""
@@ -159,6 +161,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "fail disk",
             "fill disk",
             "rot disk",
+            "lose disk",
             "cut power",
             "revive",
         ),
@@ -175,6 +178,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "mend",
             "reset",
             "slow disk",
+            "lose disk",
             "crash at a transition",
         ),
         wipes=0.5,

@@ -19,7 +19,15 @@ import trio
 
 from ..node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
 from ..node.roles import Signal
-from ..storage import InlineExecutor, NodeState, Store
+from ..storage import (
+    Identity,
+    InlineExecutor,
+    NodeState,
+    Standing,
+    StandingKind,
+    Store,
+    make_store,
+)
 from ..storage.store import Write
 from ..transport import AppendFlags, MemoryNetwork, TermSpan
 from .clock import EPOCH_MS
@@ -98,7 +106,12 @@ class Script:
     """
 
     def __init__(
-        self, nursery: trio.Nursery, directory: Path, size: int, timeouts: Timeouts
+        self,
+        nursery: trio.Nursery,
+        directory: Path,
+        size: int,
+        timeouts: Timeouts,
+        standing: StandingKind = StandingKind.MEMBER,
     ) -> None:
         self.network = MemoryNetwork(random.Random(0), latency=0.0005)
         members = tuple(
@@ -112,6 +125,8 @@ class Script:
             members=members,
             timeouts=timeouts,
         )
+        founders = Standing(standing, tuple((i, i) for i in range(size)))
+        make_store(self.config.directory / "log", Identity("test", ME, ME), founders)
         self.peers = {i: Peer(self.config, i, self.network) for i in range(1, size)}
         self.transitions: list[Transition] = []
         self.on_transition: Callable[[Transition], None] = lambda _: None
@@ -319,12 +334,13 @@ async def open_script(
     promised: NodeState | None = None,
     timeouts: Timeouts = TIMEOUTS,
     read_seconds: float = 0.0,
+    standing: StandingKind = StandingKind.MEMBER,
     seed: int = 0,
 ) -> AsyncGenerator[Script, None]:
     """Run a member with that log, linked to its scripted peers, that has just begun to canvass."""
     with seeded_scheduler(seed):
         async with trio.open_nursery() as nursery:
-            script = Script(nursery, directory, size, timeouts)
+            script = Script(nursery, directory, size, timeouts, standing)
             script.read_seconds = read_seconds
             if batches or opened or promised is not None:
                 await record(script.config, batches, opened=opened, promised=promised)

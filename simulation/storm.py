@@ -2,8 +2,8 @@
 
 Each round is a storm of faults under load, and then:
 
-1. The faults stop. Any quorum of intact members is healed, the others are dead or cut off. It must
-   elect a leader and serve.
+1. The faults stop. Any quorum of intact members with a vote is healed, the others are dead or cut
+   off. It must elect a leader and serve. (A cluster that was not founded yet needs all of them.)
 2. All intact members are healed. They must follow one leader, serve, and hold the same.
 3. Members whose recordings are rotten get empty disks; now and then another one too. Each must
    catch up before anything else is done (see :mod:`.faults.disks`).
@@ -140,7 +140,9 @@ class Storm:
         intact = [i for i in ids if i not in self.nemesis.rotten]
         await self._let_go(world.others(*intact))
         self.nemesis.check_failures()
-        quorum = self.rng.sample(intact, len(ids) // 2 + 1)
+        voting = [i for i in intact if self.observer.known.disks[i].votes]
+        size = len(ids) // 2 + 1
+        quorum = self.rng.sample(voting, size) if len(voting) >= size else intact
         if self.rng.random() < 0.5:
             await self._let_go(world.others(*quorum))
         else:
@@ -216,6 +218,10 @@ class Storm:
             )
 
         await self._within(equal, f"members {ids} have applied everything up to {end}")
+        disks = self.observer.known.disks
+        await self._within(
+            lambda: all(disks[i].votes for i in ids), f"the stores of members {ids} have a vote"
+        )
 
     async def _within(self, condition: Callable[[], bool], words: str) -> None:
         try:

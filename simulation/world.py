@@ -10,13 +10,14 @@ import attrs
 import trio
 
 from ..errors import NoLeaderError, UnknownOutcomeError
-from ..node import MemberConfig, NodeConfig, State, Timeouts
-from ..node.config import SnapshotPolicy
+from ..node import MemberConfig, NodeConfig, State
+from ..storage import found
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
 from .host import Host, S_co
 from .messages import Messages
 from .scheduler import seeded_scheduler
+from .setting import TIMEOUTS, Setting
 from .tasks import Pauses
 from .trace import Trace
 
@@ -24,46 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
-    from ..node import Member, Transition
+    from ..node import Member, Timeouts, Transition
     from ..transport import Message
     from .host import ServiceFactory
     from .observer import Observer
 
-TIMEOUTS = Timeouts(
-    startup_canvass=2.0,
-    leader_heartbeat_timeout=0.5,
-    leader_heartbeat_interval=0.05,
-    election_timeout=0.25,
-    canvass_interval=0.02,
-)
+__all__ = ["TIMEOUTS", "Setting", "World", "open_world"]
+
 LOOK_SECONDS = 0.005
-
-
-@attrs.frozen
-class Setting:
-    """What a world is made of; times are seconds.
-
-    Args:
-        members: how many.
-        seed: of everything in it that is left to chance.
-        timeouts: of the members.
-        latency: that bytes take from one member to another.
-        jitter: that they take longer, at most.
-        fsync: that a write takes to become durable.
-        fsync_jitter: that it takes longer, at most.
-        snapshot: when members take snapshots, and what they keep.
-        contain: a member that fails leaves its error in `World.failures`, instead of ending it all.
-    """
-
-    members: int = 3
-    seed: object = 0
-    timeouts: Timeouts = TIMEOUTS
-    latency: float = 0.0005
-    jitter: float = 0.0
-    fsync: float = 0.001
-    fsync_jitter: float = 0.0
-    snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
-    contain: bool = False
 
 
 class World(Generic[S_co]):
@@ -114,6 +83,9 @@ class World(Generic[S_co]):
             i: self._host(i, members, directory / f"member-{i}", service)
             for i in range(setting.members)
         }
+        if setting.founded:
+            stores = {i: host.config.directory / "log" for i, host in self.hosts.items()}
+            found(stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders"))
 
     def _host(
         self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]
@@ -254,6 +226,10 @@ class World(Generic[S_co]):
     async def wipe(self, i: int) -> None:
         """Replace a disk by an empty one; the member is killed, and not started."""
         await self.kill(i)
+        self.replace_disk(i)
+
+    def replace_disk(self, i: int) -> None:
+        """Replace the disk of a member that does not run."""
         self.trace.tell("wiped", i)
         self.hosts[i].wipe()
         if self.observer is not None:

@@ -17,12 +17,14 @@ from .batch import (
     encode_batch,
 )
 from .executor import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
+from .founding import found, make_store
 from .identity import Identity
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
 from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
 from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
+from .standing import Standing, StandingKind
 from .store import Store, Write
 from .verify import Description, DumpedBatch, Finding, VerifyReport, describe, dump, verify
 
@@ -49,6 +51,8 @@ __all__ = [
     "SnapshotReader",
     "SnapshotRow",
     "SnapshotWriter",
+    "Standing",
+    "StandingKind",
     "Store",
     "Summary",
     "TermRow",
@@ -63,7 +67,9 @@ __all__ = [
     "describe",
     "dump",
     "encode_batch",
+    "found",
     "head_of",
+    "make_store",
     "open_readonly",
     "verify",
 ]

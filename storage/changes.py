@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .batch import decode_header_untrusted
+from .batch import HEADER_BYTES, EntryKind, decode_header_untrusted
 from .node_state import NODE_STATE_KEY, NodeState, encode_node_state
 from .recording import END_KEY, KEY, delete_before, delete_from
 from .recording_log import (
@@ -25,12 +25,15 @@ from .recording_log import (
     term_at,
     with_term,
 )
+from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
 from .state import (
+    ADMISSION_KEY,
     COMMITTED_KEY,
     ORIGIN_KEY,
     SUSPENDED_KEY,
     Databases,
     Recorded,
+    encode_admission,
     encode_committed,
     encode_origin,
     encode_suspended,
@@ -77,6 +80,9 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
     if term_row is not None:
         assert (term_row.term, term_row.base) == (header.term, header.position), f"{term_row}"
     key = KEY.pack(header.term, header.position)
+    # An entry that admits a store is alone in its batch.
+    admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
+    admission = (header.term, header.end) if admits else old.admission
     after = Recorded(
         old.start_position,
         header.end,
@@ -86,6 +92,8 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         header.commit_position,
         header.timestamp_ms,
         old.suspended,
+        old.standing,
+        admission,
     )
 
     def apply(txn: Transaction) -> None:
@@ -93,6 +101,8 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         assert stored, f"{header} is not behind the last key"
         if terms is not old.terms:
             _put_terms(txn, dbs, old.terms, terms)
+        if admits:
+            txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
 
     return Change(after, apply)
 
@@ -137,6 +147,16 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
     return Change(attrs.evolve(old, last_commit_position=known), apply)
 
 
+def set_standing(dbs: Databases, old: Recorded, standing: Standing) -> Change:
+    """Replace the standing; a store that has a vote keeps it."""
+    assert old.standing.kind is not StandingKind.MEMBER, f"{old.standing} can't become {standing}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(STANDING_KEY, encode_standing(standing), db=dbs.meta)
+
+    return Change(attrs.evolve(old, standing=standing), apply)
+
+
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
     """Add a snapshot, or replace the one of the same position and term."""
     key, value = encode_snapshot(added)
@@ -170,6 +190,8 @@ def install(
     """Let the log begin, empty, at the position of a snapshot from elsewhere."""
     key, value = encode_snapshot(snapshot)
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
+    # Whom the log that is left out admitted is not known: as if it had at its very end.
+    admission = (snapshot.term, snapshot.position)
 
     def apply(txn: Transaction) -> None:
         for table in (dbs.log, dbs.terms, dbs.snapshots):
@@ -178,6 +200,7 @@ def install(
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
+        txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
 
     after = attrs.evolve(
         old,
@@ -188,6 +211,7 @@ def install(
         last_commit_position=snapshot.position,
         last_timestamp_ms=snapshot.timestamp_ms,
         suspended=suspended,
+        admission=admission,
     )
     return Change(after, apply)
 

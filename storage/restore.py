@@ -28,6 +28,7 @@ from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
 from .snapshot_file import SnapshotReader
 from .snapshot_folder import SnapshotFolder, SnapshotWriter
+from .standing import Standing, StandingKind
 from .store import Store
 from .tables_disk import tables_position
 from .verify import verify
@@ -197,6 +198,7 @@ async def restore(
     cluster: str,
     member_id: int,
     rng: Random,
+    recovering: bool = False,
     executor: ExecutorFactory[Write] = ThreadExecutor,
 ) -> int:
     """Make the store of a member, with an identity of its own; return how many batches it holds.
@@ -207,6 +209,7 @@ async def restore(
         cluster: name of the cluster that it is to be a member of.
         member_id: which one.
         rng: draws the instance id.
+        recovering: the cluster goes on without it meanwhile: it has no vote before it is admitted.
         executor: writes to disk on a thread unless given.
 
     Raises:
@@ -229,6 +232,8 @@ async def restore(
             with open_readonly(plan.source / "log") as source:
                 await _copy(source.scan(plan.start, plan.point.position), store)
             await store.save_committed(plan.point.position)
+            if recovering:
+                await store.save_standing(Standing(StandingKind.RECOVERING))
             nursery.cancel_scope.cancel()
     report = verify(unfinished)
     if not report.ok:

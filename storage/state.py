@@ -29,6 +29,7 @@ from .recording_log import (
     row_of,
 )
 from .rows import seal, unpack_untrusted, unseal_untrusted
+from .standing import STANDING_KEY, Standing, decode_standing_untrusted, encode_standing
 
 if TYPE_CHECKING:
     import lmdb
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ORIGIN_KEY: Final = b"origin"
 SUSPENDED_KEY: Final = b"suspended"
 COMMITTED_KEY: Final = b"committed"
+ADMISSION_KEY: Final = b"admission"
 MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
@@ -56,7 +58,11 @@ class Databases:
 
 @attrs.frozen
 class Recorded:
-    """The state of a store; positions are byte offsets in the log."""
+    """The state of a store; positions are byte offsets in the log.
+
+    `admission` is term and end of the last batch that admitted a member's new store: at least
+    of the last one that is in the log.
+    """
 
     start_position: int = 0
     append_position: int = 0
@@ -66,6 +72,8 @@ class Recorded:
     last_commit_position: int = 0
     last_timestamp_ms: int = 0
     suspended: bool = False
+    standing: Standing = attrs.field(factory=Standing)
+    admission: tuple[int, int] = (-1, 0)
 
 
 class StateView:
@@ -110,6 +118,11 @@ class StateView:
         return self._recorded.node_state
 
     @property
+    def standing(self) -> Standing:
+        """Whether this store has a vote at all."""
+        return self._recorded.standing
+
+    @property
     def last_commit_position(self) -> int:
         """At least this was committed, by the header of the last batch or the word of a backup."""
         return self._recorded.last_commit_position
@@ -120,13 +133,14 @@ class StateView:
         return self._recorded.last_timestamp_ms
 
 
-def initialise(raw: lmdb.Environment, identity: Identity) -> None:
-    """Fill a new environment."""
+def initialise(raw: lmdb.Environment, identity: Identity, standing: Standing | None = None) -> None:
+    """Fill a new environment; its standing is FRESH unless given."""
     dbs = Databases(raw, create=True)
     with raw.begin(write=True) as txn:
         txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
         txn.put(NODE_STATE_KEY, encode_node_state(NodeState()), db=dbs.meta)
         txn.put(ORIGIN_KEY, encode_origin(0, 0), db=dbs.meta)
+        txn.put(STANDING_KEY, encode_standing(standing or Standing()), db=dbs.meta)
 
 
 def encode_origin(start_position: int, timestamp_ms: int) -> bytes:
@@ -196,6 +210,34 @@ def encode_committed(position: int) -> bytes:
     return seal(COMMITTED_KEY, _COMMITTED.pack(position))
 
 
+def load_admission(txn: Transaction, dbs: Databases) -> tuple[int, int]:
+    """Read term and end of the last batch that admitted a store; (-1, 0) if there was none.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    value = txn.get(ADMISSION_KEY, db=dbs.meta)
+    if value is None:
+        return -1, 0
+    body = unseal_untrusted(ADMISSION_KEY, value)
+    term, end = unpack_untrusted(_ORIGIN, ADMISSION_KEY, body)
+    return term, end
+
+
+def encode_admission(admission: tuple[int, int]) -> bytes:
+    """Return the row for `ADMISSION_KEY`."""
+    return seal(ADMISSION_KEY, _ORIGIN.pack(*admission))
+
+
+def load_standing(txn: Transaction, dbs: Databases) -> Standing:
+    """Read whether the store has a vote.
+
+    Raises:
+        StorageError: the row is missing or damaged.
+    """
+    return decode_standing_untrusted(txn.get(STANDING_KEY, db=dbs.meta))
+
+
 def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
     """Read the vote.
 
@@ -233,6 +275,8 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
         suspended=load_suspended(txn, dbs),
+        standing=load_standing(txn, dbs),
+        admission=load_admission(txn, dbs),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .environment import Transaction
     from .executor import ExecutorFactory
     from .node_state import NodeState
+    from .standing import Standing
 
 # Batches that one transaction of `drop_prefix` deletes: other writes wait no longer than that.
 PRUNE_STEP: Final = 512
@@ -191,6 +192,10 @@ class Store(StateView):
         """
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
+
+    async def save_standing(self, standing: Standing) -> None:
+        """Make durable whether this store has a vote; one that has keeps it."""
+        await self._durably(lambda dbs, old: changes.set_standing(dbs, old, standing))
 
     async def add_snapshot(self, row: SnapshotRow) -> None:
         """Record that a snapshot exists."""

@@ -22,6 +22,7 @@ from .link_in import LinkHandler
 from .links import Links
 from .memory import MemoryHost, MemoryNetwork
 from .messages import (
+    AdmissionRequest,
     AppendPosition,
     BackupQuery,
     BackupResponse,
@@ -30,6 +31,8 @@ from .messages import (
     CommitPosition,
     ForwardReply,
     ForwardRequest,
+    Founding,
+    FoundingStore,
     Hello,
     HelloReply,
     LeadershipCession,
@@ -73,6 +76,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "WEATHER",
     "Address",
+    "AdmissionRequest",
     "AppendFlags",
     "AppendPosition",
     "BackupQuery",
@@ -83,6 +87,8 @@ __all__ = [
     "Connection",
     "ForwardReply",
     "ForwardRequest",
+    "Founding",
+    "FoundingStore",
     "FrameDecoder",
     "FrameStream",
     "Hello",

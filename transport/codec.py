@@ -39,6 +39,7 @@ HEADER: Final = struct.Struct("<IBBHI")  # body bytes, type, version, reserved (
 COVERED_HEADER: Final = struct.Struct("<IBBH")  # its part that the checksum covers
 CHECKSUM: Final = struct.Struct("<I")
 SPAN: Final = struct.Struct("<qqq")
+STORE: Final = struct.Struct("<iQ")
 
 MAX_BATCH_BYTES: Final = 64 << 20
 """Largest record batch, and largest payload of a forwarded request."""
@@ -47,6 +48,11 @@ _TAIL_FORMATS: Final[Mapping[object, str]] = {
     str: "H",
     bytes: "I",
     tuple[m.TermSpan, ...]: "H",
+    tuple[m.FoundingStore, ...]: "H",
+}
+_RECORDS: Final[Mapping[object, tuple[struct.Struct, Callable[..., object]]]] = {
+    tuple[m.TermSpan, ...]: (SPAN, m.TermSpan),
+    tuple[m.FoundingStore, ...]: (STORE, m.FoundingStore),
 }
 _LARGEST_TAILS: Final[Mapping[str, int]] = {"H": f.MAX_TERM_SPANS * SPAN.size, "I": MAX_BATCH_BYTES}
 
@@ -58,7 +64,7 @@ class Tail:
     Args:
         name: of the field.
         index: its place in the fixed part, where its length stands.
-        kind: ``str``, ``bytes`` or ``tuple[TermSpan, ...]``.
+        kind: ``str``, ``bytes`` or a tuple of small records.
     """
 
     name: str
@@ -75,9 +81,10 @@ class Tail:
             content = value.encode()
             length, limit = len(content), f.MAX_STRING_BYTES
         elif isinstance(value, tuple):
-            spans = cast("tuple[m.TermSpan, ...]", value)
-            content = b"".join([SPAN.pack(span.term, span.base, span.end) for span in spans])
-            length, limit = len(spans), f.MAX_TERM_SPANS
+            records = cast("tuple[attrs.AttrsInstance, ...]", value)
+            layout, _ = _RECORDS[self.kind]
+            content = b"".join([layout.pack(*attrs.astuple(record)) for record in records])
+            length, limit = len(records), f.MAX_TERM_SPANS
         else:
             content = cast("bytes", value)
             length, limit = len(content), MAX_BATCH_BYTES
@@ -96,7 +103,7 @@ class Tail:
         limit = f.MAX_STRING_BYTES if self.kind is str else f.MAX_TERM_SPANS
         if length > limit:
             raise WireError(f"{self.name}: {length} is more than {limit}")
-        return length if self.kind is str else length * SPAN.size
+        return length if self.kind is str else length * _RECORDS[self.kind][0].size
 
     def decode_untrusted(self, content: bytes) -> object:
         """Decode the content.
@@ -111,7 +118,8 @@ class Tail:
                 return str(content, "utf-8")
             except UnicodeDecodeError as error:
                 raise WireError(f"{self.name}: not UTF-8: {error.reason}") from None
-        return tuple(m.TermSpan(*span) for span in SPAN.iter_unpack(content))
+        layout, record = _RECORDS[self.kind]
+        return tuple(record(*values) for values in layout.iter_unpack(content))
 
 
 class Codec:

@@ -44,6 +44,8 @@ class VoteReason(IntEnum):
     LOG_NEWER = 3
     LEADER_ALIVE = 4
     BUSY = 5
+    NO_VOTE = 6
+    """Its store stands in the place of a lost one, and was not admitted yet."""
 
 
 class AppendFlags(IntFlag):
@@ -56,6 +58,8 @@ class AppendFlags(IntFlag):
     """The new term is in the follower's recording log, durably."""
     INSTALL = 4
     """The follower installs a snapshot, and will need the log behind it."""
+    NO_VOTE = 8
+    """The follower counts for no quorum."""
 
 
 class StreamPurpose(IntEnum):

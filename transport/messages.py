@@ -348,6 +348,43 @@ class ForwardReply:
 
 
 @attrs.frozen
+class FoundingStore:
+    """The store of a member, by the number that was drawn when it was made."""
+
+    member_id: I32
+    instance_id: U64
+
+
+@attrs.frozen
+class Founding:
+    """A member whose store is fresh tells so, again and again, until the cluster is founded.
+
+    A member that has a vote answers it with the stores with which the cluster began.
+
+    Args:
+        member_id: who tells.
+        instance_id: of its store.
+        founded: the sender has a vote; else its store is fresh.
+        stores: those with which the cluster began, or the fresh ones that the sender has heard of,
+            its own included; ascending by member.
+    """
+
+    member_id: I32
+    instance_id: U64
+    founded: bool
+    stores: tuple[FoundingStore, ...]
+
+
+@attrs.frozen
+class AdmissionRequest:
+    """A follower that has the leader's log asks to be admitted with its store."""
+
+    leadership_term_id: I64
+    member_id: I32
+    instance_id: U64
+
+
+@attrs.frozen
 class ReplayRequest:
     """First frame of a replay stream: send the log [position, stop_position)."""
 
@@ -445,6 +482,8 @@ Message: TypeAlias = (
     | LogBatch
     | ForwardRequest
     | ForwardReply
+    | Founding
+    | AdmissionRequest
     | ReplayRequest
     | TerminationPosition
     | TerminationAck

@@ -54,6 +54,8 @@ MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
         102: m.Scout,
         103: m.ScoutReply,
         104: m.TimeoutNow,
+        105: m.Founding,
+        106: m.AdmissionRequest,
         110: m.LogSubscribe,
         111: m.LogJoined,
         112: m.LogBatch,

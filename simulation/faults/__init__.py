@@ -40,6 +40,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "fail disk": disks.fail_disk,
     "fill disk": disks.fill_disk,
     "rot disk": disks.rot_disk,
+    "lose disk": disks.lose_disk,
     "set clock": clocks.set_clock,
 }
 """What may be done at any time."""

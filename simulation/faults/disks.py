@@ -11,10 +11,10 @@ What the cluster must survive, and what it may refuse:
   reads a rotten batch stops, and never sends it. There is no repair: such a member stays away
   until its disk is replaced, and the intact ones, which are a quorum, must serve without it.
 - Rot on a majority of the disks may lose data; it is not done here.
-- A lost disk (replaced by an empty one): survived if all others run, follow one leader and have
-  all that is committed, until the replaced one has it too. The vote is lost with the disk, so at
-  other times a member that returns empty could elect a leader that lacks acknowledged entries;
-  nothing protects a cluster from that yet, so it is not done here in a storm, but between two.
+- A lost disk (replaced by an empty one), at any time, whoever else is away or behind: survived as
+  long as the members whose store has no vote yet, or is rotten, are a minority. It is to be
+  admitted by the others (:mod:`quorate.node.admission`) before it counts again. Beyond a minority
+  too little may be left for a quorum, for good; it is not done here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DamagedRecordError, StorageError, StoreFullError
 from ..disk import rot
+from .processes import revive_later
 
 if TYPE_CHECKING:
     from ..nemesis import Nemesis
@@ -71,7 +72,8 @@ async def fill_disk(n: Nemesis) -> None:
 async def rot_disk(n: Nemesis) -> None:
     """Flip a bit in a batch that a member has recorded, if a minority only is rotten then."""
     minority = (len(n.ids) - 1) // 2
-    member = n.rng.choice(n.rotten) if len(n.rotten) == minority else n.anyone()
+    bad = n.without_good_stores()
+    member = n.rng.choice(bad) if len(bad) >= minority > 0 else n.anyone()
     batches = n.observer.known.disks[member].batches
     host = n.world.hosts[member]
     if not batches or (host.member is None and host.starts == 0):
@@ -81,3 +83,21 @@ async def rot_disk(n: Nemesis) -> None:
         n.world.trace.tell("rots", member)
         if member not in n.rotten:
             n.rotten.append(member)
+
+
+async def lose_disk(n: Nemesis) -> None:
+    """Replace a disk by an empty one, if a minority only is without a good store then."""
+    minority = (len(n.ids) - 1) // 2
+    member = n.anyone()
+    host = n.world.hosts[member]
+    if host.member is None and not host.stopped:
+        return  # it starts or ends just now
+    if len({*n.without_good_stores(), member}) > minority:
+        return
+    await n.world.kill(member)
+    if not host.stopped:
+        return  # it was started again already
+    n.world.replace_disk(member)
+    if member in n.rotten:
+        n.rotten.remove(member)
+    revive_later(n, [member])

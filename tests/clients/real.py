@@ -5,6 +5,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,3 +127,15 @@ class RealCluster:
         """Delete all keys."""
         with redis.Redis(port=self.leader_port) as client:
             client.flushall()
+
+
+def lose_disk(cluster: RealCluster, member: int) -> Path:
+    """Kill a member and empty its directory but for its configuration, whose path is returned."""
+    directory = cluster.directory / f"member-{member}"
+    file = directory / "node.toml"
+    configuration = file.read_text()
+    cluster.kill(member)
+    shutil.rmtree(directory)
+    directory.mkdir()
+    file.write_text(configuration)
+    return file

@@ -14,7 +14,7 @@ import redis
 from quorate.cluster import free_client_port
 from quorate.storage.restore import moment
 
-from .real import QUORATE, RealCluster
+from .real import QUORATE, RealCluster, lose_disk
 from .test_control import quorate
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -76,13 +76,19 @@ def test_every_command_does_what_the_page_says(directory: Path) -> None:
                     start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
                 cluster.wait_until_agreed()
+            if words[0] == "recover":
+                lose_disk(cluster, 2)
             given = adapted(words, directory, port)
             done = subprocess.run(
                 [*QUORATE, *given], capture_output=True, text=True, check=False, timeout=120
             )
             assert done.returncode == 0, (given, done.stderr, done.stdout)
+            if words[0] == "recover":
+                cluster.restart_dead()
+                cluster.wait_until_agreed()
             if words[1] in {"shutdown", "abort"}:
                 process.wait(60)
+                cluster.stop_restarted()
                 assert words[1] == "abort" or SHUTDOWN.fullmatch(done.stdout)
     finally:
         process.kill()

@@ -44,6 +44,8 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         snapshot_activity="",
         suspended=False,
         disk_full=False,
+        standing="member",
+        not_heard=(),
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]
@@ -121,7 +123,7 @@ def test_whom_the_leader_has_not_heard_yet_is_told() -> None:
 
 def test_fewer_than_a_quorum_is_told() -> None:
     alone = seen(None, None, status_of(2, leader_id=None))
-    assert "1 of 3 answer; writes need 2." in alone.problems
+    assert "1 of 3 answer and have a vote; writes need 2." in alone.problems
 
 
 def test_a_member_that_does_not_answer_is_a_row_and_a_problem() -> None:

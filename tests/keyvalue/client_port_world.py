@@ -116,6 +116,8 @@ class OneMember:
             snapshot_activity="",
             suspended=False,
             disk_full=False,
+            standing="member",
+            not_heard=(),
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
                 PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),

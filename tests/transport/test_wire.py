@@ -29,9 +29,15 @@ PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
     str: st.text(max_size=f.MAX_STRING_BYTES // 4),
     bytes: st.binary(max_size=300),
     bool: st.booleans(),
-    f.AppendFlags: st.integers(0, 7).map(f.AppendFlags),
+    f.AppendFlags: st.integers(0, 15).map(f.AppendFlags),
     tuple[m.TermSpan, ...]: st.lists(
         st.builds(m.TermSpan, NUMBERS, NUMBERS, NUMBERS), max_size=20
+    ).map(tuple),
+    tuple[m.FoundingStore, ...]: st.lists(
+        st.builds(
+            m.FoundingStore, st.integers(-(1 << 31), (1 << 31) - 1), st.integers(0, (1 << 64) - 1)
+        ),
+        max_size=20,
     ).map(tuple),
 }
 
@@ -215,8 +221,8 @@ VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES
     ("frame", "reason"),
     [
         (reframed(52, VOTE[:32] + b"\2" + VOTE[33:]), "Vote: vote can't be 2"),
-        (reframed(52, VOTE[:41] + b"\6" + VOTE[42:]), "Vote: reason can't be 6"),
-        (reframed(54, bytes(20) + b"\x08" + bytes(8)), "AppendPosition: flags can't be 8"),
+        (reframed(52, VOTE[:41] + b"\7" + VOTE[42:]), "Vote: reason can't be 7"),
+        (reframed(54, bytes(20) + b"\x10" + bytes(8)), "AppendPosition: flags can't be 16"),
         (reframed(56, bytes(20) + b"\1\0\xff"), "catchup_endpoint: not UTF-8"),
         (reframed(56, bytes(20) + b"\1\1" + bytes(257)), "catchup_endpoint: 257 is more than 256"),
         (reframed(56, bytes(20) + b"\5\0four"), "take 5 bytes of a body that has 4 for them"),

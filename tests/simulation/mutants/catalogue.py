@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from ..hazards import mutations, schedules
-from . import recording, serving, voting
-from .schedules import a_leader_wakes_up, the_longer_log_is_silent
+from . import recording, serving, standing, voting
+from .schedules import (
+    a_leader_wakes_up,
+    a_wiped_member_meets_the_one_that_lags,
+    only_a_wiped_member_hears_the_leader,
+    the_longer_log_is_silent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -72,6 +77,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(voting.vote_for_a_shorter_log, 0, schedule=the_longer_log_is_silent),
     Mutant(voting.win_with_a_minority, 20),
     Mutant(voting.win_an_older_term, 30),
+    Mutant(standing.vote_with_an_empty_disk, 0, schedule=a_wiped_member_meets_the_one_that_lags),
+    Mutant(standing.count_an_empty_disk, 0, schedule=only_a_wiped_member_hears_the_leader),
     Mutant(recording.report_before_sync, 5, cheap=True),
     Mutant(recording.count_itself_before_sync, 5, cheap=True),
     Mutant(recording.be_ready_at_once, 5, cheap=True),

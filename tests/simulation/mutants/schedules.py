@@ -11,6 +11,8 @@ from quorate.transport import RequestVote, Scout
 
 from ..hazards.schedules import begin, rest
 
+PATIENCE = 10.0  # seconds in which whoever can become leader does
+
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
 
@@ -56,3 +58,37 @@ async def the_longer_log_is_silent(stage: World[Ledger]) -> None:
     await stage.kill(long)
     await stage.start(leader)
     await rest(stage)
+
+
+async def a_wiped_member_meets_the_one_that_lags(stage: World[Ledger]) -> None:
+    """A command is on two members, of which one loses its disk while the other is away.
+
+    The one that is left never had the command, and the one with the empty disk not any more; were
+    they a quorum, the command would be lost. Once the one that has it is back, all have it.
+    """
+    leader = await begin(stage)
+    lagging, wiped = stage.others(leader)
+    await stage.kill(lagging)
+    assert await stage.attempt(leader, b"x")
+    await stage.kill(leader)
+    await stage.wipe(wiped)
+    await stage.start(lagging, wiped)
+    await trio.sleep(PATIENCE)
+    await stage.start(leader)
+    await rest(stage)
+    await stage.until(lambda: stage.hosts[wiped].running.core.votes)
+    await stage.kill(leader)  # the two are a quorum now
+    await rest(stage)
+
+
+async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
+    """The follower that the leader can still reach has lost its disk: nothing is committed."""
+    leader = await begin(stage)
+    away, wiped = stage.others(leader)
+    await stage.wipe(wiped)
+    stage.isolate(away)
+    await stage.start(wiped)
+    await stage.attempt(leader, b"x", within=PATIENCE)
+    stage.mend()
+    await rest(stage)
+    await stage.until(lambda: stage.hosts[wiped].running.core.votes)

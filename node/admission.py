@@ -1,0 +1,206 @@
+"""Whose store may vote: a wiped disk is not an empty new member.
+
+What a member has acknowledged and whom it has voted for was on its disk. If that is replaced by an
+empty one, and the member votes on, {L, W} have committed an entry, W is wiped, X and W elect X, and
+the entry is gone. So a store has a **standing**, durably (:mod:`quorate.storage.standing`):
+
+- FRESH, as it is made. It takes no part in anything, and tells the others which fresh stores it
+  has heard of, its own included. Once all members tell the same full list, each of them founds the
+  cluster: its store is a MEMBER, and remembers the list. Who is in the list that a founder tells
+  does so, too; who is not stands in the place of a lost store, and stops with `LostStoreError`.
+- RECOVERING, as an operator has said that it is (``quorate recover``). It follows a leader and gets
+  all of the log. But it does not stand, gives no vote and no yes to a scout, and what it reports
+  counts for nothing: not for the commit position, for READY, for reads, for a quorum heard.
+- MEMBER, once an entry of the log that names just this store was committed, by a quorum of others
+  therefore, and was applied here. Only then is it counted. The leader appends that entry when a
+  follower that has its log asks for it.
+
+Why the list is safe. Each of its stores was fresh when it sent its list; the first to do so had
+heard of all the others. So at that moment all of them existed and were fresh: nothing had been
+committed that was not lost already, and all that was committed since rests on these very stores.
+
+Why an admission is safe. Let q be the quorum of N, a the entry that admits W's new store, t its
+term. Entries that the old store had acknowledged are with q - 1 others, of which any leader that
+was elected without W has met one, since it has the votes of q of the N - 1 others. So a's leader
+has them; who holds a has them too, and W votes only after it does, in terms above t, for it
+promised t when it followed. What remains are old votes: a candidate that counts the vote of the
+old store in a term above t asked for it when there was no a, so its log has none, and it needs the
+votes of q - 1 more. But a is with q of the N - 1 others; q + q - 1 > N - 1, so one of those holds
+a, and refuses a log without it. That is also why a vote for a log that is behind, which an operator
+may ask for, is not given across an admission (`rules.consider`). The same holds for several lost
+stores: only those that have a vote admit others.
+
+The number of the members that count does not change by any of this: N is that of the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, cast
+
+import trio
+
+from ..errors import LostStoreError, WireError
+from ..storage import Entry, EntryKind, Standing, StandingKind
+from ..transport import AdmissionRequest, AppendFlags, Founding, FoundingStore
+from .roles import Signal
+
+if TYPE_CHECKING:
+    from ..storage import Store
+    from .core import Core
+    from .followers import Follower
+    from .following import Following
+    from .leadership import Leadership
+
+log = logging.getLogger("quorate.node")
+
+
+class Founders:
+    """Has a fresh store found the cluster, together with those of all other members.
+
+    Args:
+        core: of the member.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._heard: dict[int, Founding] = {}
+        self._changed = Signal()
+
+    @property
+    def missing(self) -> list[int]:
+        """The members whose stores we have not heard of, as long as our own is fresh."""
+        fresh = self._core.store.standing.kind is StandingKind.FRESH
+        return [peer for peer in self._core.peers if fresh and peer not in self._heard]
+
+    async def found(self) -> None:
+        """Return once our store is not fresh any more.
+
+        Raises:
+            LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
+        """
+        core = self._core
+        while core.store.standing.kind is StandingKind.FRESH:
+            if (stores := self._complete()) is not None:
+                await core.store.save_standing(Standing(StandingKind.MEMBER, stores))
+                log.info("member %d: the cluster is founded", core.member_id)
+                return
+            core.broadcast(self._founding(self._stores(), founded=False))
+            await self._changed.wait(trio.current_time() + core.timeouts.canvass_interval)
+
+    def on_message(self, sender: int, message: Founding) -> None:
+        """Hear of another member's store; tell of ours if it is none of the fresh ones."""
+        if message.member_id != sender:
+            return
+        standing = self._core.store.standing
+        if standing.kind is StandingKind.FRESH:
+            self._heard[sender] = message
+            self._changed.notify()
+        elif standing.kind is StandingKind.MEMBER and not message.founded:
+            self._core.send(sender, self._founding(standing.founders, founded=True))
+
+    def _complete(self) -> tuple[tuple[int, int], ...] | None:
+        """Give the stores with which the cluster begins, if that is certain."""
+        core, own = self._core, self._core.store.identity
+        for message in self._heard.values():
+            if message.founded:
+                stores = _pairs(message)
+                if (own.member_id, own.instance_id) in stores:
+                    return stores
+                raise LostStoreError(
+                    f"member {core.member_id}: its store is new, but the cluster has a history, "
+                    f"as member {message.member_id} says. If its disk was lost or replaced: "
+                    "quorate recover"
+                )
+        stores = self._stores()
+        agreed = all(_pairs(message) == stores for message in self._heard.values())
+        return stores if agreed and len(stores) == core.size else None
+
+    def _stores(self) -> tuple[tuple[int, int], ...]:
+        """Our store and the fresh ones that we have heard of."""
+        own = self._core.store.identity
+        heard = {peer: message.instance_id for peer, message in self._heard.items()}
+        return tuple(sorted({**heard, own.member_id: own.instance_id}.items()))
+
+    def _founding(self, stores: tuple[tuple[int, int], ...], *, founded: bool) -> Founding:
+        own = self._core.store.identity
+        listed = tuple(FoundingStore(*store) for store in stores)
+        return Founding(own.member_id, own.instance_id, founded, listed)
+
+
+def _pairs(message: Founding) -> tuple[tuple[int, int], ...]:
+    return tuple((store.member_id, store.instance_id) for store in message.stores)
+
+
+# --- admissions -----------------------------------------------------------------------------------
+
+
+def ask_for_admission(role: Following) -> None:
+    """Ask the leader, whose log we have, to admit our store, if it has no vote yet."""
+    core = role.core
+    if not core.votes and AppendFlags.READY in role.flags:
+        own = core.store.identity
+        core.send(role.leader_id, AdmissionRequest(role.term, own.member_id, own.instance_id))
+
+
+def on_admission_request(
+    leadership: Leadership, follower: Follower, message: AdmissionRequest
+) -> None:
+    """Append the entry that admits a follower's store, once for each time that it joins."""
+    follows = follower.ready and follower.live and not follower.votes
+    if message.member_id != follower.member_id or not follows:
+        return
+    if not leadership.accepting or follower.admission is not None:
+        return
+    founders = leadership.core.store.standing.founders
+    payload = encode_admission(message.member_id, message.instance_id, founders)
+    leadership.append([Entry(EntryKind.MEMBERSHIP, payload)])
+    follower.admission = leadership.publication_position
+    log.warning(
+        "member %d: the new store %016x of member %d is to be admitted at %d",
+        leadership.core.member_id,
+        message.instance_id,
+        message.member_id,
+        follower.admission,
+    )
+
+
+async def on_admission(store: Store, entry: Entry) -> None:
+    """Have a vote from now on, if a committed entry admits our very store."""
+    try:
+        member_id, instance_id, founders = decode_admission_untrusted(entry.payload)
+    except WireError as error:  # of a newer version
+        log.warning("member %d: %s", store.identity.member_id, error)
+        return
+    own = store.identity.member_id, store.identity.instance_id
+    if own == (member_id, instance_id) and store.standing.kind is not StandingKind.MEMBER:
+        await store.save_standing(Standing(StandingKind.MEMBER, founders))
+        log.warning("member %d: its store is admitted, it has a vote", member_id)
+
+
+def encode_admission(
+    member_id: int, instance_id: int, founders: tuple[tuple[int, int], ...]
+) -> bytes:
+    """Return the payload of the entry that admits a store: JSON, instance ids in hexadecimal."""
+    stores = {str(member): f"{instance:016x}" for member, instance in founders}
+    admits = {"member": member_id, "instance": f"{instance_id:016x}", "founders": stores}
+    return json.dumps(admits).encode()
+
+
+def decode_admission_untrusted(
+    payload: bytes,
+) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+    """Return member, instance id and founders of an entry that admits a store.
+
+    Raises:
+        WireError: it is none.
+    """
+    try:
+        admits = cast("dict[str, object]", json.loads(payload))
+        stores = cast("dict[str, str]", admits["founders"])
+        founders = tuple(sorted((int(one), int(stores[one], 16)) for one in stores))
+        member, instance = cast("int", admits["member"]), int(cast("str", admits["instance"]), 16)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WireError(f"an entry of membership that can't be read: {error!r}") from error
+    return int(member), instance, founders

@@ -1,0 +1,165 @@
+"""`quorate recover`: a member whose disk was lost gets everything again, and its vote.
+
+It is safe to be asked for at any time: a store that has a vote is left alone, and one that is made
+here has none before the others have admitted it (:mod:`quorate.node.admission`).
+"""
+
+import json
+import logging
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.console import Console
+
+from .cli_status import AsJson
+from .embed import Node, open_node
+from .errors import StorageError
+from .node.config import NodeConfig, load_config
+from .node.gateway import MemberAddress, NodeStatus
+from .node.rules import quorum
+from .status import VOTING, Survey, survey
+from .storage import Identity, Standing, StandingKind, make_store
+from .words import size
+
+__all__ = ["recover"]
+
+LOOK_SECONDS: Final = 0.2
+NOBODY: Final = 2
+
+
+async def recover(file: Path, /, *, as_json: AsJson = False) -> int:
+    """Have a member whose disk was lost fetch everything, and be admitted by the others.
+
+    Until it is, it has no vote: what it had acknowledged, and whom it had voted for, is lost with
+    its disk. It may be interrupted, and goes on when it is called again.
+
+    Exit status: 0 - it is admitted; start it with quorate run; 1 - there is nothing to recover;
+    2 - no other member answers, and nothing was done.
+
+    Parameters
+    ----------
+    file
+        The member's configuration (TOML), in its new directory.
+    as_json
+        For programs; progress goes to standard error.
+    """
+    config = load_config(file)
+    logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(message)s")
+    console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
+    seen = await survey([_address(config, peer.member_id) for peer in config.peers])
+    others = [each for each in seen.said if each.member_id != config.member_id]
+    if (why_not := _why_not(config, others)) is not None:
+        status, words = why_not
+        console.print(words, style="red")
+        return status
+    _tell(config, seen, others, console)
+    _prepare(config)
+    began = time.monotonic()
+    with trio.CancelScope() as scope:
+        async with open_node(config) as node:
+            last = await _admitted(node, others, console)
+        scope.cancel()
+    seconds = time.monotonic() - began
+    words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
+    console.print(f"{words}, after {seconds:.1f} s. Start it: quorate run {file}", style="green")
+    if as_json:
+        print(json.dumps(_plain(last, others, seconds), indent=2))
+    return 0
+
+
+def _address(config: NodeConfig, member_id: int) -> MemberAddress:
+    (member,) = (each for each in config.members if each.member_id == member_id)
+    return MemberAddress(member_id, member.host, member.client_port)
+
+
+def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | None:
+    """Say why there is nothing to do, and the exit status; None if there is."""
+    log = config.directory / "log"
+    if not others:
+        return NOBODY, "No other member answers. Nothing was done; start the others first."
+    if all(each.standing == "fresh" for each in others):
+        return 1, "The cluster has no history yet, so nothing was lost. Start it: quorate run"
+    if not log.exists() and (config.directory / "tables").exists():
+        return 1, (
+            f"{config.directory}: there are tables but no log. Move the directory away, keep it, "
+            "and put node.toml into an empty one."
+        )
+    return None
+
+
+def _prepare(config: NodeConfig) -> None:
+    """Make the store, durably without a vote.
+
+    Raises:
+        StorageError: the one that is there has a vote, or is another member's.
+    """
+    drawn = random.SystemRandom().getrandbits(64)
+    identity = Identity(config.cluster, config.member_id, drawn)
+    there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
+    if there.kind is StandingKind.MEMBER:
+        raise StorageError(
+            f"{config.directory}: its store has a vote; there is nothing to recover. Start it: "
+            "quorate run"
+        )
+
+
+def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: Console) -> None:
+    """Say what is missing, and who has it."""
+    for each in others:
+        vote = "" if each.standing == VOTING else ", and has no vote itself"
+        console.print(
+            f"Member {each.member_id} is a {each.role} in term {each.term}; its log goes to "
+            f"{each.append_position:,}, of which {each.commit_position:,} are committed{vote}."
+        )
+    silent = [peer.member_id for peer in config.peers if peer.member_id not in _ids(others)]
+    for member in silent:
+        console.print(f"Member {member} does not answer.", style="red")
+    end, term = max(each.append_position for each in others), max(each.term for each in others)
+    console.print(
+        f"Member {config.member_id} may have acknowledged anything up to {end:,}, and voted up to "
+        f"term {term}. It has no vote until the others have committed that they admit it."
+    )
+    voting, needed = (
+        len([each for each in seen.voting if each in others]),
+        quorum(len(config.members)),
+    )
+    if voting < needed:
+        console.print(
+            f"{needed} others with a vote are needed for that, and {voting} answer: it waits.",
+            style="red",
+        )
+
+
+def _ids(others: list[NodeStatus]) -> list[int]:
+    return [each.member_id for each in others]
+
+
+async def _admitted(node: Node, others: list[NodeStatus], console: Console) -> NodeStatus:
+    """Wait until the member is admitted, and tell how it goes."""
+    end, said = max(each.append_position for each in others), ""
+    while (status := node.status()).standing != VOTING:
+        doing = status.snapshot_activity or f"{size(status.append_position)} of {size(end)}"
+        words = f"{status.state}: {doing}"
+        if words != said:
+            console.print(words)
+            said = words
+        await trio.sleep(LOOK_SECONDS)
+    return status
+
+
+def _plain(last: NodeStatus, others: list[NodeStatus], seconds: float) -> dict[str, object]:
+    return {
+        "member_id": last.member_id,
+        "admitted": True,
+        "term": last.term,
+        "applied_position": last.applied_position,
+        "seconds": seconds,
+        "others": [
+            attrs.asdict(each, filter=lambda field, _: field.name != "topology") for each in others
+        ],
+    }

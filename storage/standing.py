@@ -1,0 +1,69 @@
+"""Whether a store may vote: the cluster began with it, or it was admitted since.
+
+A store that was made when the cluster already had a history stands in the place of one that was
+lost, with its votes and with the entries that it had acknowledged. It has no vote, durably from its
+making on, until the others have admitted it. :mod:`quorate.node.admission` has the rules, and why
+they are safe.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+import attrs
+
+from ..errors import StorageError
+from .rows import seal, unpack_untrusted, unseal_untrusted
+
+STANDING_KEY: Final = b"standing"
+
+_KIND: Final = struct.Struct("<B")
+_FOUNDER: Final = struct.Struct("<iQ")
+
+
+class StandingKind(enum.IntEnum):
+    """How a store stands to its cluster."""
+
+    FRESH = 0
+    """Just made; the cluster begins with it, or refuses it."""
+    RECOVERING = 1
+    """Made in the place of a lost one: it follows, and has no vote until it is admitted."""
+    MEMBER = 2
+    """It has a vote."""
+
+
+@attrs.frozen
+class Standing:
+    """How a store stands to its cluster.
+
+    Args:
+        kind: whether it has a vote.
+        founders: member and instance id of each store with which the cluster began, ascending;
+            empty unless `kind` is MEMBER.
+    """
+
+    kind: StandingKind = StandingKind.FRESH
+    founders: tuple[tuple[int, int], ...] = ()
+
+
+def encode_standing(standing: Standing) -> bytes:
+    """Return the row for `STANDING_KEY`."""
+    founders = b"".join(_FOUNDER.pack(*each) for each in standing.founders)
+    return seal(STANDING_KEY, _KIND.pack(standing.kind) + founders)
+
+
+def decode_standing_untrusted(value: bytes | None) -> Standing:
+    """Decode the row of `STANDING_KEY`.
+
+    Raises:
+        StorageError: it is missing or damaged.
+    """
+    body = unseal_untrusted(STANDING_KEY, value)
+    (kind,) = unpack_untrusted(_KIND, STANDING_KEY, body[: _KIND.size])
+    rest = body[_KIND.size :]
+    if kind not in {*StandingKind} or len(rest) % _FOUNDER.size:
+        raise StorageError(f"row {STANDING_KEY!r} is damaged: kind {kind}, {len(body)} bytes")
+    founders = tuple((member, instance) for member, instance in _FOUNDER.iter_unpack(rest))
+    return Standing(StandingKind(kind), founders)

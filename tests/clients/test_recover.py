@@ -1,0 +1,61 @@
+"""A lost disk, with real processes: it is refused, recovers by the operator's word, and counts."""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call"
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import json
+import subprocess
+from pathlib import Path
+
+import redis
+
+from quorate.cli import EX_NOINPUT
+
+from .real import PATIENCE_SECONDS, QUORATE, RealCluster, lose_disk
+
+
+def quorate(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*QUORATE, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+
+
+def test_a_member_with_an_empty_directory_is_refused_and_recovers(directory: Path) -> None:
+    with RealCluster.run(directory) as cluster:
+        leader = cluster.leader
+        lost, other = (member for member in range(3) if member != leader)
+        with redis.Redis(port=cluster.ports[leader]) as client:
+            client.mset({f"key:{i}": i for i in range(1000)})
+        file = lose_disk(cluster, lost)
+        refused = quorate("run", str(file))
+        assert refused.returncode == EX_NOINPUT, refused.stderr
+        assert "quorate recover" in refused.stderr
+        done = quorate("recover", "--json", str(file))
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert json.loads(done.stdout)["admitted"]
+        assert "It has no vote until the others" in done.stderr
+        again = quorate("recover", str(file))
+        assert again.returncode != 0
+        assert "nothing to recover" in again.stderr
+        cluster.restart_dead()
+        cluster.wait_until_agreed()
+        cluster.kill(other)  # the leader and the one that recovered are a quorum
+        with redis.Redis(port=cluster.ports[lost]) as client:
+            assert client.dbsize() == 1000
+            assert client.set("key:0", "anew")
+        cluster.restart_dead()
+        cluster.wait_until_agreed()
+
+
+def test_nothing_is_done_while_nobody_answers(directory: Path, tmp_path: Path) -> None:
+    with RealCluster.run(directory) as cluster:
+        text = (cluster.directory / "member-0" / "node.toml").read_text()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    file = empty / "node.toml"
+    file.write_text(text)
+    done = quorate("recover", str(file))
+    assert done.returncode == 2
+    assert "No other member answers" in done.stdout
+    assert [each.name for each in empty.iterdir()] == ["node.toml"]
