@@ -22,7 +22,7 @@ from ..storage import decode_header_untrusted, open_readonly
 from ..storage.pages import DATA_FILE
 from ..storage.snapshot_file import SnapshotReader
 from ..storage.tables_disk import tables_position
-from ..storage.tables_snapshot import records_untrusted
+from ..storage.tables_snapshot import notes_untrusted, records_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -182,6 +182,15 @@ class Log:
         """
         with SnapshotReader(self._snapshots / row.name) as reader:
             yield from records_untrusted(reader.pieces())
+
+    def notes(self, row: SnapshotRow) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what a snapshot of the key-value store has beside the keys.
+
+        Raises:
+            StorageError: it is damaged, or of another service.
+        """
+        with SnapshotReader(self._snapshots / row.name) as reader:
+            yield from notes_untrusted(reader.pieces())
 
     def batches(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the batches of a range that :meth:`cut` has cut, each with its checksum checked.

@@ -39,7 +39,17 @@ if TYPE_CHECKING:
     from ..storage.tables import Tables
     from ..storage.tables_layer import Record
 
-__all__ = ["Machine", "Piece", "Sizes", "Version", "keys_coupled", "pieces", "shard_of", "sizes"]
+__all__ = [
+    "Machine",
+    "Piece",
+    "Sizes",
+    "Version",
+    "commands_of",
+    "keys_coupled",
+    "pieces",
+    "shard_of",
+    "sizes",
+]
 
 _SEPARABLE: Final = frozenset({"mset", "del", "unlink"})
 _LONGEST_NUMBER_BYTES: Final = 5120
@@ -86,7 +96,8 @@ class Piece:
     flags: int
 
 
-def _commands(payload: bytes) -> list[list[bytes]]:
+def commands_of(payload: bytes) -> list[list[bytes]]:
+    """Return the commands of an entry, none if they make no sense."""
     try:
         return _PARSER.parse_untrusted(payload)
     except WireError:  # the state machine answers with an error, and changes nothing
@@ -102,7 +113,7 @@ def _known(arguments: list[bytes]) -> CommandSpec | None:
 def sizes(payload: bytes) -> Sizes:
     """Return how long values may become by one entry."""
     found = Sizes()
-    for arguments in _commands(payload):
+    for arguments in commands_of(payload):
         longest = max(map(len, arguments))
         match arguments[0].lower():
             case b"append":
@@ -124,15 +135,15 @@ def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
         flags: of it.
         bound: no value in the log is longer.
     """
-    commands = _commands(payload)
+    commands = commands_of(payload)
     if _coupled(commands, flags, bound):
         return [Piece(None, False, payload, flags)]
     alone = flags & ~(TRANSACTION | IN_PARTS)
     found: list[Piece] = []
     for arguments in commands:
         spec = _known(arguments)
-        if spec is None or spec.kind is not Kind.WRITE:
-            continue
+        if spec is None or spec.kind is not Kind.WRITE or spec.name == "quorate.session":
+            continue  # sessions are known to the driver, see `once`
         keys = keys_of(spec, arguments)
         if not keys:
             found.append(Piece(None, True, encode_command(arguments), alone))
@@ -191,7 +202,7 @@ def keys_of_all(commands: Sequence[list[bytes]]) -> set[bytes]:
 
 def keys_coupled(payload: bytes, flags: int, bound: int) -> set[bytes]:
     """Return the keys of an entry that is coupled, none of another one."""
-    commands = _commands(payload)
+    commands = commands_of(payload)
     return keys_of_all(commands) if _coupled(commands, flags, bound) else set()
 
 

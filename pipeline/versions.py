@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import PrunedError
 from .logs import Moment, open_log
+from .once import unapplied
 from .replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
 
 if TYPE_CHECKING:
@@ -164,7 +166,9 @@ def versions(
     entries = read_log(
         spark, directory, "entries", startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
-    bound = _bound(entries, before)
+    bound, stamped = _bound(entries, before)
+    if stamped:
+        entries = _applied(spark, directory, entries, begin, end)
     coupled = entries.mapInArrow(_coupled_rows(bound), "key binary").distinct().persist()
     try:
         taken = entries.mapInArrow(_piece_rows(bound), _ddl(_PIECE))
@@ -235,15 +239,28 @@ def _as_pieces(before: DataFrame) -> DataFrame:
     )
 
 
-def _bound(entries: DataFrame, before: DataFrame | None) -> int:
-    """Return a length that no value exceeds."""
-    found = entries.mapInArrow(_size_rows, "longest bigint, appended bigint")
-    row = found.agg(F.max("longest"), F.sum("appended")).first()
+def _applied(
+    spark: SparkSession, directory: Path, entries: DataFrame, begin: int, end: Moment
+) -> DataFrame:
+    """Leave out the commands of sessions that were not applied."""
+    with open_log(directory) as log:
+        found = unapplied(log, begin, end.position)
+    if not found:
+        return entries
+    left_out = spark.createDataFrame(found, "position bigint, index int")
+    return entries.join(F.broadcast(left_out), ["position", "index"], "left_anti")
+
+
+def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool]:
+    """Return a length that no value exceeds, and whether any command is of a session."""
+    found = entries.mapInArrow(_size_rows, "longest bigint, appended bigint, stamped boolean")
+    row = found.agg(F.max("longest"), F.sum("appended"), F.max("stamped")).first()
     known = Sizes() if row is None or row[0] is None else Sizes(row[0], row[1])
+    stamped = row is not None and bool(row[2])
     if before is not None:
         row = before.agg(F.max(F.length("value"))).first()
         known |= Sizes(row[0]) if row is not None and row[0] is not None else Sizes()
-    return known.bound
+    return known.bound, stamped
 
 
 # What runs in Spark's tasks ----------------------------------------------------------------------
@@ -260,10 +277,13 @@ def _commands(
 
 
 def _size_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    known = Sizes()
-    for _batch, _at, payload, _flags in _commands(batches):
+    known, stamped = Sizes(), False
+    for batch, at, payload, _flags in _commands(batches):
         known |= sizes(payload)
-    yield pa.record_batch({"longest": [known.longest], "appended": [known.appended]})
+        stamped |= at == 0 and pc.any(pc.not_equal(batch["session"], 0)).as_py() is True
+    yield pa.record_batch(
+        {"longest": [known.longest], "appended": [known.appended], "stamped": [stamped]}
+    )
 
 
 def _coupled_rows(bound: int) -> _Task:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import StorageError
 from .executor import Lock
 from .tables_layer import HASHED_BYTES
-from .tables_rows import decode_record_untrusted, hashed_key_untrusted
+from .tables_rows import decode_note_untrusted, decode_record_untrusted, hashed_key_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,6 +178,17 @@ def records_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, Record]]
             hashed = len(stored) == HASHED_BYTES
             key = hashed_key_untrusted(stored, data) if hashed else stored
             yield key, decode_record_untrusted(key, data)
+
+
+def notes_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the notes of a stream; for tools.
+
+    Raises:
+        StorageError: the stream is not one of tables, or a note of it is damaged.
+    """
+    for table, rows in _blocks_untrusted(pieces):
+        for key, data in rows if table == _TABLES[2] else ():
+            yield key, decode_note_untrusted(key, data)
 
 
 def _blocks_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[int, Rows]]:

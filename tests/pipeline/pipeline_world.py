@@ -35,12 +35,13 @@ BEGAN_MS = 1_700_000_000_000
 
 @attrs.frozen
 class Batch:
-    """A batch to be written: the payloads of its commands, and when."""
+    """A batch to be written: the payloads of its commands, their stamps if any, and when."""
 
     payloads: tuple[bytes, ...]
     timestamp_ms: int
     term: int = 0
     flags: int = 0
+    stamps: tuple[tuple[int, int], ...] = ()
 
 
 def pipeline(*commands: str) -> bytes:
@@ -64,7 +65,11 @@ def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
     found: list[tuple[bytes, TermRow | None]] = []
     for batch in batches:
         row = None
-        entries = [Entry(EntryKind.COMMAND, payload, batch.flags) for payload in batch.payloads]
+        stamps = batch.stamps or ((0, 0),) * len(batch.payloads)
+        entries = [
+            Entry(EntryKind.COMMAND, payload, batch.flags, *stamp)
+            for payload, stamp in zip(batch.payloads, stamps, strict=True)
+        ]
         if batch.term != term:
             term = batch.term
             row = TermRow(term, position, None, batch.timestamp_ms)
@@ -153,7 +158,8 @@ def apply(service: KeyValueService, batches: Sequence[bytes]) -> BatchHeader:
         for index, entry in enumerate(decode_entries_untrusted(data)):
             if entry.kind is EntryKind.COMMAND:
                 place = (header.term, header.position, index, header.timestamp_ms)
-                service.apply(Command(entry.payload, entry.flags, 0, 0, *place))
+                stamp = entry.session, entry.sequence
+                service.apply(Command(entry.payload, entry.flags, *stamp, *place))
         service.advance(header.end, header.timestamp_ms)
     return decode_header_untrusted(batches[-1])
 

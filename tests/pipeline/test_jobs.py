@@ -18,6 +18,7 @@ from quorate.pipeline.audit import audit
 from quorate.pipeline.check import check_history
 from quorate.pipeline.export import Exported, export, exported_tables
 from quorate.pipeline.logs import open_log
+from quorate.pipeline.once import unapplied
 from quorate.pipeline.page import render
 from quorate.pipeline.report import growth, report
 from quorate.pipeline.versions import moment_at, state
@@ -158,6 +159,47 @@ def test_a_log_that_was_shortened_goes_on_from_its_snapshot(
     assert held(exported_tables(spark, tmp_path / "tables")["kv_current"]) == expected
     with pytest.raises(PrunedError, match=f"the log begins at {position}"):
         moment_at(tmp_path / "m", position=position - 32)
+
+
+def of_sessions(count: int, seed: int = 4) -> list[Batch]:
+    """Batches of commands of four sessions, many sent again, some too late or out of order."""
+    rng = Random(seed)
+    opened = tuple(pipeline(f"QUORATE.SESSION OPEN {life}") for life in (2000, 9000, 9000, 90_000))
+    batches = [Batch(opened, BEGAN_MS)]
+    sequences = dict.fromkeys((1, 2, 3, 4), 0)
+    for at in range(1, count):
+        payloads: list[bytes] = []
+        stamps: list[tuple[int, int]] = []
+        for _ in range(rng.randint(1, 5)):
+            session = rng.choice(list(sequences))
+            if rng.random() < 0.5:
+                sequences[session] += 1
+            number = max(1, sequences[session] - rng.choice((0, 0, 0, 1, 5)))
+            key = f"user:{session}"
+            others = [
+                (f"INCR {key}", (0, 0)),
+                (f"QUORATE.SESSION KEEPALIVE {session} {number}", (0, 0)),
+                ("QUORATE.SESSION CLOSE 3", (0, 0)),
+            ]
+            usual = f"APPEND {key} {number}", (session, number)
+            line, stamp = usual if rng.random() < 0.8 else rng.choices(others, (8, 8, 1))[0]
+            payloads.append(pipeline(line))
+            stamps.append(stamp)
+        batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, 0, 0, tuple(stamps)))
+    return batches
+
+
+def test_a_command_of_a_session_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    batches = of_sessions(120)
+    write_log(tmp_path / "m", batches)
+    at = moment_at(tmp_path / "m")
+    expected = by_a_member(batches, tmp_path / "truth", at.position)
+    assert len(expected) == 4
+    assert held(state(spark, tmp_path / "m", at)) == expected
+    with open_log(tmp_path / "m") as log:
+        assert len(unapplied(log, 0, at.position)) > 50
+    shorten_log(tmp_path / "m", batches, 60)
+    assert held(state(spark, tmp_path / "m", at)) == expected
 
 
 def test_tables_of_another_log_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def apply_a_retry(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_sessions_at_a_start(patch: pytest.MonkeyPatch) -> None:
     """Begin without sessions after a restart, and after a snapshot."""
-    patch.setattr(Sessions, "_load_untrusted", lambda *_: None)
+    patch.setattr(Sessions, "_load_untrusted", _ignore)
 
 
 def leave_the_sessions_out_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
@@ -254,3 +254,7 @@ def leave_the_sessions_out_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
         return [] if database is notes else read(self, database, after, left_out)  # type: ignore[arg-type]
 
     patch.setattr(TablesView, "_read", read_keys)
+
+
+def _ignore(*_arguments: object) -> None:
+    """Do nothing."""

@@ -1,0 +1,92 @@
+"""Which commands of sessions were not applied: those sent again, and those that came too late.
+
+A client that does not know what became of a command sends it again with the same session and
+sequence, and the log then has it twice (see `keyvalue.sessions`). Which of them was applied hangs
+on all sessions' lives up to there, so this is found by the state machine's own table of sessions,
+in one pass over the log, on the driver.
+
+Caveat: how long replies were is not known here. A command whose number is below the window only
+because long replies had pushed the window on, and which never came before, is taken for applied.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, cast
+
+from ..errors import PrunedError
+from ..keyvalue.arguments import CommandError
+from ..keyvalue.commands import lookup
+from ..keyvalue.session_commands import session
+from ..keyvalue.sessions import Sessions
+from ..storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
+from ..storage.tables_notes import Notes
+from .replay import commands_of
+
+if TYPE_CHECKING:
+    from ..keyvalue.store import KeyStore
+    from ..storage import Entry
+    from ..storage.tables import Tables
+    from .logs import Log
+
+__all__ = ["unapplied"]
+
+_NAME: Final = b"quorate.session"
+
+
+class _Store:
+    """What commands on sessions take for the store, and the sessions for the tables."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self.notes = Notes(rows)
+        self.put_note, self.delete_note = self.notes.put, self.notes.delete
+        self.sessions = Sessions(cast("Tables", self))
+        self.now = self.revision = self.left = 0
+
+
+def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return position and index of each command of a session in a range that was not applied.
+
+    Raises:
+        PrunedError: the log does not tell which sessions there were at `begin`.
+        DamagedRecordError: a batch is damaged.
+    """
+    row = log.facts.snapshot_at(begin)
+    start = row.position if row else 0
+    if start < log.facts.start:
+        raise PrunedError(
+            f"member {log.facts.member_id}: sessions must be known from position {start} on, and "
+            f"the log begins at position {log.facts.start}: read from a copy that still has it"
+        )
+    store = _Store(dict(log.notes(row)) if row else {})
+    found: list[tuple[int, int]] = []
+    for batch in log.batches(start, end):
+        header = decode_header_untrusted(batch)
+        store.now = max(store.now, header.timestamp_ms)
+        for index, entry in enumerate(decode_entries_untrusted(batch)):
+            store.revision = header.position + index + 1
+            if not _applied(store, entry) and header.position >= begin:
+                found.append((header.position, index))
+        store.sessions.expire(store.now)
+    return found
+
+
+def _applied(store: _Store, entry: Entry) -> bool:
+    """Apply what an entry has to do with sessions; False for a command that is not applied."""
+    if entry.kind is not EntryKind.COMMAND:
+        return True
+    if entry.session:
+        if store.sessions.reply_to(entry.session, entry.sequence, store.now) is not None:
+            return False
+        store.sessions.keep(entry.session, entry.sequence, b"")
+    elif _NAME in entry.payload.lower():
+        for arguments in commands_of(entry.payload):
+            spec = lookup(arguments[0])
+            if spec is not None and spec.name.encode() == _NAME and spec.takes(len(arguments)):
+                _session(store, arguments)
+    return True
+
+
+def _session(store: _Store, arguments: list[bytes]) -> None:
+    with suppress(CommandError):  # then it has changed nothing
+        session(cast("KeyStore", store), arguments)
