@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from ..errors import KeyValueError
+from ..node.gateway import UNSTAMPED, Stamp
 from . import resp
-from .commands import Kind, fault, resolve
+from .commands import CommandSpec, Kind, fault, resolve
 from .service import RESP3
 
 Text: TypeAlias = bytes | str
@@ -22,7 +23,7 @@ _SCAN_COUNT: Final = 1000
 class Endpoint(Protocol):
     """Where requests go."""
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
         """Record a command, apply it and return the reply."""
         ...
 
@@ -37,10 +38,13 @@ class KeyValue:
     Every method raises :class:`~quorate.errors.KeyValueError` when the store answers with an
     error, and whatever the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
     happened) or :class:`~quorate.errors.UnknownOutcomeError`.
+
+    Attributes:
+        endpoint: where requests go.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
 
     async def execute(self, *arguments: Argument) -> resp.Reply:
         """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
@@ -57,11 +61,14 @@ class KeyValue:
         if spec is None or spec.kind is Kind.CONNECTION:
             trouble = fault(encoded) or b"ERR this command is for client connections"
             raise KeyValueError(trouble.decode("utf-8", "replace"))
-        send = self._endpoint.query if spec.kind is Kind.READ else self._endpoint.command
-        (reply,) = resp.parse_replies_untrusted(await send(payload, RESP3))
+        (reply,) = resp.parse_replies_untrusted(await self._send(spec, payload))
         if isinstance(reply, KeyValueError):
             raise reply
         return reply
+
+    async def _send(self, spec: CommandSpec, payload: bytes) -> bytes:
+        send = self.endpoint.query if spec.kind is Kind.READ else self.endpoint.command
+        return await send(payload, RESP3)
 
     async def get(self, key: Text) -> bytes | None:
         """Return the value of a key, None if there is none."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import PrunedError
@@ -280,7 +279,7 @@ def _size_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     known, stamped = Sizes(), False
     for batch, at, payload, _flags in _commands(batches):
         known |= sizes(payload)
-        stamped |= at == 0 and pc.any(pc.not_equal(batch["session"], 0)).as_py() is True
+        stamped |= at == 0 and bool(batch["session"].to_numpy().any())
     yield pa.record_batch(
         {"longest": [known.longest], "appended": [known.appended], "stamped": [stamped]}
     )

@@ -22,11 +22,13 @@ import trio
 from .errors import ConfigurationError
 from .keyvalue.client import KeyValue
 from .keyvalue.client_port import ClientPort, ClientPortLimits
+from .keyvalue.client_session import open_session
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
 
@@ -57,6 +59,22 @@ class Node:
         if self._kv is None:
             raise ConfigurationError("this node runs a service of its own, not the key-value store")
         return self._kv
+
+    def session(
+        self, *, timeout_s: float = 300.0, patience_s: float = 60.0
+    ) -> AbstractAsyncContextManager[KeyValue]:
+        """Give the store with writes that are done exactly once, for the length of a block.
+
+        A write is sent again until it is answered; see docs/sessions.md.
+
+        Args:
+            timeout_s: how long the session lives without a write, in seconds: 1 to 86,400.
+            patience_s: for how long a write is sent again, in seconds.
+
+        Raises:
+            ConfigurationError: the node was opened with another state machine.
+        """
+        return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
     async def command(self, payload: bytes, flags: int = 0) -> bytes:
         """Have a command recorded, replicated and applied; see `Member.command`."""

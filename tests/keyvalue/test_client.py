@@ -8,6 +8,7 @@ from service_world import Fed, open_service
 
 from quorate.errors import KeyValueError, RequestError
 from quorate.keyvalue.client import KeyValue
+from quorate.node.gateway import UNSTAMPED, Stamp
 from quorate.node.service import Command
 
 
@@ -18,10 +19,10 @@ class LoneMember:
         self.fed = fed
         self.commands = 0
 
-    async def command(self, payload: bytes, flags: int = 0) -> bytes:
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
         self.commands += 1
         fed = self.fed
-        return fed.replay(Command(payload, flags, 0, 0, 1, fed.position, 0, fed.now))
+        return fed.replay(Command(payload, flags, *stamp, 1, fed.position, 0, fed.now))
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         return self.fed.service.query(payload, flags)
