@@ -76,7 +76,7 @@ class Service(Protocol):
         """When log time should next move although nobody writes; None for never.
 
         The leader records a timer entry at that cluster time, so that whatever the service does
-        then in :meth:`advance` happens on all members alike.
+        then in :meth:`advance` happens on all members alike. See :class:`.timers.Timers`.
         """
         ...
 
