@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep model spin bench lock clean
+.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep model spin bench bench-peers lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ spin: ## have SPIN check docs/model/elector.pml (Debian: apt install spin gcc)
 
 bench: $(ready) ## measure three members from outside with redis-benchmark; ARGS="--json FILE"
 	@$(BIN)/python bench/cluster.py $(ARGS)
+
+bench-peers: $(ready) ## the same beside etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"
+	@$(BIN)/python bench/peers.py $(ARGS)
 
 lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade \
