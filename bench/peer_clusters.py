@@ -173,4 +173,4 @@ async def _etcd_leads(url: str) -> bool:
         env=os.environ | {"ETCDCTL_API": "3"},
     )
     status = json.loads(done.stdout)[0]["Status"]
-    return status["leader"] == status["header"]["member_id"]
+    return bool(status["leader"] == status["header"]["member_id"])
