@@ -30,6 +30,10 @@ a, and refuses a log without it. That is also why a vote for a log that is behin
 may ask for, is not given across an admission (`rules.consider`). The same holds for several lost
 stores: only those that have a vote admit others.
 
+Fresh stores may have a log: those of a restored cluster, or one with which a quorum was forced.
+Where the longest ended is the floor of the cluster: who is below it never stands, and votes for
+nobody who is. So a leader always has what the cluster began with.
+
 The number of the members that count does not change by any of this: N is that of the configuration.
 """
 
@@ -37,14 +41,17 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from typing import TYPE_CHECKING, cast
 
 import trio
 
 from ..errors import LostStoreError, WireError
 from ..storage import Entry, EntryKind, Standing, StandingKind
+from ..storage.standing import encode_standing
 from ..transport import AdmissionRequest, AppendFlags, Founding, FoundingStore
 from .roles import Signal
+from .rules import LogEnd
 
 if TYPE_CHECKING:
     from ..storage import Store
@@ -83,10 +90,11 @@ class Founders:
         core = self._core
         while core.store.standing.kind is StandingKind.FRESH:
             if (stores := self._complete()) is not None:
-                await core.store.save_standing(Standing(StandingKind.MEMBER, stores))
+                await core.store.save_standing(stores)
+                core.links.set_history(stores.history)
                 log.info("member %d: the cluster is founded", core.member_id)
                 return
-            core.broadcast(self._founding(self._stores(), founded=False))
+            core.broadcast(self._founding(self._stores(), core.log_end, founded=False))
             await self._changed.wait(trio.current_time() + core.timeouts.canvass_interval)
 
     def on_message(self, sender: int, message: Founding) -> None:
@@ -98,24 +106,36 @@ class Founders:
             self._heard[sender] = message
             self._changed.notify()
         elif standing.kind is StandingKind.MEMBER and not message.founded:
-            self._core.send(sender, self._founding(standing.founders, founded=True))
+            floor = LogEnd(*standing.floor)
+            self._core.send(sender, self._founding(standing.founders, floor, founded=True))
 
-    def _complete(self) -> tuple[tuple[int, int], ...] | None:
-        """Give the stores with which the cluster begins, if that is certain."""
+    def _complete(self) -> Standing | None:
+        """Give our standing, once it is certain with which stores the cluster begins."""
         core, own = self._core, self._core.store.identity
         for message in self._heard.values():
             if message.founded:
                 stores = _pairs(message)
                 if (own.member_id, own.instance_id) in stores:
-                    return stores
-                raise LostStoreError(
-                    f"member {core.member_id}: its store is new, but the cluster has a history, "
-                    f"as member {message.member_id} says. If its disk was lost or replaced: "
-                    "quorate recover"
-                )
+                    return _member(stores, _end(message))
+                raise LostStoreError(self._lost(message.member_id))
         stores = self._stores()
         agreed = all(_pairs(message) == stores for message in self._heard.values())
-        return stores if agreed and len(stores) == core.size else None
+        if not agreed or len(stores) < core.size:
+            return None
+        ends = [_end(message) for message in self._heard.values()]
+        return _member(stores, max([core.log_end, *ends]))
+
+    def _lost(self, witness: int) -> str:
+        own = self._core.member_id
+        if self._core.store.recorded.forced:
+            return (
+                f"member {own}: the quorum was forced with its store, but member {witness} has the "
+                "history from before. Stop that one, and give it an empty directory"
+            )
+        return (
+            f"member {own}: its store is new, but the cluster has a history, as member {witness} "
+            "says. If its disk was lost or replaced: quorate recover"
+        )
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
         """Our store and the fresh ones that we have heard of."""
@@ -123,10 +143,20 @@ class Founders:
         heard = {peer: message.instance_id for peer, message in self._heard.items()}
         return tuple(sorted({**heard, own.member_id: own.instance_id}.items()))
 
-    def _founding(self, stores: tuple[tuple[int, int], ...], *, founded: bool) -> Founding:
+    def _founding(
+        self, stores: tuple[tuple[int, int], ...], end: LogEnd, *, founded: bool
+    ) -> Founding:
         own = self._core.store.identity
         listed = tuple(FoundingStore(*store) for store in stores)
-        return Founding(own.member_id, own.instance_id, founded, listed)
+        return Founding(own.member_id, own.instance_id, founded, end.term, end.position, listed)
+
+
+def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> Standing:
+    return Standing(StandingKind.MEMBER, stores, (floor.term, floor.position))
+
+
+def _end(message: Founding) -> LogEnd:
+    return LogEnd(message.log_term, message.log_position)
 
 
 def _pairs(message: Founding) -> tuple[tuple[int, int], ...]:
@@ -153,8 +183,8 @@ def on_admission_request(
         return
     if not leadership.accepting or follower.admission is not None:
         return
-    founders = leadership.core.store.standing.founders
-    payload = encode_admission(message.member_id, message.instance_id, founders)
+    known = leadership.core.store.standing
+    payload = encode_admission(message.member_id, message.instance_id, known)
     leadership.append([Entry(EntryKind.MEMBERSHIP, payload)])
     follower.admission = leadership.publication_position
     log.warning(
@@ -169,29 +199,32 @@ def on_admission_request(
 async def on_admission(store: Store, entry: Entry) -> None:
     """Have a vote from now on, if a committed entry admits our very store."""
     try:
-        member_id, instance_id, founders = decode_admission_untrusted(entry.payload)
+        member_id, instance_id, standing = decode_admission_untrusted(entry.payload)
     except WireError as error:  # of a newer version
         log.warning("member %d: %s", store.identity.member_id, error)
         return
     own = store.identity.member_id, store.identity.instance_id
     if own == (member_id, instance_id) and store.standing.kind is not StandingKind.MEMBER:
-        await store.save_standing(Standing(StandingKind.MEMBER, founders))
+        await store.save_standing(standing)
         log.warning("member %d: its store is admitted, it has a vote", member_id)
 
 
-def encode_admission(
-    member_id: int, instance_id: int, founders: tuple[tuple[int, int], ...]
-) -> bytes:
-    """Return the payload of the entry that admits a store: JSON, instance ids in hexadecimal."""
-    stores = {str(member): f"{instance:016x}" for member, instance in founders}
-    admits = {"member": member_id, "instance": f"{instance_id:016x}", "founders": stores}
+def encode_admission(member_id: int, instance_id: int, standing: Standing) -> bytes:
+    """Return the payload of the entry that admits a store: JSON, instance ids in hexadecimal.
+
+    With the standing that it has from then on, which is the leader's.
+    """
+    admits = {
+        "member": member_id,
+        "instance": f"{instance_id:016x}",
+        "founders": {str(member): f"{instance:016x}" for member, instance in standing.founders},
+        "floor": standing.floor,
+    }
     return json.dumps(admits).encode()
 
 
-def decode_admission_untrusted(
-    payload: bytes,
-) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """Return member, instance id and founders of an entry that admits a store.
+def decode_admission_untrusted(payload: bytes) -> tuple[int, int, Standing]:
+    """Return member and instance id of an entry that admits a store, and its standing then.
 
     Raises:
         WireError: it is none.
@@ -201,6 +234,9 @@ def decode_admission_untrusted(
         stores = cast("dict[str, str]", admits["founders"])
         founders = tuple(sorted((int(one), int(stores[one], 16)) for one in stores))
         member, instance = cast("int", admits["member"]), int(cast("str", admits["instance"]), 16)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        term, position = cast("list[int]", admits["floor"])
+        standing = Standing(StandingKind.MEMBER, founders, (int(term), int(position)))
+        encode_standing(standing)  # its numbers fit
+    except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise WireError(f"an entry of membership that can't be read: {error!r}") from error
-    return int(member), instance, founders
+    return int(member), instance, standing

@@ -37,7 +37,7 @@ def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: 
         return
     decision = rules.consider(
         request,
-        own=core.log_end,
+        own=max(core.log_end, core.floor),
         promised=core.promised,
         in_ballot=False,
         leader_alive=leader_alive,
@@ -52,7 +52,7 @@ def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: boo
     """Tell a member whether we would vote for it."""
     reason = rules.consider_scout(
         scout,
-        own=core.log_end,
+        own=max(core.log_end, core.floor),
         promised=core.promised,
         in_ballot=in_ballot,
         leader_alive=leader_alive,

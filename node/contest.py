@@ -316,7 +316,7 @@ class Election:
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         decision = rules.consider(
             message,
-            own=core.log_end,
+            own=max(core.log_end, core.floor),
             promised=core.promised,
             in_ballot=True,
             leader_alive=False,

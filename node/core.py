@@ -151,6 +151,16 @@ class Core:
         return self.store.standing.kind is StandingKind.MEMBER
 
     @property
+    def floor(self) -> LogEnd:
+        """What the cluster began with: who has less votes only for who has it, and never stands."""
+        return LogEnd(*self.store.standing.floor)
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether we may be elected."""
+        return self.votes and self.log_end >= self.floor
+
+    @property
     def promised(self) -> NodeState:
         """Our durable vote."""
         return self.store.node_state

@@ -86,7 +86,7 @@ async def canvass(e: Election) -> State:
     """
     core = e.core
     e.peers = {peer: Peer() for peer in core.peers}
-    if e.mandate and core.votes:
+    if e.mandate and core.may_stand:
         e.because("the leader hands over")
         return State.NOMINATE
     again = trio.current_time()
@@ -96,7 +96,7 @@ async def canvass(e: Election) -> State:
             e.canvass_once()
             again = now + core.timeouts.canvass_interval
         heard = {peer: known.log_end for peer, known in e.peers.items()}
-        if now >= e.held_back_until and core.votes:
+        if now >= e.held_back_until and core.may_stand:
             if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
                 e.because("unanimous candidate")
                 return State.NOMINATE

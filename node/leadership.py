@@ -17,7 +17,6 @@ Rules that make this safe:
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Never
 
 import trio
@@ -44,7 +43,7 @@ from ..transport import (
     encode,
 )
 from . import rules
-from .announcement import APP_VERSION, announcement
+from .announcement import announcement, term_event
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
@@ -165,14 +164,7 @@ class Leadership(Role):
 
     def append_term_event(self, reason: str) -> None:
         """Append the entry that opens the term; only behind it may anything be committed."""
-        event = {
-            "leader_member_id": self.core.member_id,
-            "log_session_id": self.session_id,
-            "term_base_log_position": self.base,
-            "app_version": APP_VERSION,
-            "reason": reason,
-        }
-        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode())])
+        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, term_event(self, reason))])
 
     def append_action(self, action: bytes) -> int:
         """Have every member do something (:mod:`.actions`); return where."""

@@ -107,6 +107,7 @@ class Member:
             network=network,
             handler=self,
             rng=rng,
+            history=store.standing.history,
         )
         applier = Applier(store, service)
         lane = executor(_write_nothing, delivered=nothing)

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +17,8 @@ from .errors import StoreMismatchError
 from .storage.batch import Entry
 from .storage.identity import Identity
 from .storage.pages import DATA_FILE
+from .storage.recording_log import ForcedRow
+from .storage.standing import StandingKind
 from .storage.verify import Description, DumpedBatch, VerifyReport
 from .storage.verify import describe as describe_store
 from .storage.verify import dump as dump_store
@@ -79,6 +81,7 @@ def _show_description(found: Description, console: Console) -> None:
     rows = {
         "belongs to": whose(found.identity),
         "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
+        "standing": standing_in_words(found.standing.kind),
         "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
         "recorded": f"{found.start_position:,} to {found.append_position:,}, "
         f"{counted(found.batches, 'batch', 'batches')}, {size(found.bytes)}",
@@ -104,10 +107,33 @@ def _show_description(found: Description, console: Console) -> None:
         length = size(end - row.base)
         terms.add_row(str(row.term), f"{row.base:,}", to, length, utc(row.timestamp_ms))
     console.print(terms)
+    _show_forced(found.forced, console)
     for snapshot in found.snapshots:
         console.print(
             f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
             f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
+        )
+
+
+def standing_in_words(kind: StandingKind) -> str:
+    """Say whether a store has a vote."""
+    words = {
+        StandingKind.FRESH: "not in use yet: it waits for all members of a new cluster",
+        StandingKind.RECOVERING: "no vote: not admitted by the others yet",
+        StandingKind.MEMBER: "a vote",
+    }
+    return words[kind]
+
+
+def _show_forced(rows: Sequence[ForcedRow], console: Console) -> None:
+    """Tell where a quorum was forced."""
+    for row in rows:
+        console.print(
+            f"A quorum was FORCED here at {utc(row.timestamp_ms)}: the cluster began anew with "
+            f"what store {row.instance_id:016x} had, up to {row.position:,} in term {row.term}. "
+            "What other members had behind that is lost.",
+            style="yellow",
+            soft_wrap=True,
         )
 
 
@@ -145,6 +171,7 @@ def _show_report(report: VerifyReport, tables: TablesReport | None, console: Con
         counted(report.terms, "term", "terms"),
     )
     console.print(f"{escape(whose(report.identity))}: {', '.join(held)}")
+    _show_forced(report.forced, console)
     for finding in report.findings:
         console.print(escape(str(finding)), style="red", soft_wrap=True)
     if report.count > len(report.findings):

@@ -18,7 +18,8 @@ from rich.console import Console
 
 from .cli_status import AsJson
 from .embed import Node, open_node
-from .errors import StorageError
+from .errors import ConfigurationError, StorageError
+from .force_quorum import force_a_quorum
 from .node.config import NodeConfig, load_config
 from .node.gateway import MemberAddress, NodeStatus
 from .node.rules import quorum
@@ -32,22 +33,38 @@ LOOK_SECONDS: Final = 0.2
 NOBODY: Final = 2
 
 
-async def recover(file: Path, /, *, as_json: AsJson = False) -> int:
+async def recover(
+    file: Path, /, *more: Path, force_quorum: bool = False, as_json: AsJson = False
+) -> int:
     """Have a member whose disk was lost fetch everything, and be admitted by the others.
 
     Until it is, it has no vote: what it had acknowledged, and whom it had voted for, is lost with
     its disk. It may be interrupted, and goes on when it is called again.
 
-    Exit status: 0 - it is admitted; start it with quorate run; 1 - there is nothing to recover;
-    2 - no other member answers, and nothing was done.
+    With --force-quorum: so many members are lost, for good, that those which are left are no
+    quorum. The cluster begins anew with what the best of them has; what the lost ones alone had is
+    lost. You are told what that may be, and asked for the name of the cluster.
+
+    Exit status: 0 - it is admitted, or the quorum is forced; start it with quorate run; 1 - there
+    is nothing to recover, or it was not confirmed; 2 - no other member answers, and nothing was
+    done.
 
     Parameters
     ----------
     file
-        The member's configuration (TOML), in its new directory.
+        The member's configuration (TOML), in its new directory; with --force-quorum that of a
+        member that is left, with the members that the cluster is to have.
+    more
+        With --force-quorum: configurations of the other members that are left.
+    force_quorum
+        Begin anew with what is left of the cluster.
     as_json
         For programs; progress goes to standard error.
     """
+    if force_quorum:
+        return await force_a_quorum([file, *more], as_json=as_json)
+    if more:
+        raise ConfigurationError("quorate recover takes one configuration, unless --force-quorum")
     config = load_config(file)
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(message)s")
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
@@ -83,7 +100,7 @@ def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | 
     if not others:
         return NOBODY, "No other member answers. Nothing was done; start the others first."
     if all(each.standing == "fresh" for each in others):
-        return 1, "The cluster has no history yet, so nothing was lost. Start it: quorate run"
+        return 1, "The cluster begins once all its members run. Start this one: quorate run"
     if not log.exists() and (config.directory / "tables").exists():
         return 1, (
             f"{config.directory}: there are tables but no log. Move the directory away, keep it, "

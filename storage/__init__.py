@@ -17,11 +17,11 @@ from .batch import (
     encode_batch,
 )
 from .executor import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
-from .founding import found, make_store
+from .founding import force, found, make_store
 from .identity import Identity
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
-from .recording_log import SnapshotRow, TermRow
+from .recording_log import ForcedRow, SnapshotRow, TermRow
 from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
 from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
 from .standing import Standing, StandingKind
@@ -41,6 +41,7 @@ __all__ = [
     "Executor",
     "ExecutorFactory",
     "Finding",
+    "ForcedRow",
     "Identity",
     "InlineExecutor",
     "Job",
@@ -67,6 +68,7 @@ __all__ = [
     "describe",
     "dump",
     "encode_batch",
+    "force",
     "found",
     "head_of",
     "make_store",

@@ -94,6 +94,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         old.suspended,
         old.standing,
         admission,
+        old.forced,
     )
 
     def apply(txn: Transaction) -> None:

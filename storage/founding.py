@@ -5,15 +5,22 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+import attrs
+
+from ..errors import StorageError
 from .environment import Environment
-from .identity import Identity, check_identity
+from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
+from .readonly import open_readonly
+from .recording_log import ForcedRow, encode_forced
 from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
-from .state import MAX_DBS, Databases, initialise, load_identity, load_standing
+from .state import MAX_DBS, Databases, initialise, load, load_identity, load_standing
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
     from pathlib import Path
+
+    import lmdb
 
     from .environment import Transaction
 
@@ -65,3 +72,55 @@ def make_store(directory: Path, identity: Identity, standing: Standing) -> Stand
 
 def _put(txn: Transaction, dbs: Databases, row: bytes) -> None:
     txn.put(STANDING_KEY, row, db=dbs.meta)
+
+
+def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
+    """Let a cluster begin anew with what one member's store has; its member must not run.
+
+    The store is a fresh one from then on, with all that is in it: with the fresh stores of all
+    other members it founds the cluster, whose history is another one than before. What was done is
+    marked in its recording log, in the same transaction.
+
+    Args:
+        directory: of the store.
+        instance_id: the new one of the store.
+        timestamp_ms: by the clock of the machine.
+
+    Raises:
+        StoreBusyError: its member runs.
+        StorageError: it has no vote, so it lacks what others had acknowledged; or it is damaged.
+    """
+    with open_readonly(directory) as store:  # also that there is one, and that it can be read
+        check_has_vote(directory, store.standing)
+    environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=_none_to_make)
+    with environment.opening():
+        dbs = environment.databases(Databases)
+        identity = environment.read(lambda txn: load_identity(txn, dbs))
+        recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
+        term = recorded.terms[-1].term if recorded.terms else -1
+        row = ForcedRow(recorded.append_position, term, timestamp_ms, identity.instance_id)
+        anew = attrs.evolve(identity, instance_id=instance_id)
+
+        def write(txn: Transaction) -> None:
+            key, value = encode_forced(row)
+            txn.put(key, value, db=dbs.meta)
+            txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
+            txn.put(STANDING_KEY, encode_standing(Standing()), db=dbs.meta)
+
+        environment.write(write)
+    environment.close()
+    return row
+
+
+def check_has_vote(directory: Path, standing: Standing) -> None:
+    """Refuse a store that may lack what was acknowledged.
+
+    Raises:
+        StorageError: it has no vote.
+    """
+    if standing.kind is not StandingKind.MEMBER:
+        raise StorageError(f"{directory}: this store has no vote: it may lack what others had")
+
+
+def _none_to_make(_raw: lmdb.Environment) -> None:
+    raise AssertionError("there is a store")  # pragma: no cover - it was opened before

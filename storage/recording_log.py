@@ -1,5 +1,7 @@
 """The recording log: which term covers which positions of the log, and which snapshots exist.
 
+It also tells where an operator has forced a quorum.
+
 A term covers the half-open range `[base, end)`. Rows are dense (no term is missing between the
 first and the last) and each begins where the one before it ends; only the last may be open. A
 term in which nothing was recorded is an empty row. The rules are pure functions from rows to
@@ -28,6 +30,9 @@ _TERM: Final = struct.Struct("<qqq")
 _SNAPSHOT_KEY: Final = struct.Struct(">QQ")
 _SNAPSHOT: Final = struct.Struct("<q")
 _OPEN: Final = -1
+FORCED_PREFIX: Final = b"forced:"
+_FORCED_KEY: Final = struct.Struct(">Q")
+_FORCED: Final = struct.Struct("<qqQ")
 
 
 @attrs.frozen
@@ -62,6 +67,23 @@ class SnapshotRow:
     term: int
     timestamp_ms: int
     name: str
+
+
+@attrs.frozen
+class ForcedRow:
+    """An operator has forced a quorum: the cluster began anew with what this store had.
+
+    Args:
+        position: where its log ended; what others had behind it is lost.
+        term: the last term of it, -1 = none.
+        timestamp_ms: by the clock of the machine.
+        instance_id: of the store until then.
+    """
+
+    position: int
+    term: int
+    timestamp_ms: int
+    instance_id: int
 
 
 def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
@@ -169,6 +191,24 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
             member_id=member_id, term=term, position=-1, reason=f"recording log: {error}"
         ) from error
     return TermRow(term, base, None if end == _OPEN else end, timestamp_ms)
+
+
+def encode_forced(row: ForcedRow) -> tuple[bytes, bytes]:
+    """Return key and value of the row that says that a quorum was forced."""
+    key = FORCED_PREFIX + _FORCED_KEY.pack(row.timestamp_ms)
+    return key, seal(key, _FORCED.pack(row.position, row.term, row.instance_id))
+
+
+def decode_forced_untrusted(key: bytes, value: bytes) -> ForcedRow:
+    """Decode the row that says that a quorum was forced.
+
+    Raises:
+        StorageError: it is damaged.
+    """
+    body = unseal_untrusted(key, value)
+    (timestamp_ms,) = unpack_untrusted(_FORCED_KEY, key, key[len(FORCED_PREFIX) :])
+    position, term, instance_id = unpack_untrusted(_FORCED, key, body)
+    return ForcedRow(position, term, timestamp_ms, instance_id)
 
 
 def encode_snapshot(row: SnapshotRow) -> tuple[bytes, bytes]:

@@ -21,8 +21,11 @@ from .node_state import (
 )
 from .recording import check_record_untrusted, last_record
 from .recording_log import (
+    FORCED_PREFIX,
+    ForcedRow,
     SnapshotRow,
     TermRow,
+    decode_forced_untrusted,
     decode_snapshot_untrusted,
     decode_term_untrusted,
     incoherences,
@@ -74,6 +77,7 @@ class Recorded:
     suspended: bool = False
     standing: Standing = attrs.field(factory=Standing)
     admission: tuple[int, int] = (-1, 0)
+    forced: tuple[ForcedRow, ...] = ()
 
 
 class StateView:
@@ -247,6 +251,21 @@ def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
     return decode_node_state_untrusted(txn.get(NODE_STATE_KEY, db=dbs.meta))
 
 
+def load_forced(txn: Transaction, dbs: Databases) -> tuple[ForcedRow, ...]:
+    """Read where a quorum was forced, the oldest first.
+
+    Raises:
+        StorageError: a row is damaged.
+    """
+    rows: list[ForcedRow] = []
+    with txn.cursor(dbs.meta) as cursor:
+        more = cursor.set_range(FORCED_PREFIX)
+        while more and cursor.key().startswith(FORCED_PREFIX):
+            rows.append(decode_forced_untrusted(*cursor.item()))
+            more = cursor.next()
+    return tuple(rows)
+
+
 def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRow, ...]:
     """Read the table of terms.
 
@@ -277,6 +296,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         suspended=load_suspended(txn, dbs),
         standing=load_standing(txn, dbs),
         admission=load_admission(txn, dbs),
+        forced=load_forced(txn, dbs),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(

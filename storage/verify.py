@@ -24,6 +24,7 @@ from .pages import DATA_FILE, Unreadable, unreadable
 from .readonly import open_readonly
 from .recording import decode_key_untrusted
 from .recording_log import (
+    ForcedRow,
     SnapshotRow,
     TermRow,
     decode_snapshot_untrusted,
@@ -33,13 +34,16 @@ from .recording_log import (
     row_of,
 )
 from .snapshot_folder import SnapshotFolder
+from .standing import Standing  # noqa: TC001 - as above
 from .state import (
     LOG_TABLE,
     MAX_DBS,
     Databases,
+    load_forced,
     load_identity,
     load_node_state,
     load_origin,
+    load_standing,
     load_terms,
 )
 
@@ -74,6 +78,8 @@ class Description:
     file_bytes: int
     page_bytes: int
     free_pages: int
+    standing: Standing
+    forced: tuple[ForcedRow, ...]
 
 
 @attrs.frozen
@@ -102,6 +108,7 @@ class VerifyReport:
         terms: rows of the recording log.
         findings: the first `MAX_FINDINGS` of what is wrong, in the order of the log.
         count: how many findings there are altogether.
+        forced: where an operator has forced a quorum; that is no damage.
     """
 
     identity: Identity
@@ -111,6 +118,7 @@ class VerifyReport:
     terms: int
     findings: tuple[Finding, ...]
     count: int
+    forced: tuple[ForcedRow, ...]
 
     @property
     def ok(self) -> bool:
@@ -153,6 +161,8 @@ def describe(directory: Path) -> Description:
             file_bytes=(directory / DATA_FILE).stat().st_size,
             page_bytes=page_bytes,
             free_pages=free_pages,
+            standing=recorded.standing,
+            forced=recorded.forced,
         )
 
 
@@ -221,6 +231,7 @@ class _Verifier:
     dbs: Databases
     terms: tuple[TermRow, ...] = ()
     snapshots: list[SnapshotRow] = attrs.field(factory=list[SnapshotRow])
+    forced: tuple[ForcedRow, ...] = ()
     last_key: bytes = b""
     expected: int | None = None  # where the next batch must begin; None = not known
     timestamp_ms: int = 0
@@ -247,6 +258,7 @@ class _Verifier:
             len(self.terms),
             tuple(self.findings),
             self.count,
+            self.forced,
         )
 
     def unreadable(self, trouble: Unreadable) -> None:
@@ -264,6 +276,8 @@ class _Verifier:
         try:
             self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
             load_node_state(txn, self.dbs)
+            load_standing(txn, self.dbs)
+            self.forced = load_forced(txn, self.dbs)
         except StorageError as error:
             self.found(-1, -1, str(error))
         with txn.cursor(self.dbs.snapshots) as cursor:

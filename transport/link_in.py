@@ -75,6 +75,7 @@ class Reception:
         handler: gets what comes.
         on_dialled: told of each member whose link was accepted.
         limits: see `LinkLimits`.
+        history: of the cluster, 0 if it is not known yet.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Reception:
         handler: LinkHandler,
         on_dialled: Callable[[int], None],
         limits: LinkLimits,
+        history: int = 0,
     ) -> None:
         self._cluster = cluster
         self._member_id = member_id
@@ -95,6 +97,7 @@ class Reception:
         self._handler = handler
         self._on_dialled = on_dialled
         self._limits = limits
+        self.history = history
         self._links: dict[int, Connection] = {}
         self._pending = 0  # connections that have not said hello yet
         self._streams = Counter[int]()  # that are open, by who asks
@@ -162,6 +165,9 @@ class Reception:
             return HelloStatus.WRONG_VERSION, f"protocol version {major}, expected {expected}"
         if hello.cluster != self._cluster:
             reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if hello.history and self.history and hello.history != self.history:
+            reason = f"history {hello.history:016x} of this cluster, expected {self.history:016x}"
             return HelloStatus.WRONG_CLUSTER, reason
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"

@@ -87,7 +87,7 @@ class OutgoingLink:
         self.refused = False  # the last dial found nobody listening
         self._address = address
         self._network = network
-        self._hello = hello
+        self.hello = hello
         self._on_up = on_up
         self._limits = limits
         self._rng = rng
@@ -165,7 +165,7 @@ class OutgoingLink:
         while True:
             try:
                 connection, decoder, rest = await dial(
-                    self._network, self._address, self._hello, self._limits
+                    self._network, self._address, self.hello, self._limits
                 )
             except WEATHER as error:
                 self.refused = isinstance(error, ConnectionRefusedError)
@@ -188,7 +188,7 @@ class OutgoingLink:
         self._connection = connection
         self._filled = trio.Event()
         self._said = ""
-        log.info("link to member %d at %s is up", self._hello.called_member_id, self._address)
+        log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
         try:
             self._on_up()
             async with trio.open_nursery() as nursery:
@@ -241,5 +241,5 @@ class OutgoingLink:
         """Log why there is no link, once until the reason changes or the link is up again."""
         if reason != self._said:
             self._said = reason
-            member = self._hello.called_member_id
+            member = self.hello.called_member_id
             log.log(level, "no link to member %d at %s: %s", member, self._address, reason)

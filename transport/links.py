@@ -51,6 +51,7 @@ class Links:
         handler: gets what comes.
         rng: for the pauses between dials.
         limits: see `LinkLimits`.
+        history: of the cluster, 0 if it is not known yet; who knows another one is refused.
 
     Raises:
         ConfigurationError: the cluster's name is too long.
@@ -68,6 +69,7 @@ class Links:
         handler: LinkHandler,
         rng: Random,
         limits: LinkLimits | None = None,
+        history: int = 0,
     ) -> None:
         if len(cluster.encode()) > MAX_STRING_BYTES:
             raise ConfigurationError(f"cluster: a name of at most {MAX_STRING_BYTES} bytes")
@@ -78,6 +80,7 @@ class Links:
         self._peers = {member: peers[member] for member in sorted(peers) if member != member_id}
         self._network = network
         self._limits = limits or LinkLimits()
+        self._history = history
         self._reception = Reception(
             cluster=cluster,
             member_id=member_id,
@@ -86,6 +89,7 @@ class Links:
             handler=handler,
             on_dialled=self._nudge,
             limits=self._limits,
+            history=history,
         )
         self._links = {
             member: OutgoingLink(
@@ -208,6 +212,12 @@ class Links:
         )
         return await open_stream(self._network, address, hello, self._limits)
 
+    def set_history(self, history: int) -> None:
+        """The history of the cluster is known now: it counts from the next connection on."""
+        self._history = self._reception.history = history
+        for member, link in self._links.items():
+            link.hello = self._hello(member, StreamPurpose.CONSENSUS)
+
     def _nudge(self, member: int) -> None:
         self._links[member].nudge()
 
@@ -228,4 +238,5 @@ class Links:
             log_session_id=log_session_id,
             join_position=join_position,
             called_member_id=called,
+            history=self._history,
         )

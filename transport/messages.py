@@ -49,6 +49,7 @@ class Hello:
         log_session_id: for CATCHUP, the log session that the follower wants to join.
         join_position: for CATCHUP, the position from which it wants the log.
         called_member_id: the member that the dialler believes to reach; -1 if any will do.
+        history: of the cluster, as the dialler's store knows it; 0 if it does not know.
     """
 
     cluster: str
@@ -59,6 +60,7 @@ class Hello:
     log_session_id: I32 = NULL_VALUE
     join_position: I64 = NULL_VALUE
     called_member_id: I32 = NULL_VALUE
+    history: U64 = 0
 
 
 @attrs.frozen
@@ -365,6 +367,8 @@ class Founding:
         member_id: who tells.
         instance_id: of its store.
         founded: the sender has a vote; else its store is fresh.
+        log_term: term at the end of its log; if it is founded, of the longest one back then.
+        log_position: where that log ends.
         stores: those with which the cluster began, or the fresh ones that the sender has heard of,
             its own included; ascending by member.
     """
@@ -372,6 +376,8 @@ class Founding:
     member_id: I32
     instance_id: U64
     founded: bool
+    log_term: I64
+    log_position: I64
     stores: tuple[FoundingStore, ...]
 
 

@@ -6,6 +6,8 @@
 
 import json
 import re
+import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -54,6 +56,18 @@ def follows(given: list[str]) -> None:
     assert process.returncode == 0
 
 
+def lose_disks(cluster: RealCluster, process: "subprocess.Popen[bytes]", *, forced: bool) -> None:
+    """Do to the cluster what has to be recovered from: a lost disk, or two with all stopped."""
+    if not forced:
+        lose_disk(cluster, 2)
+        return
+    cluster.stop_restarted()
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    for member in (1, 2):
+        shutil.rmtree(cluster.directory / f"member-{member}")
+
+
 def test_every_command_does_what_the_page_says(directory: Path) -> None:
     port = free_client_port(3)
     start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
@@ -77,13 +91,18 @@ def test_every_command_does_what_the_page_says(directory: Path) -> None:
                 )
                 cluster.wait_until_agreed()
             if words[0] == "recover":
-                lose_disk(cluster, 2)
+                lose_disks(cluster, process, forced="--force-quorum" in words)
             given = adapted(words, directory, port)
             done = subprocess.run(
-                [*QUORATE, *given], capture_output=True, text=True, check=False, timeout=120
+                [*QUORATE, *given],
+                input="local\n",  # the name of the cluster, for who asks for it
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
             )
             assert done.returncode == 0, (given, done.stderr, done.stdout)
-            if words[0] == "recover":
+            if words[0] == "recover" and process.poll() is None:
                 cluster.restart_dead()
                 cluster.wait_until_agreed()
             if words[1] in {"shutdown", "abort"}:

@@ -5,6 +5,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,9 +16,14 @@ from quorate.cli import EX_NOINPUT
 from .real import PATIENCE_SECONDS, QUORATE, RealCluster, lose_disk
 
 
-def quorate(*words: str) -> "subprocess.CompletedProcess[str]":
+def quorate(*words: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*QUORATE, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        [*QUORATE, *words],
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -59,3 +65,42 @@ def test_nothing_is_done_while_nobody_answers(directory: Path, tmp_path: Path) -
     assert done.returncode == 2
     assert "No other member answers" in done.stdout
     assert [each.name for each in empty.iterdir()] == ["node.toml"]
+
+
+def test_a_quorum_that_is_lost_for_good_is_forced(directory: Path) -> None:
+    with RealCluster.run(directory) as cluster:
+        ports = cluster.ports
+        with redis.Redis(port=cluster.leader_port) as client:
+            client.mset({f"key:{i}": i for i in range(1000)})
+            assert client.execute_command("WAIT", 2, 10_000) == 2
+        file = str(directory / "member-0" / "node.toml")
+        running = quorate("recover", "--force-quorum", file)
+        assert running.returncode == 1
+        assert "Stop the members that still run" in running.stdout
+    others = [str(directory / f"member-{i}" / "node.toml") for i in (1, 2)]
+    needless = quorate("recover", "--force-quorum", file, others[0])
+    assert needless.returncode == 1
+    assert "nothing needs to be lost" in needless.stdout
+    for other in others:
+        text = Path(other).read_text()
+        shutil.rmtree(Path(other).parent)
+        Path(other).parent.mkdir()
+        Path(other).write_text(text)
+    wrong = quorate("recover", "--force-quorum", file, typed="yes\n")
+    assert (wrong.returncode, "Nothing was done" in wrong.stdout) == (1, True)
+    done = quorate("recover", "--force-quorum", file, typed="local\n")
+    assert done.returncode == 0, done.stderr
+    assert "is LOST, for good" in done.stdout
+    told = quorate("log", "describe", str(directory / "member-0")).stdout
+    assert "A quorum was FORCED here" in told
+    with RealCluster.run(directory, ports[0]) as cluster:
+        with redis.Redis(port=ports[1]) as client:
+            assert client.dbsize() == 1000
+            assert client.get("key:999") == b"999"
+            assert client.set("key:0", "anew")
+        cluster.kill(0)
+        with redis.Redis(port=ports[2]) as client:
+            assert client.get("key:0") == b"anew"
+    verified = quorate("log", "verify", str(directory / "member-0"))
+    assert verified.returncode == 0
+    assert "A quorum was FORCED here" in verified.stdout

@@ -20,6 +20,7 @@ from quorate.simulation.world import Setting, World, open_world
 from quorate.storage import (
     EntryKind,
     NodeState,
+    Standing,
     StandingKind,
     decode_entries_untrusted,
 )
@@ -261,13 +262,23 @@ def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
 def test_an_admission_is_what_was_encoded() -> None:
     rng = random.Random(0)
     founders = tuple((i, rng.getrandbits(64)) for i in range(9))
-    payload = encode_admission(2, 5, founders)
-    assert decode_admission_untrusted(payload) == (2, 5, founders)
+    standing = Standing(StandingKind.MEMBER, founders, (3, 96))
+    assert decode_admission_untrusted(encode_admission(2, 5, standing)) == (2, 5, standing)
 
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"[]", b"{}", b"\xff", b'{"member": 1, "instance": "x", "founders": {}}', b"1", b"null"],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"member": 1, "instance": "x", "founders": {}}',
+        b"1",
+        b"null",
+        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1]}',
+        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1, 9223372036854775808]}',
+    ],
 )
 def test_what_is_no_admission_is_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
