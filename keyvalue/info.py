@@ -52,6 +52,10 @@ def _server(port: PortState, status: NodeStatus) -> _Facts:
     }
 
 
+def _count(port: PortState, command: bytes) -> int:
+    return int(port.gateway.stale_query(resp.bulk_array([command]), 0)[1:-2])
+
+
 def _clients(port: PortState, _status: NodeStatus) -> _Facts:
     return {
         "connected_clients": len(port.clients),
@@ -60,6 +64,7 @@ def _clients(port: PortState, _status: NodeStatus) -> _Facts:
         "blocked_clients": 0,
         "parked_requests": _status.parked,
         "forwarded_requests": _status.forwarded,
+        "quorate_sessions": _count(port, b"QUORATE.SESSIONS"),
     }
 
 
@@ -161,7 +166,7 @@ def _cpu(_port: PortState, _status: NodeStatus) -> _Facts:
 
 
 def _keyspace(port: PortState, _status: NodeStatus) -> _Facts:
-    count = int(port.gateway.stale_query(resp.bulk_array([b"DBSIZE"]), 0)[1:-2])
+    count = _count(port, b"DBSIZE")
     return {"db0": f"keys={count},expires=0,avg_ttl=0"} if count else {}
 
 

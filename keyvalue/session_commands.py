@@ -40,5 +40,10 @@ def session(store: KeyStore, arguments: list[bytes]) -> bytes:
     return resp.OK
 
 
-HANDLERS: Final[dict[str, Handler]] = {_NAME: session}
+def count(store: KeyStore, _arguments: list[bytes]) -> bytes:
+    """QUORATE.SESSIONS: how many there are, those among them that nothing has removed yet."""
+    return resp.integer(len(store.sessions))
+
+
+HANDLERS: Final[dict[str, Handler]] = {_NAME: session, "quorate.sessions": count}
 """Commands by name; :mod:`.service` has checked the number of arguments."""

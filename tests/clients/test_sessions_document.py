@@ -25,7 +25,9 @@ def test_what_it_shows_is_what_one_sees(whole: RealCluster) -> None:
     if shutil.which("redis-cli") is None:
         pytest.skip("there is no redis-cli here")
     leader = whole.leader
-    ports = dict(zip(("7002", "7000", "7001"), [*range(leader, 3), *range(leader)], strict=True))
+    ports: dict[str, int] = dict(
+        zip(("7002", "7000", "7001"), [*range(leader, 3), *range(leader)], strict=True)
+    )
     session = ""
     for line, shown in transcript():
         if line.startswith("kill -9"):

@@ -28,6 +28,13 @@ async def test_a_command_is_done_once_whatever_connection_it_comes_by(
     await client.ask(command("GET", "a"), b"$1\r\n2\r\n")
 
 
+async def test_they_are_counted(client: RawClient) -> None:
+    await client.ask(command("QUORATE.SESSIONS"), b":0\r\n")
+    await client.ask(OPEN + OPEN + command("QUORATE.SESSIONS"), b":1\r\n:2\r\n:2\r\n")
+    await client.send(command("INFO", "clients") + command("ECHO", "the end"))
+    assert b"quorate_sessions:2\r\n" in await client.receive_until(b"the end\r\n")
+
+
 async def test_a_pipeline_mixes_them_with_others(client: RawClient) -> None:
     data = OPEN + once(1, 1, "INCR", "a") + command("INCR", "a") + command("GET", "a")
     await client.ask(data + once(1, 1, "INCR", "a"), b":1\r\n:1\r\n:2\r\n$1\r\n2\r\n:1\r\n")
