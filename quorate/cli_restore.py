@@ -45,8 +45,7 @@ async def restore(
 
     What is written is verified. Then `quorate run` serves just that state.
 
-    Exit status: 0 - done; 1 - refused: that point can't be restored, and the range that can is
-    told.
+    Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
 
     Parameters
     ----------
@@ -56,30 +55,25 @@ async def restore(
         Directory of the member, in which there is its node.toml and no store. With --new-cluster:
         where directories of members are made.
     at
-        Log position, or time such as 2026-11-21T12:00:00Z: everything up to there and nothing
-        behind it. A position inside of a batch becomes the end of the one before. All that is
-        committed, if left out.
+        Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
+        else. Inside of a batch it becomes the end of the one before. If left out: everything.
     new_cluster
         Name of a new cluster of that state.
     members
-        How many members the new cluster has; edit their node.toml for other machines than this.
+        How many members it has; edit their node.toml for other machines than this.
     client_port
-        Where its member 0 listens for clients; member i at the i-th port behind it.
+        Where its member 0 listens for clients; the others at the ports behind it.
     as_json
         For programs.
     """
     position, timestamp_ms = parse_point(at)
+    place = store_of(source).parent
     try:
-        plan = plan_restore(store_of(source).parent, position=position, timestamp_ms=timestamp_ms)
+        plan = plan_restore(place, position=position, timestamp_ms=timestamp_ms)
     except PrunedError as refusal:
         print(refusal, file=sys.stderr)
         return REFUSED
-    if new_cluster is None:
-        configs = [_config_in(to)]
-    else:
-        configs = lay_out(to, members=members, client_port=client_port, cluster=new_cluster)
-        for config in configs:
-            _check_cluster(config, new_cluster)
+    configs = _configs(to, members, client_port, new_cluster)
     if as_json:
         await _restore_all(plan, configs, lambda _words: None, recovering=new_cluster is None)
         print(json.dumps(_plain(plan, configs), indent=2))
@@ -112,10 +106,17 @@ async def _restore_all(
         )
 
 
-def _check_cluster(config: NodeConfig, cluster: str) -> None:
-    if config.cluster != cluster:
-        file = config.directory / "node.toml"
-        raise ConfigurationError(f'{file}: cluster = "{config.cluster}", not "{cluster}"')
+def _configs(
+    directory: Path, members: int, client_port: int, cluster: str | None
+) -> list[NodeConfig]:
+    if cluster is None:
+        return [_config_in(directory)]
+    configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
+    for config in configs:
+        if config.cluster != cluster:
+            file = config.directory / "node.toml"
+            raise ConfigurationError(f'{file}: cluster = "{config.cluster}", not "{cluster}"')
+    return configs
 
 
 def parse_point(at: str | None) -> tuple[int | None, int | None]:
