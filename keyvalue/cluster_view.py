@@ -174,7 +174,8 @@ class _View:
             own = "myself," if member.member_id == self.topology.own_id else ""
             # the second port is that of Redis's cluster bus, which is not spoken here
             place = f"{self.id_of(member.member_id)} {member.host}:{member.client_port}@0"
-            kind = f"{own}slave {master}" if index else f"{own}master -"
+            role = "slave,nofailover" if member.standby else "slave"
+            kind = f"{own}{role} {master}" if index else f"{own}master -"
             link = "connected" if self._connected.get(member.member_id) else "disconnected"
             end = "" if index else f" 0-{SLOTS - 1}"
             lines.append(f"{place} {kind} 0 0 {self.topology.term} {link}{end}\n")

@@ -137,6 +137,7 @@ def _replication(port: PortState, status: NodeStatus) -> _Facts:
         facts[f"slave{index}"] = (
             f"ip={place.host},port={place.client_port},state=online,"
             f"offset={max(peer.append_position, 0)},lag={lag}"
+            f"{',standby=1' if place.standby else ''}"
         )
     return facts | {
         "master_replid": node_id(status.cluster, -1),

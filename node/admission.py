@@ -35,6 +35,8 @@ Where the longest ended is the floor of the cluster: who is below it never stand
 nobody who is. So a leader always has what the cluster began with.
 
 The number of the members that count does not change by any of this: N is that of the configuration.
+A member that is marked there as a standby is no part of N, whatever its store: it is neither among
+the founders nor ever admitted, and has nothing to lose with its disk.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Founders:
     def missing(self) -> list[int]:
         """The members whose stores we have not heard of, as long as our own is fresh."""
         fresh = self._core.store.standing.kind is StandingKind.FRESH
-        return [peer for peer in self._core.peers if fresh and peer not in self._heard]
+        return [peer for peer in self._core.voters if fresh and peer not in self._heard]
 
     async def found(self) -> None:
         """Return once our store is not fresh any more.
@@ -88,7 +90,7 @@ class Founders:
             LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
         """
         core = self._core
-        while core.store.standing.kind is StandingKind.FRESH:
+        while core.store.standing.kind is StandingKind.FRESH and not core.standby:
             if (stores := self._complete()) is not None:
                 await core.store.save_standing(stores)
                 core.links.set_history(stores.history)
@@ -99,7 +101,7 @@ class Founders:
 
     def on_message(self, sender: int, message: Founding) -> None:
         """Hear of another member's store; tell of ours if it is none of the fresh ones."""
-        if message.member_id != sender:
+        if message.member_id != sender or sender not in self._core.voters:
             return
         standing = self._core.store.standing
         if standing.kind is StandingKind.FRESH:
@@ -169,7 +171,7 @@ def _pairs(message: Founding) -> tuple[tuple[int, int], ...]:
 def ask_for_admission(role: Following) -> None:
     """Ask the leader, whose log we have, to admit our store, if it has no vote yet."""
     core = role.core
-    if not core.votes and AppendFlags.READY in role.flags:
+    if not core.votes and not core.standby and AppendFlags.READY in role.flags:
         own = core.store.identity
         core.send(role.leader_id, AdmissionRequest(role.term, own.member_id, own.instance_id))
 
@@ -178,7 +180,7 @@ def on_admission_request(
     leadership: Leadership, follower: Follower, message: AdmissionRequest
 ) -> None:
     """Append the entry that admits a follower's store, once for each time that it joins."""
-    follows = follower.ready and follower.live and not follower.votes
+    follows = follower.ready and follower.live and not follower.votes and not follower.standby
     if message.member_id != follower.member_id or not follows:
         return
     if not leadership.accepting or follower.admission is not None:

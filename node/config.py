@@ -16,6 +16,7 @@ default::
     member_port = 7100              # other members
     client_port = 7000              # clients (RESP)
     priority = 0                    # [0] leadership returns to the highest
+    standby = false                 # [false] follows, and has no vote
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
@@ -66,6 +67,7 @@ _MAX_BYTES: Final = 60 * _MIB  # a request is one entry of one batch, and a batc
 
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
 _MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
+_FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
 _HOST: Final = matching(r"[^\s\[\]]{1,253}", "a host name or an address, without port or brackets")
 
 
@@ -79,6 +81,14 @@ class MemberConfig:
     client_port: int = attrs.field(validator=_PORT)
     priority: int = attrs.field(default=0, validator=between(0, 1000, "0 to 1000"))
     """Leadership returns to the member with the highest, once that is level and steady."""
+    standby: bool = attrs.field(default=False, validator=_FLAG)
+    """It follows and serves like the others, but has no vote and counts for no quorum."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.standby and self.priority:
+            raise ConfigurationError(
+                unexpected("priority", self.priority, "0, since a standby never leads")
+            )
 
 
 TIMEOUTS_AT_LEAST: Final = (
@@ -241,6 +251,10 @@ class NodeConfig:
             raise ConfigurationError(f"members: {len(ids)} of them: expected 1 to {MAX_MEMBERS}")
         if ids != sorted(set(ids)):
             raise ConfigurationError(f"members: ids {ids}: expected ascending, each once")
+        if not self.voters:
+            raise ConfigurationError(
+                "members: all are standbys: expected one that is not, at least"
+            )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port"):
@@ -265,6 +279,11 @@ class NodeConfig:
         """All other members, in ascending order of their ids."""
         return tuple(member for member in self.members if member.member_id != self.member_id)
 
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The members that have a vote: all but the standbys, ascending."""
+        return tuple(member.member_id for member in self.members if not member.standby)
+
     def to_toml(self) -> str:
         """The file that :func:`load_config` reads as this configuration; defaults are left out."""
         head = {"cluster": self.cluster, "member_id": self.member_id}
@@ -275,8 +294,9 @@ class NodeConfig:
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))
-            if not member.priority:
-                del table["priority"]
+            for name in ("priority", "standby"):
+                if not table[name]:
+                    del table[name]
             lines += ["", "[[members]]", *_lines(table)]
         lines += _changes("timeouts", self.timeouts, Timeouts.of(self.profile))
         lines += _changes("limits", self.limits, Limits())

@@ -253,8 +253,9 @@ class Election:
             self.ahead = vote
 
     def canvass_once(self) -> None:
-        """Tell all others how far our log goes."""
-        self.core.broadcast(self._canvass_position())
+        """Tell those that have a vote how far our log goes."""
+        for voter in self.core.voters:
+            self.core.send(voter, self._canvass_position())
 
     def _canvass_position(self) -> CanvassPosition:
         end = self.core.log_end

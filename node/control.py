@@ -129,6 +129,8 @@ class Controls:
         if target == leadership.core.member_id:
             return f"member {target} leads already"
         follower = leadership.followers[target]
+        if follower.standby:
+            raise RefusedError(f"member {target} is a standby: it has no vote and never leads")
         if not follower.votes:
             raise RefusedError(f"member {target} is not admitted yet: its store is new")
         follows = follower.may_take_over

@@ -73,6 +73,8 @@ class Core:
         actions: does what the log asks of all members.
         rng: the only source of randomness.
         clock_ms: cluster time if this member leads, milliseconds since the epoch.
+        size: number of members that quorums are made of: all but the standbys.
+        voters: those of them that are not we, ascending: who is asked, and may be counted.
         role: hears the messages now.
         leadership_term: the term that the member lives in; at the start that of its log, or -1.
         leader_id: the last leader known.
@@ -95,6 +97,16 @@ class Core:
     snapshots: Snapshots
     rng: Random
     clock_ms: Callable[[], int]
+    size: int = attrs.field(
+        init=False, default=attrs.Factory(lambda self: len(self.config.voters), takes_self=True)
+    )
+    voters: tuple[int, ...] = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: tuple(i for i in self.config.voters if i != self.member_id),
+            takes_self=True,
+        ),
+    )
     role: Role = attrs.field(factory=Role)
     leadership_term: int = -1
     leader_id: int | None = None
@@ -136,19 +148,19 @@ class Core:
         return tuple(peer.member_id for peer in self.config.peers)
 
     @property
-    def size(self) -> int:
-        """Number of members, we included."""
-        return len(self.config.members)
+    def standby(self) -> bool:
+        """Whether we are a standby: we follow, and neither vote, nor stand, nor count."""
+        return self.config.own.standby
 
     @property
     def quorum(self) -> int:
-        """Number of members that a decision needs."""
+        """Number of members with a vote that a decision needs."""
         return quorum(self.size)
 
     @property
     def votes(self) -> bool:
         """Whether we may vote, stand and be counted: see :mod:`.admission`."""
-        return self.store.standing.kind is StandingKind.MEMBER
+        return not self.standby and self.store.standing.kind is StandingKind.MEMBER
 
     @property
     def floor(self) -> LogEnd:

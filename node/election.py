@@ -70,7 +70,7 @@ async def init(e: Election) -> State:
     await core.snapshots.idle()
     await e.room()
     await core.founders.found()
-    if core.size == 1:
+    if core.size == 1 and not core.standby:
         await core.promise(NodeState(e.promised_term + 1, core.member_id))
         e.because("the only member")
         return State.LEADER_LOG_REPLICATION
@@ -95,7 +95,7 @@ async def canvass(e: Election) -> State:
         if now >= again:
             e.canvass_once()
             again = now + core.timeouts.canvass_interval
-        heard = {peer: known.log_end for peer, known in e.peers.items()}
+        heard = {voter: e.peers[voter].log_end for voter in core.voters}
         if now >= e.held_back_until and core.may_stand:
             if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
                 e.because("unanimous candidate")
@@ -173,6 +173,8 @@ async def candidate_ballot(e: Election) -> State:
 
 def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None:
     """Take an answer; who has no vote is not waited for, and does not veto."""
+    if sender not in e.core.voters:
+        return  # a standby was not asked
     if vote.reason is VoteReason.NO_VOTE:
         e.silent = (*e.silent, sender)
     else:
@@ -182,7 +184,7 @@ def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None
 
 def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    if rules.is_unanimous_leader(votes, e.core.peers, [*e.absent, *e.silent]):
+    if rules.is_unanimous_leader(votes, e.core.voters, [*e.absent, *e.silent]):
         e.because("unanimous leader")
         return State.LEADER_LOG_REPLICATION
     if not over:
@@ -208,7 +210,7 @@ def _request_votes(
         force=mandate is not None,
         even_if_behind=mandate is not None and mandate.even_if_behind,
     )
-    for peer in e.core.peers:
+    for peer in e.core.voters:
         if peer not in votes:
             e.core.send(peer, request)
 

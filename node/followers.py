@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from .pulse import Pulse
+
 if TYPE_CHECKING:
-    from .pulse import Pulse
+    from .core import Core
 
 
 @attrs.define(eq=False)
@@ -21,6 +23,7 @@ class Follower:
         confirm_id: the highest confirmation number that it echoed.
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked.
+        standby: it has no vote by the configuration.
         votes: its store has a vote, as far as it has said: only then is it counted.
         admission: where the entry that admits its store ends, None before there is one since it
             joined.
@@ -33,13 +36,18 @@ class Follower:
     confirm_id: int = 0
     live: bool = False
     join_position: int | None = None
-    votes: bool = True
+    standby: bool = False
+    votes: bool = attrs.field(default=attrs.Factory(lambda self: not self.standby, takes_self=True))
     admission: int | None = None
 
     def rejoins(self) -> None:
         """It looks for a leader again."""
         self.live = self.ready = False
         self.join_position = self.admission = None
+
+    def says(self, *, has_vote: bool) -> None:
+        """Note what it says of its store; a standby is not believed."""
+        self.votes = has_vote and not self.standby
 
     @property
     def may_take_over(self) -> bool:
@@ -50,3 +58,12 @@ class Follower:
     def heard_at(self) -> float:
         """When it was last heard (trio's clock), minus infinity before."""
         return self.pulse.heard_at
+
+
+def followers_of(core: Core) -> dict[int, Follower]:
+    """Return what a member that begins to lead knows of the others: who is a standby."""
+    interval = core.timeouts.leader_heartbeat_interval
+    return {
+        peer: Follower(peer, Pulse(interval), standby=peer not in core.voters)
+        for peer in core.peers
+    }

@@ -102,12 +102,16 @@ def _nobody(_result: bytes | RequestError) -> None:
 
 @attrs.frozen
 class MemberAddress:
-    """Where clients reach a member, and the other members, if that is known (else port 0)."""
+    """Where clients reach a member, and the other members, if that is known (else port 0).
+
+    A `standby` follows and serves like the others, but has no vote.
+    """
 
     member_id: int
     host: str
     client_port: int
     member_port: int = 0
+    standby: bool = False
 
 
 @attrs.frozen
@@ -150,7 +154,8 @@ class NodeStatus:
     `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
     is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. The
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
-    and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members.
+    and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
+    that of a standby is ``standby``, and so is its `role`.
     """
 
     member_id: int

@@ -1,8 +1,8 @@
 """How a member that is too far behind for the leader's log fetches a snapshot.
 
-It asks a follower first, for those have less to do, and then the leader; whoever has one from which
-the leader's log goes on will do. What has come of it is kept if the link breaks, or the leader
-changes (see :mod:`.fetching`).
+It asks standbys first and then followers, for those have less to do, and the leader last; whoever
+has one from which the leader's log goes on will do. What has come of it is kept if the link breaks,
+or the leader changes (see :mod:`.fetching`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead
     role.flags = AppendFlags.INSTALL
     role.report()
     core = e.core
-    followers = [peer for peer in core.peers if peer != role.leader_id]
-    for member in [peer for peer in followers if core.links.connected(peer)] + [role.leader_id]:
+    peers = [peer.member_id for peer in sorted(core.config.peers, key=lambda one: not one.standby)]
+    others = [peer for peer in peers if peer != role.leader_id and core.links.connected(peer)]
+    for member in [*others, role.leader_id]:
         try:
             head = await _fetch(e, member, wanted.oldest)
         except (*WEATHER, StorageError) as trouble:

@@ -49,11 +49,10 @@ from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
 from .control import Controls
 from .disk_watch import DiskWatch
-from .followers import Follower
+from .followers import Follower, followers_of
 from .gateway import Request, RequestKind
 from .log_time import LogTime
 from .proposals import Proposals
-from .pulse import Pulse
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
 from .timekeeper import Timekeeper
@@ -86,8 +85,7 @@ class Leadership(Role):
         self.is_startup = False
         self.accepting = False
         self.replication_position = 0
-        interval = core.timeouts.leader_heartbeat_interval
-        self.followers = {peer: Follower(peer, Pulse(interval)) for peer in core.peers}
+        self.followers = followers_of(core)
         self.catchups = Catchups(self)
         self.controls = Controls(self)
         self.reads = Reads(core)
@@ -181,7 +179,7 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.pulse.beat()
-        follower.votes = AppendFlags.NO_VOTE not in message.flags
+        follower.says(has_vote=AppendFlags.NO_VOTE not in message.flags)
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
         if message.flags:
@@ -241,7 +239,7 @@ class Leadership(Role):
 
     @property
     def voters(self) -> list[Follower]:
-        """The followers that count: those whose store has a vote (see :mod:`.admission`)."""
+        """The followers that count: those that have a vote (see :mod:`.admission`)."""
         return [each for each in self.followers.values() if each.votes]
 
     # --- messages ---------------------------------------------------------------------------------

@@ -121,8 +121,8 @@ class Member:
         self._room = Room(self.core, free)
         self._election = Election(self.core, self._requests, self._room.available)
         self._members = tuple(
-            MemberAddress(each.member_id, each.host, each.client_port, each.member_port)
-            for each in config.members
+            MemberAddress(i.member_id, i.host, i.client_port, i.member_port, i.standby)
+            for i in config.members
         )
         store.on_durable = self._on_durable
 
@@ -313,7 +313,7 @@ class Member:
             snapshot_activity=core.snapshots.activity,
             suspended=core.suspended,
             disk_full=core.disk_full,
-            standing=core.store.standing.kind.name.lower(),
+            standing="standby" if core.standby else core.store.standing.kind.name.lower(),
             not_heard=tuple(core.founders.missing),
         )
 
@@ -323,7 +323,7 @@ class Member:
             return "leader"
         if state is State.CANDIDATE_BALLOT or state in LEADER_STATES:
             return "candidate"
-        return "follower"
+        return "standby" if self.core.standby else "follower"
 
     def _peer_status(self, peer: int, now: float) -> PeerStatus:
         role, connected = self.core.role, self.core.links.connected(peer)

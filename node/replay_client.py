@@ -1,9 +1,9 @@
 """Reads a cluster's committed log from outside: for backups and exports.
 
-The members are asked what they have, all at the same time; a follower is preferred, so that the
-leader is not disturbed. What it sends is only what is committed, and each batch is checked before
-it is handed on: its checksum, that it begins where the one before ended, and that neither terms
-nor the log's time go back. When a member is lost another one is taken.
+The members are asked what they have, all at the same time; a standby is preferred, and then a
+follower, so that the leader is not disturbed. What it sends is only what is committed, and each
+batch is checked before it is handed on: its checksum, that it begins where the one before ended,
+and that neither terms nor the log's time go back. When a member is lost another one is taken.
 
 Whoever has no event loop (a job on an executor of Spark) calls :func:`read_committed`.
 """
@@ -207,10 +207,10 @@ class ReplayClient:
         else:
             answers.append(Answer(address, said, stream))
 
-    def _rank(self, answer: Answer) -> tuple[bool, bool, int, int]:
-        """Order answers: no trouble, no leader, most of the log, lowest id."""
+    def _rank(self, answer: Answer) -> tuple[bool, bool, bool, int, int]:
+        """Order answers: no trouble, a standby, no leader, most of the log, lowest id."""
         said, troubled = answer.said, answer.address in self._troubled
-        return troubled, answer.leads, -said.commit_position, said.member_id
+        return troubled, not said.standby, answer.leads, -said.commit_position, said.member_id
 
 
 async def _answer(stream: FrameStream) -> BackupResponse:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def scout(e: Election) -> State | None:
-    """Ask all others; raise the term, durably, if a quorum would vote for us.
+    """Ask all that have a vote; raise the term, durably, if a quorum would vote for us.
 
     Returns:
         CANDIDATE_BALLOT, or CANVASS if the answer is no; another state if something else came up
@@ -78,7 +78,7 @@ class Round:
 
     @property
     def _silent(self) -> list[int]:
-        return [peer for peer in self._e.core.peers if peer not in self._answers]
+        return [peer for peer in self._e.core.voters if peer not in self._answers]
 
     @property
     def wakes_at(self) -> float:
@@ -91,7 +91,7 @@ class Round:
             return False  # the leader does not wait for us any more
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._e.absent
-        return rules.is_supported(self._answers, self._e.core.peers, absent)
+        return rules.is_supported(self._answers, self._e.core.voters, absent)
 
     def ask(self) -> None:
         """Ask those that have not answered, now and then."""
@@ -106,7 +106,7 @@ class Round:
         e = self._e
         state = None
         if isinstance(message, ScoutReply):
-            if message.nonce == self._question.nonce:
+            if message.nonce == self._question.nonce and sender in e.core.voters:
                 self._take(sender, message)
         else:
             state = await e.react(sender, message)
@@ -118,7 +118,7 @@ class Round:
         e = self._e
         self._answers[sender] = reply.reason
         e.highest_term_heard = max(e.highest_term_heard, reply.candidate_term_id)
-        if rules.is_supported(self._answers, e.core.peers, absent=e.core.peers):
+        if rules.is_supported(self._answers, e.core.voters, absent=e.core.voters):
             # A quorum will do: who is still silent is not waited for long.
             patience = trio.current_time() + e.core.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)

@@ -105,6 +105,7 @@ async def _standing(core: Core) -> BackupResponse:
         snapshot_position=newest.position if newest else NULL_VALUE,
         snapshot_term=newest.term if newest else NULL_VALUE,
         snapshot_bytes=file_bytes,
+        standby=core.standby,
     )
 
 

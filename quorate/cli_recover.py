@@ -23,7 +23,7 @@ from .force_quorum import force_a_quorum
 from .node.config import NodeConfig, load_config
 from .node.gateway import MemberAddress, NodeStatus
 from .node.rules import quorum
-from .status import VOTING, Survey, survey
+from .status import STANDBY, VOTING, Survey, survey
 from .storage import Identity, Standing, StandingKind, make_store
 from .words import size
 
@@ -97,9 +97,11 @@ def _address(config: NodeConfig, member_id: int) -> MemberAddress:
 def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | None:
     """Say why there is nothing to do, and the exit status; None if there is."""
     log = config.directory / "log"
+    if config.own.standby:
+        return 1, "A standby has no vote, so nothing was lost with its disk. Start it: quorate run"
     if not others:
         return NOBODY, "No other member answers. Nothing was done; start the others first."
-    if all(each.standing == "fresh" for each in others):
+    if all(each.standing in {"fresh", STANDBY} for each in others):
         return 1, "The cluster begins once all its members run. Start this one: quorate run"
     if not log.exists() and (config.directory / "tables").exists():
         return 1, (
@@ -143,7 +145,7 @@ def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: C
     )
     voting, needed = (
         len([each for each in seen.voting if each in others]),
-        quorum(len(config.members)),
+        quorum(len(config.voters)),
     )
     if voting < needed:
         console.print(

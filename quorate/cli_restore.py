@@ -52,8 +52,7 @@ async def restore(
     source
         Directory of the backup; that of a member will do too.
     to
-        Directory of the member, in which there is its node.toml and no store. With --new-cluster:
-        where directories of members are made.
+        Directory of the member, with its node.toml. With --new-cluster: where those are made.
     at
         Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
         else. Inside of a batch it becomes the end of the one before. If left out: everything.
@@ -74,12 +73,13 @@ async def restore(
         print(refusal, file=sys.stderr)
         return REFUSED
     configs = _configs(to, members, client_port, new_cluster)
+    # With a node.toml that names another cluster, that one is new, too.
+    recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
+    tell: Callable[[str], None] = (lambda _words: None) if as_json else print
+    _tell(plan, position, tell)
+    await _restore_all(plan, configs, tell, recovering=recovering)
     if as_json:
-        await _restore_all(plan, configs, lambda _words: None, recovering=new_cluster is None)
         print(json.dumps(_plain(plan, configs), indent=2))
-    else:
-        _tell(plan, position)
-        await _restore_all(plan, configs, print, recovering=new_cluster is None)
     return DONE
 
 
@@ -147,12 +147,12 @@ def _config_in(directory: Path) -> NodeConfig:
     return load_config(file)
 
 
-def _tell(plan: RestorePlan, asked: int | None) -> None:
+def _tell(plan: RestorePlan, asked: int | None, tell: Callable[[str], None]) -> None:
     for words in plan.damaged:
         print(f"a damaged snapshot is passed over: {words}", file=sys.stderr)
     begin = f"the snapshot at {plan.load.position} and the log" if plan.load else "the log"
     other = "" if asked in (None, plan.point.position) else f", the last end before {asked}"
-    print(
+    tell(
         f"{whose(plan.identity)}: {begin} up to {plan.point.position}{other}, of "
         f"{moment(plan.point.timestamp_ms)}"
     )

@@ -10,7 +10,7 @@ from rich.table import Table
 from .errors import ConfigurationError
 from .node.gateway import MemberAddress, NodeStatus
 from .status import SETTLED, Answer, Survey, Verdict, survey
-from .words import age, size
+from .words import age, counted, size
 
 __all__ = ["AsJson", "make_console", "render", "status"]
 
@@ -138,7 +138,9 @@ def _summary(seen: Survey) -> str:
     leader = seen.leader
     assert leader is not None
     spare = f"{seen.spare} more can be lost" if seen.spare else "none can be lost"
+    count = len(seen.answers) - len(seen.voters)
+    standbys = f" and {counted(count, 'standby', 'standbys')}" if count else ""
     return (
         f'Cluster "{leader.cluster}": member {leader.member_id} leads term {leader.term}; all '
-        f"{len(seen.answers)} members agree, {spare}."
+        f"{len(seen.voters)} members{standbys} agree, {spare}."
     )

@@ -102,7 +102,8 @@ def _one(config: NodeConfig) -> NodeConfig:
         reason = os.strerror(error.errno or 0)
         raise ConfigurationError(f"{config.directory}: can't be made: {reason}") from error
     found = load_config(file)
-    if [attrs.evolve(member, priority=0) for member in found.members] != [*config.members]:
+    plain = [attrs.evolve(member, priority=0, standby=False) for member in found.members]
+    if plain != [*config.members]:
         ports = [member.client_port for member in found.members]
         raise ConfigurationError(
             f"{file}: its members listen for clients on {ports}, not on "

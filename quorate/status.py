@@ -30,6 +30,9 @@ SETTLED: Final = "CLOSED"
 VOTING: Final = "member"
 """The standing of a store that has a vote."""
 
+STANDBY: Final = "standby"
+"""The standing, and the role, of a member that never has one."""
+
 ANSWER_SECONDS: Final = 2.0
 """How long a member has to answer."""
 
@@ -90,7 +93,7 @@ async def ask(address: MemberAddress) -> Answer:
         try:
             async with open_resp(address.host, address.client_port) as client:
                 said = decode_status_untrusted(await client.call("QUORATE.STATUS"))
-            own = MemberAddress(said.member_id, address.host, address.client_port)
+            own = attrs.evolve(address, member_id=said.member_id, standby=said.standing == STANDBY)
             return Answer(own, said, None, said.topology.members)
         except (OSError, RespError, ValueError) as trouble:
             error = in_words(trouble)
@@ -140,7 +143,17 @@ class Survey:
 
         It may be below 0.
         """
-        return len(self.voting) - (len(self.answers) // 2 + 1)
+        return len(self.voting) - self.needed
+
+    @property
+    def voters(self) -> list[Answer]:
+        """The answers of the members that are no standbys, as far as that is known."""
+        return [answer for answer in self.answers if not answer.address.standby]
+
+    @property
+    def needed(self) -> int:
+        """How many members with a vote writes need."""
+        return len(self.voters) // 2 + 1
 
     @property
     def voting(self) -> list[NodeStatus]:
@@ -167,9 +180,8 @@ class Survey:
             if not answer.status
         ]
         if self.said and self.spare < 0:
-            needed = len(self.answers) // 2 + 1
-            have = f"{len(self.voting)} of {len(self.answers)}"
-            found.append(f"{have} answer and have a vote; writes need {needed}.")
+            have = f"{len(self.voting)} of {len(self.voters)}"
+            found.append(f"{have} answer and have a vote; writes need {self.needed}.")
         leaders = [status for status in self.said if status.role == "leader"]
         if not leaders and self.said:
             found.append("No member says that it leads.")

@@ -27,6 +27,8 @@ from .facts import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from .facts import Fact
 
 NOTHING = b""
@@ -73,8 +75,11 @@ class Knowledge:
 
     Args:
         members: their ids.
+        standbys: those of them that are no part of any quorum.
 
     Attributes:
+        voters: the others.
+        quorum: how many of those a decision needs.
         disks: what is durable at each member.
         leads: in which term a member leads.
         committed: by position, the batch that was committed there.
@@ -84,9 +89,10 @@ class Knowledge:
         committed_in: for each term in which something was committed, how far.
     """
 
-    def __init__(self, members: list[int]) -> None:
+    def __init__(self, members: list[int], standbys: Collection[int] = ()) -> None:
         self.members = members
-        self.quorum = len(members) // 2 + 1
+        self.voters = [i for i in members if i not in standbys]
+        self.quorum = len(self.voters) // 2 + 1
         self.disks = {i: Disk() for i in members}
         self.leads: dict[int, int] = {}
         self.committed: dict[int, Batch] = {}
@@ -157,12 +163,12 @@ class Knowledge:
     def holders(self, position: int, prefix: bytes) -> list[int]:
         """Give the members whose durable log is this one, up to a position.
 
-        Of those that count for a quorum: who has no vote yet does not, but for what its member had
-        on the disk that was lost. It is not admitted before others have that.
+        Of those that count for a quorum: a standby does not, nor does who has no vote yet, but for
+        what its member had on the disk that was lost. It is not admitted before others have that.
         """
         return [
             i
-            for i, disk in self.disks.items()
+            for i, disk in ((i, self.disks[i]) for i in self.voters)
             if (disk.votes and disk.prefix_at.get(position) == prefix)
             or disk.lost.get(position) == prefix
         ]

@@ -122,8 +122,9 @@ def open_ledgers(
     *,
     seed: object = 0,
     contain: bool = False,
+    standbys: int = 0,
     observer: Observer | None = None,
 ) -> AbstractAsyncContextManager[World[Ledger]]:
     """Open a world of ledgers; see `world.open_world` and `world.Setting`."""
-    setting = Setting(members=members, seed=seed, contain=contain)
+    setting = Setting(members=members, standbys=standbys, seed=seed, contain=contain)
     return open_world(directory, Ledger, setting, observer=observer)

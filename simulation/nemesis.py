@@ -164,9 +164,10 @@ class Nemesis:
         return self.rng.choice(self.ids)
 
     def without_good_stores(self) -> list[int]:
-        """Give the members whose recording is rotten, or whose store has no vote."""
-        disks = self.observer.known.disks
-        return [i for i in self.ids if i in self.rotten or not disks[i].votes]
+        """Give the members whose recording is rotten, or whose store has no vote yet."""
+        known = self.observer.known
+        lacking = [i for i in known.voters if not known.disks[i].votes]
+        return [i for i in self.ids if i in self.rotten or i in lacking]
 
     def pair(self) -> tuple[int, int]:
         """Choose two members."""

@@ -37,7 +37,7 @@ from .invariants import INVARIANTS, ViolationError
 from .knowledge import NOTHING, Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ..node import Member
     from ..storage import NodeState, TermRow
@@ -68,6 +68,7 @@ class Observer:
 
     Args:
         members: their ids.
+        standbys: those of them that are no part of any quorum.
         fatal: raise what is violated; else it is only kept.
 
     Attributes:
@@ -76,8 +77,10 @@ class Observer:
         facts: how many there were.
     """
 
-    def __init__(self, members: list[int], *, fatal: bool = True) -> None:
-        self.known = Knowledge(members)
+    def __init__(
+        self, members: list[int], *, standbys: Collection[int] = (), fatal: bool = True
+    ) -> None:
+        self.known = Knowledge(members, standbys)
         self.violations: list[str] = []
         self.facts = 0
         self._fatal = fatal

@@ -41,7 +41,7 @@ class Plan:
 
     Args:
         seed: of everything that is left to chance.
-        members: how many.
+        members: how many have a vote.
         hours: virtual hours, at least.
         scenario: what is done to them; a name of `scenarios.SCENARIOS`.
         service: a state machine of one's own as ``package.module:Class``, else the key-value store.
@@ -132,7 +132,8 @@ async def _run(
     rng = random.Random(f"{plan.seed}/setting")
     setting = scenario.setting(plan.seed, plan.members, rng, plan.hours * SECONDS_PER_HOUR)
     slow = rng.choice((0.0, 0.0, 0.0, 0.002))
-    observer = Observer(list(range(plan.members)))
+    standbys = range(len(setting.voters), setting.members)
+    observer = Observer(list(range(setting.members)), standbys=standbys)
     probes = [probe for workload in workloads for probe in workload.probes]
     service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
     violation, where = None, ""

@@ -34,6 +34,7 @@ class Scenario:
     clocks: bool = False
     wipes: float = 0.0
     snapshots: float = 0.0
+    standbys: int = 0
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
         """Draw what the world is made of, for a run of at least that many seconds."""
@@ -45,7 +46,8 @@ class Scenario:
         timeouts = rng.choices(list(paces), list(paces.values()))[0]
         unit = timeouts.election_timeout  # members must be told what their network is like
         return Setting(
-            members=members,
+            members=members + self.standbys,
+            standbys=self.standbys,
             seed=seed,
             timeouts=timeouts,
             latency=unit * rng.choice((0.002, 0.02, 0.08)),
@@ -124,6 +126,14 @@ def _only(*names: str) -> dict[str, float]:
 SCENARIOS: Final[dict[str, Scenario]] = {
     "storm": Scenario(
         "every fault there is", USUAL | _STRIKES, clocks=True, wipes=0.2, snapshots=0.3
+    ),
+    "standby": Scenario(
+        "every fault there is, and a standby beside the members, which has no vote",
+        USUAL | _STRIKES,
+        clocks=True,
+        wipes=0.2,
+        snapshots=0.3,
+        standbys=1,
     ),
     "calm": Scenario("no fault at all: load, and what it costs", {}),
     "crashes": Scenario(

@@ -22,6 +22,7 @@ class Setting:
 
     Args:
         members: how many.
+        standbys: how many of them, the last ones, are standbys.
         seed: of everything in it that is left to chance.
         timeouts: of the members.
         latency: that bytes take from one member to another.
@@ -34,6 +35,7 @@ class Setting:
     """
 
     members: int = 3
+    standbys: int = 0
     seed: object = 0
     timeouts: Timeouts = TIMEOUTS
     latency: float = 0.0005
@@ -43,3 +45,8 @@ class Setting:
     snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
     founded: bool = True
     contain: bool = False
+
+    @property
+    def voters(self) -> range:
+        """The members that are no standbys."""
+        return range(self.members - self.standbys)

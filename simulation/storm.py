@@ -141,7 +141,7 @@ class Storm:
         await self._let_go(world.others(*intact))
         self.nemesis.check_failures()
         voting = [i for i in intact if self.observer.known.disks[i].votes]
-        size = len(ids) // 2 + 1
+        size = self.observer.known.quorum
         quorum = self.rng.sample(voting, size) if len(voting) >= size else intact
         if self.rng.random() < 0.5:
             await self._let_go(world.others(*quorum))
@@ -220,7 +220,8 @@ class Storm:
         await self._within(equal, f"members {ids} have applied everything up to {end}")
         disks = self.observer.known.disks
         await self._within(
-            lambda: all(disks[i].votes for i in ids), f"the stores of members {ids} have a vote"
+            lambda: all(disks[i].votes for i in ids if i in self.observer.known.voters),
+            f"the stores of members {ids} have a vote",
         )
 
     async def _within(self, condition: Callable[[], bool], words: str) -> None:

@@ -76,7 +76,7 @@ class World(Generic[S_co]):
         self._nursery = nursery
         self._after: list[Callable[[int], None]] = []
         members = tuple(
-            MemberConfig(member_id=i, host=f"h{i}", member_port=7000, client_port=6000)
+            MemberConfig(i, f"h{i}", 7000, 6000, standby=i not in setting.voters)
             for i in range(setting.members)
         )
         self.hosts = {
@@ -84,7 +84,7 @@ class World(Generic[S_co]):
             for i in range(setting.members)
         }
         if setting.founded:
-            stores = {i: host.config.directory / "log" for i, host in self.hosts.items()}
+            stores = {i: self.hosts[i].config.directory / "log" for i in setting.voters}
             found(stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders"))
 
     def _host(

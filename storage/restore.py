@@ -213,8 +213,7 @@ async def restore(
         executor: writes to disk on a thread unless given.
 
     Raises:
-        StoreMismatchError: there is a store already.
-        StorageError: the disk failed or is full, or what is read or was written is damaged.
+        StorageError: there is a store already; the disk failed or is full; something is damaged.
     """
     for name in ("log", "tables"):
         if (target / name).exists():

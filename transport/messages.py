@@ -422,6 +422,7 @@ class BackupResponse:
         snapshot_position: of its newest snapshot, -1 without one.
         snapshot_term: leadership term there.
         snapshot_bytes: length of its file.
+        standby: it has no vote; readers disturb it least.
     """
 
     member_id: I32
@@ -432,6 +433,7 @@ class BackupResponse:
     snapshot_position: I64 = NULL_VALUE
     snapshot_term: I64 = NULL_VALUE
     snapshot_bytes: I64 = 0
+    standby: bool = False
 
 
 @attrs.frozen

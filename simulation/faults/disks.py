@@ -71,7 +71,7 @@ async def fill_disk(n: Nemesis) -> None:
 
 async def rot_disk(n: Nemesis) -> None:
     """Flip a bit in a batch that a member has recorded, if a minority only is rotten then."""
-    minority = (len(n.ids) - 1) // 2
+    minority = (len(n.observer.known.voters) - 1) // 2
     bad = n.without_good_stores()
     member = n.rng.choice(bad) if len(bad) >= minority > 0 else n.anyone()
     batches = n.observer.known.disks[member].batches
@@ -87,7 +87,7 @@ async def rot_disk(n: Nemesis) -> None:
 
 async def lose_disk(n: Nemesis) -> None:
     """Replace a disk by an empty one, if a minority only is without a good store then."""
-    minority = (len(n.ids) - 1) // 2
+    minority = (len(n.observer.known.voters) - 1) // 2
     member = n.anyone()
     host = n.world.hosts[member]
     if host.member is None and not host.stopped:

@@ -20,7 +20,8 @@ class AnchoredTerms(Invariant):
     def hear(self, fact: Fact) -> None:
         """Look at a leader that begins to write."""
         assert isinstance(fact, Writes)
-        found = [i for i, disk in self.known.disks.items() if fact.term in disk.bases]
+        disks = self.known.disks
+        found = [i for i in self.known.voters if fact.term in disks[i].bases]
         if len(found) < self.known.quorum:
             raise self.violated(
                 f"leader {fact.member} writes in term {fact.term}, which only {found} have recorded"

@@ -46,12 +46,27 @@ def told(tmp_path: Path, text: str) -> list[str]:
         attrs.evolve(GOOD, limits=Limits(max_clients=7, park_seconds=0.5)),
         attrs.evolve(GOOD, member_listen_host="0.0.0.0", client_listen_host="::"),
         NodeConfig("alone", 5, Path(), (attrs.evolve(MEMBERS[0], member_id=5),)),
+        attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], standby=True))),
     ],
-    ids=["plain", "path", "profile", "timeouts", "limits", "listen", "alone"],
+    ids=["plain", "path", "profile", "timeouts", "limits", "listen", "alone", "standby"],
 )
 def test_a_written_configuration_is_read_back_as_it_was(tmp_path: Path, config: NodeConfig) -> None:
     read = load(tmp_path, config.to_toml())
     assert read == attrs.evolve(config, directory=tmp_path / config.directory)
+
+
+def test_a_standby_never_leads_and_somebody_must_have_a_vote(tmp_path: Path) -> None:
+    text = GOOD.to_toml()
+    last = "client_port = 7002\n"
+    assert load(tmp_path, text.replace(last, last + "standby = true\n")).voters == (0, 1)
+    (line,) = told(tmp_path, text.replace(last, last + "standby = true\npriority = 2\n"))
+    assert "priority = 2: expected 0, since a standby never leads" in line
+    (line,) = told(tmp_path, text.replace(last, last + "standby = 1\n"))
+    assert "standby = 1: expected true or false" in line
+    every = text.replace("[[members]]\n", "[[members]]\nstandby = true\n")
+    assert told(tmp_path, every) == [
+        "members: all are standbys: expected one that is not, at least"
+    ]
 
 
 def test_defaults_are_left_out_of_a_written_configuration() -> None:
