@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -54,22 +54,9 @@ def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     consider = rules.consider
 
-    def blind(
-        request: RequestVote,
-        *,
-        own: rules.LogEnd,
-        promised: NodeState,
-        in_ballot: bool,
-        leader_alive: bool,
-    ) -> BallotDecision:
-        shortest = rules.LogEnd(-1, 0)
-        return consider(
-            request,
-            own=shortest,
-            promised=promised,
-            in_ballot=in_ballot,
-            leader_alive=leader_alive,
-        )
+    def blind(request: RequestVote, *, own: rules.LogEnd, **more: Any) -> BallotDecision:
+        del own
+        return consider(request, own=rules.LogEnd(-1, 0), **more)
 
     monkeypatch.setattr(rules, "consider", blind)
     assert "committed is" in violation(Elector(3, 2, scouting=False))
@@ -111,14 +98,10 @@ def test_scouts_that_are_answered_with_yes_by_followers_are_found(
     consider = rules.consider
 
     def unsteady(
-        request: RequestVote,
-        *,
-        own: rules.LogEnd,
-        promised: NodeState,
-        in_ballot: bool,
-        leader_alive: bool,
+        request: RequestVote, *, in_ballot: bool, leader_alive: bool, **more: Any
     ) -> BallotDecision:
-        return consider(request, own=own, promised=promised, in_ballot=True, leader_alive=False)
+        del in_ballot, leader_alive
+        return consider(request, in_ballot=True, leader_alive=False, **more)
 
     monkeypatch.setattr(rules, "consider", unsteady)
     assert violation(Elector(3, 3, steady=frozenset({0, 1})))
