@@ -9,6 +9,9 @@ from .elector import Elector, explore
 LARGE = {
     "3 members, 2 terms": Elector(3, 2),
     "3 members, 2 terms, transfers, no scouting": Elector(3, 2, transfers=True, scouting=False),
+    "3 members, 2 terms, one loses its disk, no scouting": Elector(
+        3, 2, scouting=False, wipes=True
+    ),
     "4 members, 1 term": Elector(4, 1),
     "5 members, 1 term, no scouting": Elector(5, 1, scouting=False),
     "3 members, 3 terms, no scouting": Elector(3, 3, scouting=False),

@@ -15,9 +15,10 @@ from quorate.transport import NewLeadershipTerm, RequestVote
 NOBODY: Final = -1
 
 Log = tuple[int, ...]
-"""The terms of the entries, oldest first."""
+"""The terms of the entries, oldest first. A second one of a term admits the store that is new."""
 
 CANVASS, SCOUTING, BALLOT, VOTED, LEADING, FOLLOWING = range(6)
+FIRST, RECOVERING, ADMITTED = range(3)
 WITHOUT_LEADER = (CANVASS, SCOUTING, BALLOT, VOTED)
 
 
@@ -32,6 +33,7 @@ class Member(NamedTuple):
         promised: durable, the highest term.
         voted: durable, for whom in that term.
         log: durable.
+        store: the one that it began with, a new one without a vote, or one that was admitted.
     """
 
     role: int = CANVASS
@@ -41,6 +43,12 @@ class Member(NamedTuple):
     promised: int = 0
     voted: int = NOBODY
     log: Log = ()
+    store: int = FIRST
+
+    @property
+    def votes(self) -> bool:
+        """Whether its store has a vote."""
+        return self.store != RECOVERING
 
     @property
     def end(self) -> rules.LogEnd:
@@ -54,7 +62,7 @@ class Member(NamedTuple):
 
     def back(self) -> Member:
         """The member after a timeout or a crash."""
-        return Member(promised=self.promised, voted=self.voted, log=self.log)
+        return Member(promised=self.promised, voted=self.voted, log=self.log, store=self.store)
 
     def promising(self, state: NodeState | None) -> Member:
         """The member once a promise is durable."""
@@ -162,6 +170,12 @@ class ViolationError(AssertionError):
 def end_of(log: Log) -> rules.LogEnd:
     """Where a log ends."""
     return rules.LogEnd(log[-1] if log else -1, len(log))
+
+
+@functools.cache
+def admitted_at(log: Log) -> int:
+    """How many entries there are up to the last one that admits a store; 0 without one."""
+    return max((i + 1 for i in range(1, len(log)) if log[i] == log[i - 1]), default=0)
 
 
 def rows(log: Log) -> list[TermRow]:

@@ -10,13 +10,15 @@ tasks do around them. The environment is as bad as can be:
 - A member scouts whenever it likes, whatever it has heard in its canvass; answers to an earlier
   round of scouting in the same term count, which in a member they don't.
 - A leader may ask any of its followers to take over, also one that is behind.
+- A member may lose its disk, once, at any time. What its old store has said may still be heard
+  ever after. A leader may write the entry that admits the new store at any time from then on.
 
 So there are more behaviours here than members have, and what holds here holds for them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import attrs
 
@@ -25,13 +27,16 @@ from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
 
 from .cluster import (
+    ADMITTED,
     BALLOT,
     BEHIND,
     CANVASS,
+    FIRST,
     FOLLOWING,
     FORCED,
     LEADING,
     NOBODY,
+    RECOVERING,
     SCOUTING,
     VOTED,
     Asked,
@@ -47,6 +52,7 @@ from .cluster import (
     VoteAsked,
     VoteGiven,
     Yes,
+    admitted_at,
     agreed,
     changed,
     end_of,
@@ -76,6 +82,7 @@ class Elector:
         steady: members that never lose their leader, nor their leadership, by a timeout; if there
             are any, no term may be raised, and they must stay what they are.
         scouting: members scout before they stand.
+        wipes: one member may lose its disk.
     """
 
     size: int
@@ -83,6 +90,7 @@ class Elector:
     transfers: bool = False
     steady: frozenset[int] = frozenset()
     scouting: bool = True
+    wipes: bool = False
 
     def start(self) -> State:
         """Nobody has ever led; or if members are steady, the first leads and the others follow."""
@@ -116,15 +124,26 @@ class Elector:
         for i, member in enumerate(state.members):
             if member.role != CANVASS and i not in self.steady:
                 yield changed(state, i, member.back())
+            if self.wipes:
+                yield from self._loses_or_gains(state, i, member)
             yield from self._acts(state, i, member)
             for message in state.sent:
                 yield from self._hears(state, i, member, message)
 
     # --- what a member does by itself
 
+    def _loses_or_gains(self, state: State, i: int, member: Member) -> Iterator[State]:
+        """Lose everything; or learn that the entry that admits the new store is committed."""
+        if all(each.store == FIRST for each in state.members):
+            yield changed(state, i, Member(store=RECOVERING))
+        at = admitted_at(state.committed)
+        if member.store == RECOVERING and at and member.log[:at] == state.committed[:at]:
+            after = member._replace(store=ADMITTED)
+            yield changed(state, i, after, *_reports(after, i))
+
     def _acts(self, state: State, i: int, member: Member) -> Iterator[State]:
         match member.role:
-            case 0 if member.promised < self.terms:
+            case 0 if member.promised < self.terms and member.votes:
                 yield self._scout(state, i, member, 0)
             case 1:
                 yield from self._stand(state, i, member)
@@ -188,9 +207,11 @@ class Elector:
         }
         if not rules.has_majority(at, self.size):
             return
-        if member.log[-1:] != (member.term,):
+        admits = any(not each.votes for each in state.members) and not admitted_at(member.log)
+        if member.log[-1:] != (member.term,) or admits:
             log = (*member.log, member.term)
             yield changed(state, i, member._replace(log=log), Leads(member.term, i, log))
+        if member.log[-1:] != (member.term,):
             return
         both = min(len(member.log), len(state.committed))
         if member.log[:both] != state.committed[:both]:
@@ -224,6 +245,7 @@ class Elector:
                 and message.receiver == i
                 and message.term == member.term
                 and member.promised < self.terms
+                and member.votes
             ):
                 yield self._scout(state, i, member, message.forced)
             case _:
@@ -250,7 +272,12 @@ class Elector:
         elif member.role == FOLLOWING:
             in_ballot, alive = asks.force, not asks.force
         reason = rules.consider_scout(
-            scout, own=member.end, promised=member.promise, in_ballot=in_ballot, leader_alive=alive
+            scout,
+            own=member.end,
+            promised=member.promise,
+            in_ballot=in_ballot,
+            leader_alive=alive,
+            **_standing(member),
         )
         if reason is VoteReason.GRANTED:
             gone = member.back() if member.role == SCOUTING else member
@@ -267,7 +294,12 @@ class Elector:
                 yield from self._votes(state, i, member.back(), message)
                 return
             decision = rules.consider(
-                asks, own=member.end, promised=member.promise, in_ballot=False, leader_alive=True
+                asks,
+                own=member.end,
+                promised=member.promise,
+                in_ballot=False,
+                leader_alive=True,
+                **_standing(member),
             )
             if decision.promise is not None:
                 raise ViolationError(f"member {i} promises {decision.promise} and has a leader")
@@ -281,6 +313,7 @@ class Elector:
             promised=member.promise,
             in_ballot=True,
             leader_alive=False,
+            **_standing(member),
         )
         after = member.promising(decision.promise)
         if decision.vote:
@@ -309,7 +342,24 @@ class Elector:
         joined = member.back()._replace(
             role=FOLLOWING, term=message.term, other=message.sender, log=log
         )
-        yield changed(state, i, joined, Has(message.term, i, log))
+        yield changed(state, i, joined, *_reports(joined, i))
+
+
+def _reports(member: Member, i: int) -> tuple[Has, ...]:
+    """What a leader counts of what a follower tells: nothing, if its store has no vote."""
+    follows = member.role == FOLLOWING and member.votes
+    return (Has(member.term, i, member.log),) if follows else ()
+
+
+class _Standing(TypedDict):
+    admission: rules.LogEnd
+    votes: bool
+
+
+def _standing(member: Member) -> _Standing:
+    """What `rules.consider` is told of a member's store."""
+    at = admitted_at(member.log)
+    return {"admission": end_of(member.log[:at]), "votes": member.votes}
 
 
 def explore(elector: Elector, start: State, most: int | None = None) -> int:

@@ -13,7 +13,7 @@ import pytest
 from quorate.node import rules
 
 from . import elector as model
-from .cluster import Log, Member, ViolationError
+from .cluster import FOLLOWING, Has, Log, Member, ViolationError
 from .elector import Elector, explore
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SMALL = {
     "3 members, 1 term": (Elector(3, 1), 3017),
     "3 members, 2 terms, without scouting": (Elector(3, 2, scouting=False), 21381),
     "4 members, 1 term, without scouting": (Elector(4, 1, scouting=False), 7945),
+    "3 members, 1 term, one loses its disk": (Elector(3, 1, scouting=False, wipes=True), 11658),
     "3 members, 2 of them steady": (Elector(3, 3, steady=frozenset({0, 1})), 8),
     "5 members, 3 of them steady": (Elector(5, 2, steady=frozenset({0, 1, 2})), 112),
 }
@@ -105,3 +106,18 @@ def test_scouts_that_are_answered_with_yes_by_followers_are_found(
 
     monkeypatch.setattr(rules, "consider", unsteady)
     assert violation(Elector(3, 3, steady=frozenset({0, 1})))
+
+
+@pytest.mark.parametrize("planted", ["votes", "is counted"])
+def test_a_wiped_disk_that_is_taken_for_a_member_is_found(
+    monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    if planted == "votes":
+        monkeypatch.setattr(Member, "votes", property(lambda _member: True))
+    else:
+        monkeypatch.setattr(model, "_reports", _reports)
+    assert violation(Elector(3, 2, scouting=False, wipes=True))
+
+
+def _reports(member: Member, i: int) -> tuple[Has, ...]:
+    return (Has(member.term, i, member.log),) if member.role == FOLLOWING else ()
