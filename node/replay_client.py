@@ -117,12 +117,15 @@ class ReplayClient:
             answer.stream.close()
         return [answer.said for answer in answers]
 
-    async def replay(self, position: int, stop: int = END_OF_TIME) -> Replay:
+    async def replay(
+        self, position: int, stop: int = END_OF_TIME, *, covering: bool = False
+    ) -> Replay:
         """Open a stream of the committed log from a position on; close it after use.
 
         Args:
             position: where a batch begins, or the log ends.
             stop: the last batch that is sent is the one that covers the byte before.
+            covering: the first batch is the one that covers `position`, wherever it begins.
 
         Raises:
             PrunedError: every member answers, and none has the log from there on.
@@ -135,7 +138,7 @@ class ReplayClient:
             if answer not in able[:1]:
                 answer.stream.close()
         if able:
-            replay = Replay(able[0], position)
+            replay = Replay(able[0], position, covering=covering)
             try:
                 await replay.stream.send(ReplayRequest(position, stop))
             except WEATHER:
@@ -239,13 +242,14 @@ class Replay:
         stream: what it comes over.
     """
 
-    def __init__(self, source: Answer, position: int) -> None:
+    def __init__(self, source: Answer, position: int, *, covering: bool = False) -> None:
         self.address = source.address
         self.member_id = source.said.member_id
         self.position = position
         self.commit_position = source.said.commit_position
         self.turned = False
         self.stream = source.stream
+        self._covering = covering
         self._led = source.leads
         self._before: BatchHeader | None = None
 
@@ -278,6 +282,9 @@ class Replay:
             WireError: it is not what it should be.
         """
         header, before = check_batch_untrusted(message.batch), self._before
+        if self._covering and header.position <= self.position < header.end:
+            self.position = header.position
+        self._covering = False
         if header.position != self.position:
             raise WireError(f"expected the batch at {self.position}, found {header}")
         if header.term > message.leadership_term_id or header.commit_position > header.position:
@@ -303,7 +310,9 @@ class Replay:
 # --- without an event loop ------------------------------------------------------------------------
 
 
-async def fetch(client: ReplayClient, position: int, stop: int, limit_bytes: int) -> list[Batch]:
+async def fetch(
+    client: ReplayClient, position: int, stop: int, limit_bytes: int, *, covering: bool = False
+) -> list[Batch]:
     """Fetch committed batches from a position on; none if there are none yet.
 
     Args:
@@ -311,13 +320,14 @@ async def fetch(client: ReplayClient, position: int, stop: int, limit_bytes: int
         position: where a batch begins, or the log ends.
         stop: no batch that begins there or behind.
         limit_bytes: not many more bytes than that.
+        covering: the first batch is the one that covers `position`, wherever it begins.
 
     Raises:
         TransportError, OSError, trio's errors of streams: the member was lost, or none answers.
         PrunedError: the log is not kept from there on.
     """
     batches: list[Batch] = []
-    async with await client.replay(position, stop) as replay:
+    async with await client.replay(position, stop, covering=covering) as replay:
         stop = min(stop, replay.commit_position)
         try:
             while replay.position < stop and replay.position - position < limit_bytes:

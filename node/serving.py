@@ -110,8 +110,14 @@ async def _standing(core: Core) -> BackupResponse:
 
 
 async def _send_committed(core: Core, stream: FrameStream, request: ReplayRequest) -> None:
-    """Send whole batches below the commit position and the asked stop; wait for more."""
+    """Send whole batches below the commit position and the asked stop; wait for more.
+
+    The first one is the one that covers the asked position: who reads a part of the log does not
+    know where batches begin.
+    """
     position, told_at = request.position, float("-inf")
+    if core.store.start_position < position < core.applier.commit_position:
+        position = await core.store.boundary(position)
     while position < request.stop_position:
         begin, end = position, min(request.stop_position, core.applier.commit_position)
         for batch in await core.repair.read(position, end=end) if position < end else ():

@@ -20,16 +20,24 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import ConfigurationError
-from .logs import Facts, open_log
+from .logs import Connect, Facts, Origin, open_log
+from .remote import member_ids
 from .versions import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Audit", "Finding", "audit", "divergences", "order_findings", "term_findings"]
+__all__ = [
+    "Audit",
+    "Finding",
+    "audit",
+    "divergences",
+    "each_member",
+    "order_findings",
+    "term_findings",
+]
 
 _DAMAGE: Final = re.compile(r"damaged record at term (-?\d+), position (-?\d+): .*")
 _MAX_FINDINGS: Final = 1000
@@ -66,30 +74,35 @@ class Audit:
     first: int | None
 
 
-def audit(spark: SparkSession, directories: Sequence[Path]) -> Audit:
+def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
     """Compare the logs of members, and check the invariants of the protocol.
 
+    A member that is asked over the wire mends what is damaged before it sends it, and its terms are
+    taken from its batches: damage, and a recording log that does not fit, are seen in directories
+    only.
+
     Raises:
-        ConfigurationError: two directories are of one member, or they are of several clusters.
+        TransportError: a member does not answer.
+        ConfigurationError: two of them are of one member, or they are of several clusters.
     """
-    facts = [_facts(directory) for directory in directories]
+    facts = [_facts(origin) for origin in origins]
     if len({one.cluster for one in facts}) != 1 or len({one.member_id for one in facts}) < len(
         facts
     ):
         told = ", ".join(f"member {one.member_id} of {one.cluster!r}" for one in facts)
         raise ConfigurationError(f"expected different members of one cluster, found {told}")
     findings: list[Finding] = []
-    sound: dict[int, Path] = {}
+    sound: dict[int, Origin] = {}
     frames: list[DataFrame] = []
-    for one, directory in zip(facts, directories, strict=True):
-        frame = read_log(spark, directory, "batches").persist()
+    for one, origin in zip(facts, origins, strict=True):
+        frame = read_log(spark, origin, "batches").persist()
         try:
             frame.count()
         except PySparkException as error:
             findings.append(_damage(one, error))
             frame.unpersist()
         else:
-            sound[one.member_id] = directory
+            sound[one.member_id] = origin
             frames.append(frame)
     kept = [one for one in facts if one.member_id in sound]
     if frames:
@@ -103,8 +116,20 @@ def audit(spark: SparkSession, directories: Sequence[Path]) -> Audit:
     return Audit(tuple(facts), batches, entries, tuple(findings), first)
 
 
-def _facts(directory: Path) -> Facts:
-    with open_log(directory) as log:
+def each_member(members: str) -> list[Origin]:
+    """Return the logs of all members of a running cluster, for :func:`audit`.
+
+    Args:
+        members: where members listen for clients, ``HOST:PORT,HOST:PORT``.
+
+    Raises:
+        TransportError: none answers.
+    """
+    return [Connect(members, member) for member in member_ids(members)]
+
+
+def _facts(origin: Origin) -> Facts:
+    with open_log(origin) as log:
         return log.facts
 
 
@@ -125,7 +150,7 @@ def _damage(facts: Facts, error: PySparkException) -> Finding:
 
 
 def _compare(
-    spark: SparkSession, facts: list[Facts], sound: dict[int, Path], batches: DataFrame
+    spark: SparkSession, facts: list[Facts], sound: dict[int, Origin], batches: DataFrame
 ) -> list[Finding]:
     entries = reduce(_union, [read_log(spark, place, "entries") for place in sound.values()])
     terms = reduce(_union, [read_log(spark, place, "terms") for place in sound.values()])

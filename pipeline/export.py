@@ -27,7 +27,7 @@ import attrs
 import cattrs
 
 from ..errors import PrunedError, StorageError
-from .logs import Moment, open_log
+from .logs import Moment, Origin, open_log
 from .versions import from_snapshot, moment_at, read_log, versions
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ def read_manifest(to: Path) -> Manifest | None:
     return found
 
 
-def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
+def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
     """Bring the tables in a folder up to what is committed.
 
     Args:
         spark: a session that knows the source.
-        directory: a member's, or a copy of one.
+        origin: a member's directory, a copy of one, or a running cluster.
         to: the folder, on a file system that all of Spark's tasks see; made if absent.
 
     Raises:
@@ -102,15 +102,16 @@ def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
         StorageError: the tables are of another log.
     """
     known = read_manifest(to)
-    end = moment_at(directory)
-    with open_log(directory) as log:
+    end = moment_at(origin)
+    with open_log(origin) as log:
         cluster, term = log.facts.cluster, log.term_before(end.position)
         if known is not None:
-            _check(known, cluster, log.term_before(known.position), end)
-    begin = known.position if known else _first(directory)
+            there = log.term_before(known.position) if known.position <= end.position else -1
+            _check(known, cluster, there, end)
+    begin = known.position if known else _first(origin)
     if known is not None and end.position <= begin:
         return Exported(begin, begin, 0, 0, exported_tables(spark, to)["kv_current"].count())
-    done = _write(spark, directory, to, begin=begin, end=end)
+    done = _write(spark, origin, to, begin=begin, end=end)
     parts = (*(known.parts if known else ()), begin)
     _publish(to, Manifest(cluster, end.position, term, parts))
     for stale in (to / "kv_current").iterdir():
@@ -119,20 +120,20 @@ def export(spark: SparkSession, directory: Path, to: Path) -> Exported:
     return done
 
 
-def _first(directory: Path) -> int:
+def _first(origin: Origin) -> int:
     """Return where the tables begin: where the log does, or at the first snapshot of a pruned one.
 
     Raises:
         PrunedError: the log is pruned and there is no snapshot.
     """
-    with open_log(directory) as log:
+    with open_log(origin) as log:
         facts = log.facts
     if not facts.start:
         return 0
     kept = [row.position for row in facts.snapshots if row.position >= facts.start]
     if not kept:
         raise PrunedError(
-            f"member {facts.member_id}: the log begins at position {facts.start}, and there is no "
+            f"{facts.whose}: the log begins at position {facts.start}, and there is no "
             "snapshot to begin with: read from a copy that still has it"
         )
     return kept[0]
@@ -148,16 +149,16 @@ def _check(known: Manifest, cluster: str, term: int, end: Moment) -> None:
         )
 
 
-def _write(spark: SparkSession, directory: Path, to: Path, *, begin: int, end: Moment) -> Exported:
+def _write(spark: SparkSession, origin: Origin, to: Path, *, begin: int, end: Moment) -> Exported:
     before = None
     if _current(to, begin).exists():
         before = spark.read.parquet(str(_current(to, begin)))
     elif begin:
-        before = from_snapshot(spark, directory, begin)
+        before = from_snapshot(spark, origin, begin)
     part = f"from={begin:020d}"
-    commands = read_log(spark, directory, "commands", startPosition=begin, endPosition=end.position)
+    commands = read_log(spark, origin, "commands", startPosition=begin, endPosition=end.position)
     commands.write.mode("overwrite").parquet(str(to / "log" / part))
-    found = versions(spark, directory, begin=begin, end=end, before=before).persist()
+    found = versions(spark, origin, begin=begin, end=end, before=before).persist()
     try:
         ended = found.where("valid_to is not null")
         ended.write.mode("overwrite").parquet(str(to / "kv_history" / part))

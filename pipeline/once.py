@@ -55,7 +55,7 @@ def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
     start = row.position if row else 0
     if start < log.facts.start:
         raise PrunedError(
-            f"member {log.facts.member_id}: sessions must be known from position {start} on, and "
+            f"{log.facts.whose}: sessions must be known from position {start} on, and "
             f"the log begins at position {log.facts.start}: read from a copy that still has it"
         )
     store = _Store(dict(log.notes(row)) if row else {})

@@ -11,21 +11,26 @@ import attrs
 from ..errors import ConfigurationError
 from .columns import columns_of
 from .decoding import find_decoder
+from .members import parse_members
+from .reading import Connect, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .logs import Log
+    from .reading import Log
 
 __all__ = ["Bounds", "Request", "parse_options"]
 
 _PARTITION_BYTES: Final = 8 << 20
 _MOST_BY_ITSELF: Final = 1024
 _MAX_PARTITIONS: Final = 100_000
+_MAX_MEMBER: Final = 1 << 30
 _END: Final = 1 << 62
 _KNOWN: Final = frozenset(
     {
         "path",
+        "connect",
+        "member",
         "table",
         "partitions",
         "startposition",
@@ -124,7 +129,7 @@ class Request:
     """What is asked of the source.
 
     Args:
-        directory: a member's, or a copy of one.
+        origin: the directory of a member or a copy of one, or a running cluster.
         table: one of ``columns.TABLES``.
         partitions: how many pieces Spark reads at most; 0 for as many as suit their length.
         bounds: which part of the log.
@@ -133,7 +138,7 @@ class Request:
         trigger_bytes: bytes of the log in one micro-batch, 0 for all there are.
     """
 
-    directory: Path
+    origin: Origin
     table: str
     partitions: int
     bounds: Bounds
@@ -158,14 +163,12 @@ def parse_options(options: Mapping[str, str]) -> Request:
         raise ConfigurationError(
             f"option {unknown[0]}: expected one of {', '.join(sorted(_KNOWN))}"
         )
-    if not options.get("path"):
-        raise ConfigurationError("no path: expected load(DIRECTORY), a member's or a copy of one")
     table = options.get("table") or "commands"
     columns_of(table)
     decoder = options.get("decoder") or ""
     find_decoder(decoder)
     return Request(
-        directory=Path(options["path"]),
+        origin=_origin(options),
         table=table,
         partitions=_number(options, "partitions", 0, 1, _MAX_PARTITIONS),
         bounds=Bounds(
@@ -177,6 +180,20 @@ def parse_options(options: Mapping[str, str]) -> Request:
         pushdown=_yes(options.get("pushdown") or "false"),
         trigger_bytes=_number(options, "maxBytesPerTrigger", 0, 0, _END),
     )
+
+
+def _origin(options: Mapping[str, str]) -> Origin:
+    path, connect = options.get("path"), options.get("connect")
+    if bool(path) == bool(connect):
+        raise ConfigurationError(
+            "expected either load(DIRECTORY), a member's or a copy of one, "
+            "or the option connect, where members listen for clients"
+        )
+    if not connect:
+        return Path(options["path"])
+    parse_members(connect)
+    member = _number(options, "member", -1, 0, _MAX_MEMBER)
+    return Connect(connect, member if member >= 0 else None)
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

@@ -76,7 +76,7 @@ def render(report: Report) -> str:
         "<h2>Prefixes that are written most</h2>",
         _rows(report.prefixes.collect()),
     ]
-    title = html.escape(f"Cluster {facts.cluster}: the log of member {facts.member_id}")
+    title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
     return _PAGE.format(title=title, body="\n".join(body))
 
 

@@ -16,12 +16,10 @@ import attrs
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from .logs import Facts, open_log
+from .logs import Facts, Origin, open_log
 from .versions import read_log
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Growth", "Report", "growth", "hot_keys", "load", "operations", "report", "terms"]
@@ -56,26 +54,26 @@ class Report:
     prefixes: DataFrame
 
 
-def report(spark: SparkSession, directory: Path, *, separator: str = ":") -> Report:
+def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Report:
     """Make the tables of a report on a log.
 
     Args:
         spark: a session that knows the source.
-        directory: a member's, or a copy of one.
+        origin: a member's directory, a copy of one, or a running cluster.
         separator: what the prefix of a key ends with.
     """
-    with open_log(directory) as log:
+    with open_log(origin) as log:
         facts = log.facts
-    batches = read_log(spark, directory, "batches")
+    batches = read_log(spark, origin, "batches")
     row = batches.agg(F.min("timestamp"), F.max("timestamp")).first()
     assert row is not None
     seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
     bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
-    commands = read_log(spark, directory, "commands").where("operation is not null")
+    commands = read_log(spark, origin, "commands").where("operation is not null")
     return Report(
         facts=facts,
         bucket_s=bucket_s,
-        terms=terms(read_log(spark, directory, "entries"), batches),
+        terms=terms(read_log(spark, origin, "entries"), batches),
         load=load(batches, bucket_s),
         operations=operations(commands),
         keys=hot_keys(commands.withColumn("name", F.col("key"))),

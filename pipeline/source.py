@@ -1,4 +1,4 @@
-"""``spark.read.format("quorate").load(directory)``: the data source.
+"""``spark.read.format("quorate").load(directory)``, or with the option connect: the data source.
 
 Spark makes these objects in processes of its own, plans on the driver's machine and reads on the
 executors', so nothing is shared with the program that asked, and a recording is open only within
@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import PrunedError, StorageError
 from ..storage import decode_header_untrusted
+from ..storage.tables_snapshot import records_untrusted
 from .columns import arrow_schema, ddl
 from .decode import decode
 from .decoding import find_decoder
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from ..storage.snapshot_file import SnapshotReader
     from .logs import Log
 
 __all__ = ["QuorateSource", "Range"]
@@ -107,7 +109,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[Range]:
         """Cut the log where batches begin; Spark wants one range at least."""
-        with open_log(self._request.directory) as log:
+        with open_log(self._request.origin) as log:
             if self._request.table in {"terms", "snapshot"}:
                 return [Range(0, 0)]
             start, stop = self._bounds.within(log)
@@ -147,8 +149,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Begin at the option startPosition, by default where the log does."""
-        with open_log(self._request.directory) as log:
-            start = max(self._request.bounds.start, 0)
+        with open_log(self._request.origin) as log:
+            start = min(max(self._request.bounds.start, 0), log.facts.committed)
             return {"term": log.term_before(start), "position": start}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
@@ -158,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Note where to end."""
-        with open_log(self._request.directory) as log:
+        with open_log(self._request.origin) as log:
             self._last = _offset(log, log.facts.committed)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -169,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StorageError: another history stands there: it is not the log of before.
         """
         position = start["position"]
-        with open_log(self._request.directory) as log:
+        with open_log(self._request.origin) as log:
             stop = log.facts.committed if self._last is None else self._last["position"]
             if stop <= position:  # nothing new, or a member that is behind
                 return start
@@ -181,20 +183,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Return how far the log is committed."""
-        with open_log(self._request.directory) as log:
+        with open_log(self._request.origin) as log:
             return _offset(log, log.facts.committed)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
         """Cut what lies between two offsets."""
         if start["position"] >= end["position"]:
             return []
-        with open_log(self._request.directory) as log:
+        begin, stop = start["position"], end["position"]
+        with open_log(self._request.origin) as log:
+            log.reach(stop)
             _check(log, start)
-            begin, stop = start["position"], end["position"]
             ranges = log.cut(begin, stop, self._request.pieces(begin, stop))
             if not ranges or ranges[-1][1] != end["position"]:
                 raise StorageError(
-                    f"{self._request.directory}: the query goes on to position {end['position']}, "
+                    f"{log.facts.whose}: the query goes on to position {end['position']}, "
                     f"of which this log is committed up to {log.facts.committed} only: "
                     "read from a member that is not behind"
                 )
@@ -213,15 +216,21 @@ def _offset(log: Log, position: int) -> dict[str, int]:
 def _check(log: Log, start: dict[str, int]) -> None:
     """Refuse to go on where the log is not the one that the query has read so far."""
     position, facts = start["position"], log.facts
+    if position > facts.committed:
+        raise StorageError(
+            f"{facts.whose}: the query stands at position {position}, of which this log is "
+            f"committed up to {facts.committed} only: read from a member that is not behind"
+        )
     if position < facts.start:
         raise PrunedError(
-            f"member {facts.member_id}: the query stands at position {position}, the log is pruned "
+            f"{facts.whose}: the query stands at position {position}, the log is pruned "
             f"below {facts.start}: read from a member or a copy that still has it, or begin a new "
             f"query, with another checkpoint and startPosition {facts.start}"
         )
-    if position > facts.start and log.term_before(position) != start["term"]:
+    known = start["term"]  # -1 for one that began where the log did, then
+    if position > facts.start and known >= 0 and log.term_before(position) != known:
         raise StorageError(
-            f"member {facts.member_id}: the query has read term {start['term']} up to position "
+            f"{facts.whose}: the query has read term {start['term']} up to position "
             f"{position}, this log has term {log.term_before(position)} there: it is another log"
         )
 
@@ -230,7 +239,7 @@ def _read(
     request: Request, names: list[str], bounds: Bounds, partition: Range
 ) -> Iterator[pa.RecordBatch]:
     decoder = find_decoder(request.decoder)
-    with open_log(request.directory) as log:
+    with open_log(request.origin) as log:
         if request.table == "terms":
             yield _terms(log, names)
             return
@@ -266,12 +275,13 @@ def _groups(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
+    rows = log.terms()
     columns: dict[str, list[int | None]] = {
-        "term": [row.term for row in log.facts.terms],
-        "base": [row.base for row in log.facts.terms],
-        "end": [row.end for row in log.facts.terms],
-        "timestamp": [row.timestamp_ms * 1000 for row in log.facts.terms],
-        "member": [log.facts.member_id for _ in log.facts.terms],
+        "term": [row.term for row in rows],
+        "base": [row.base for row in rows],
+        "end": [row.end for row in rows],
+        "timestamp": [row.timestamp_ms * 1000 for row in rows],
+        "member": [log.facts.member_id for _ in rows],
     }
     schema = arrow_schema("terms", names)
     made = [pa.array(columns[field.name], pa.int64()).cast(field.type) for field in schema]
@@ -280,10 +290,15 @@ def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
 
 def _snapshot(log: Log, names: list[str], bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Read the newest snapshot that covers no more than is asked for; nothing without one."""
-    row = log.facts.snapshot_at(bounds.stop)
-    if row is None:
+    newest = log.facts.snapshot_at(bounds.stop)
+    if newest is None:
         return
-    records = log.records(row)
+    with log.snapshot(newest) as reader:
+        yield from _snapshot_rows(log, names, reader)
+
+
+def _snapshot_rows(log: Log, names: list[str], reader: SnapshotReader) -> Iterator[pa.RecordBatch]:
+    row, records = reader.head, records_untrusted(reader.pieces())
     while found := list(islice(records, GROUP_ROWS)):
         keys, values = zip(*found, strict=True)
         contents, expiries, revisions, tags = zip(*values, strict=True)

@@ -16,13 +16,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import PrunedError
-from .logs import Moment, open_log
+from .logs import Connect, Moment, Origin, open_log
 from .once import unapplied
 from .replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -70,14 +69,18 @@ def _ddl(columns: dict[str, pa.DataType]) -> str:
     return ", ".join(f"`{name}` {_SQL[kind]}" for name, kind in columns.items())
 
 
-def read_log(spark: SparkSession, directory: Path, table: str, **options: int) -> DataFrame:
-    """Read a table of the log of a member; options as the source has them."""
-    reader = spark.read.format("quorate").option("table", table)
-    return reader.options(**options).load(str(directory))
+def read_log(spark: SparkSession, origin: Origin, table: str, **options: int) -> DataFrame:
+    """Read a table of a log; options as the source has them."""
+    reader = spark.read.format("quorate").option("table", table).options(**options)
+    if not isinstance(origin, Connect):
+        return reader.load(str(origin))
+    if origin.member is not None:
+        reader = reader.option("member", origin.member)
+    return reader.option("connect", origin.members).load()
 
 
 def moment_at(
-    directory: Path, *, position: int | None = None, timestamp_ms: int | None = None
+    origin: Origin, *, position: int | None = None, timestamp_ms: int | None = None
 ) -> Moment:
     """Find a point of the log: behind all batches that begin below a position, or are older.
 
@@ -86,20 +89,20 @@ def moment_at(
     Raises:
         PrunedError: it lies below the first position that is kept.
     """
-    with open_log(directory) as log:
+    with open_log(origin) as log:
         facts = log.facts
         stop = facts.committed if position is None else min(position, facts.committed)
         if timestamp_ms is not None:
             stop = min(stop, log.first_at(timestamp_ms + 1))
         if stop < facts.start:
             raise PrunedError(
-                f"member {facts.member_id}: position {stop} is pruned, the log begins at "
+                f"{facts.whose}: position {stop} is pruned, the log begins at "
                 f"{facts.start}: read from a copy that still has it"
             )
         return log.moment_before(stop)
 
 
-def state(spark: SparkSession, directory: Path, at: Moment | None = None) -> DataFrame:
+def state(spark: SparkSession, origin: Origin, at: Moment | None = None) -> DataFrame:
     """Return the store as it was at a point of the log.
 
     Returns:
@@ -112,18 +115,18 @@ def state(spark: SparkSession, directory: Path, at: Moment | None = None) -> Dat
     Raises:
         PrunedError: the log no longer begins at position 0, and there is no such snapshot.
     """
-    at = at or moment_at(directory)
-    with open_log(directory) as log:
+    at = at or moment_at(origin)
+    with open_log(origin) as log:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
-    before = from_snapshot(spark, directory, begin) if row else None
-    found = versions(spark, directory, end=at, begin=begin, before=before).where("valid_to is null")
+    before = from_snapshot(spark, origin, begin) if row else None
+    found = versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
     return found.drop("valid_to", "valid_to_time", "tag", "change")
 
 
-def from_snapshot(spark: SparkSession, directory: Path, position: int) -> DataFrame:
+def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
     """Return the snapshot at a log position in the columns of :func:`versions`."""
-    found = read_log(spark, directory, "snapshot", endPosition=position)
+    found = read_log(spark, origin, "snapshot", endPosition=position)
     return found.select(
         *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
         *(F.expr(f"cast(null as bigint) as {name}") for name in ("valid_from", "valid_to")),
@@ -136,7 +139,7 @@ def from_snapshot(spark: SparkSession, directory: Path, position: int) -> DataFr
 
 def versions(
     spark: SparkSession,
-    directory: Path,
+    origin: Origin,
     *,
     end: Moment,
     begin: int = 0,
@@ -146,7 +149,7 @@ def versions(
 
     Args:
         spark: a session that knows the source.
-        directory: a member's, or a copy of one.
+        origin: a member's directory, a copy of one, or a running cluster.
         end: how far.
         begin: log position from which on.
         before: the state there, in the columns that this function returns.
@@ -161,13 +164,13 @@ def versions(
     Raises:
         PrunedError: the log does not reach back to `begin`.
     """
-    _check_begin(directory, begin)
+    _check_begin(origin, begin)
     entries = read_log(
-        spark, directory, "entries", startPosition=begin, endPosition=end.position
+        spark, origin, "entries", startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
     bound, stamped = _bound(entries, before)
     if stamped:
-        entries = _applied(spark, directory, entries, begin, end)
+        entries = _applied(spark, origin, entries, begin, end)
     coupled = entries.mapInArrow(_coupled_rows(bound), "key binary").distinct().persist()
     try:
         taken = entries.mapInArrow(_piece_rows(bound), _ddl(_PIECE))
@@ -185,12 +188,12 @@ def versions(
         coupled.unpersist()
 
 
-def _check_begin(directory: Path, begin: int) -> None:
+def _check_begin(origin: Origin, begin: int) -> None:
     """Refuse a log that does not reach back far enough."""
-    with open_log(directory) as log:
+    with open_log(origin) as log:
         if log.facts.start > begin:
             raise PrunedError(
-                f"member {log.facts.member_id}: the log begins at position {log.facts.start}, "
+                f"{log.facts.whose}: the log begins at position {log.facts.start}, "
                 f"needed is everything from {begin} on: read from a copy that still has it"
             )
 
@@ -239,10 +242,10 @@ def _as_pieces(before: DataFrame) -> DataFrame:
 
 
 def _applied(
-    spark: SparkSession, directory: Path, entries: DataFrame, begin: int, end: Moment
+    spark: SparkSession, origin: Origin, entries: DataFrame, begin: int, end: Moment
 ) -> DataFrame:
     """Leave out the commands of sessions that were not applied."""
-    with open_log(directory) as log:
+    with open_log(origin) as log:
         found = unapplied(log, begin, end.position)
     if not found:
         return entries

@@ -5,35 +5,33 @@ import re
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import attrs
 from cyclopts import Parameter
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from . import errors
 from .cli_restore import parse_point
 from .cli_status import AsJson, make_console
-from .words import counted
+from .cli_tables import show_frame, show_rows
+from .words import counted, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .pipeline.audit import Audit
-    from .pipeline.logs import Moment
+    from .pipeline.logs import Moment, Origin
 
 __all__ = ["audit", "check", "export", "report", "state"]
 
 Settings = Annotated[Sequence[str], Parameter(name="--conf", negative="", show_default=False)]
 Master = Annotated[str, Parameter(show_default=True)]
 To = Annotated[Path | None, Parameter(show_default=False)]
+Directory = Annotated[Path | None, Parameter(show_default=False)]
+Connects = Annotated[str | None, Parameter(show_default=False)]
 
-_SHOWN: Final = 20
-_CELL: Final = 60
 _OURS: Final = re.compile(r"\b(\w+Error): (.+)")
 
 
@@ -79,9 +77,10 @@ def _in_our_words() -> Generator[None]:
 
 
 def export(
-    directory: Path,
+    directory: Directory = None,
     /,
     *,
+    connect: Connects = None,
     to: Path,
     master: Master = "local[*]",
     conf: Settings = (),
@@ -94,7 +93,10 @@ def export(
     Parameters
     ----------
     directory
-        A member's, running or not, or a copy of one.
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
     to
         The folder of the tables; made if absent.
     master
@@ -104,14 +106,15 @@ def export(
     as_json
         For programs.
     """
+    _either(directory, connect)
     with _spark(master, conf) as spark:
         from .pipeline.export import export as run  # noqa: PLC0415 - an extra
 
-        done = run(spark, directory, to)
+        done = run(spark, _origin(directory, connect), to)
     if as_json:
         print(json.dumps(attrs.asdict(done), indent=2))
     else:
-        _show_rows(
+        show_rows(
             make_console(),
             {
                 "positions": f"{done.begin:,} to {done.end:,}",
@@ -125,9 +128,10 @@ def export(
 
 
 def state(
-    directory: Path,
+    directory: Directory = None,
     /,
     *,
+    connect: Connects = None,
     at: Annotated[str | None, Parameter(show_default=False)] = None,
     to: To = None,
     master: Master = "local[*]",
@@ -138,7 +142,10 @@ def state(
     Parameters
     ----------
     directory
-        A member's, running or not, or a copy of one.
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
     at
         A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
     to
@@ -148,35 +155,52 @@ def state(
     conf
         A setting of Spark, NAME=VALUE; may be given several times.
     """
+    _either(directory, connect)
     with _spark(master, conf) as spark:
         from .pipeline.versions import state as run  # noqa: PLC0415 - an extra
 
-        moment = _moment(directory, at)
-        found = run(spark, directory, moment).persist()
+        origin = _origin(directory, connect)
+        moment = _moment(origin, at)
+        found = run(spark, origin, moment).persist()
         if to is not None:
             found.write.mode("overwrite").parquet(str(to))
         console = make_console()
-        time = _utc(moment.timestamp_ms)
+        time = utc(moment.timestamp_ms)
         console.print(
             f"{counted(found.count(), 'key', 'keys')} at position {moment.position:,}, {time}"
         )
-        _show_frame(
-            console, found.select("key", "value", "expires_at", "valid_from").orderBy("key")
-        )
+        show_frame(console, found.select("key", "value", "expires_at", "valid_from").orderBy("key"))
     return 0
 
 
-def _moment(directory: Path, at: str | None) -> "Moment":
+def _either(directory: object, connect: str | None) -> None:
+    """Refuse a call that says twice where the log is read from, or not at all.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if bool(directory) == bool(connect):
+        raise errors.ConfigurationError("expected either a directory or --connect HOST:PORT")
+
+
+def _origin(directory: Path | None, connect: str | None) -> "Origin":
+    from .pipeline.logs import Connect  # noqa: PLC0415 - an extra
+
+    return directory if directory is not None else Connect(connect or "")
+
+
+def _moment(origin: "Origin", at: str | None) -> "Moment":
     from .pipeline.versions import moment_at  # noqa: PLC0415 - an extra
 
     position, timestamp_ms = parse_point(at)
-    return moment_at(directory, position=position, timestamp_ms=timestamp_ms)
+    return moment_at(origin, position=position, timestamp_ms=timestamp_ms)
 
 
 def audit(
-    directories: Annotated[Sequence[Path], Parameter(negative="")],
+    directories: Annotated[Sequence[Path], Parameter(negative="")] = (),
     /,
     *,
+    connect: Connects = None,
     master: Master = "local[*]",
     conf: Settings = (),
     as_json: AsJson = False,
@@ -188,7 +212,10 @@ def audit(
     Parameters
     ----------
     directories
-        The members' directories, or copies of them.
+        The members' directories, or copies of them; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All members that
+        they name are compared.
     master
         Where Spark runs.
     conf
@@ -196,10 +223,12 @@ def audit(
     as_json
         For programs.
     """
+    _either(directories, connect)
     with _spark(master, conf) as spark:
         from .pipeline.audit import audit as run  # noqa: PLC0415 - an extra
+        from .pipeline.audit import each_member  # noqa: PLC0415 - an extra
 
-        found = run(spark, directories)
+        found = run(spark, directories if connect is None else each_member(connect))
     if as_json:
         print(json.dumps(attrs.asdict(found), indent=2))
     else:
@@ -232,9 +261,10 @@ def _show_audit(console: Console, found: "Audit") -> None:
 
 
 def report(
-    directory: Path,
+    directory: Directory = None,
     /,
     *,
+    connect: Connects = None,
     to: Path,
     separator: str = ":",
     master: Master = "local[*]",
@@ -245,7 +275,10 @@ def report(
     Parameters
     ----------
     directory
-        A member's, running or not, or a copy of one.
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
     to
         A folder: report.html, and the tables as Parquet beside it.
     separator
@@ -255,11 +288,12 @@ def report(
     conf
         A setting of Spark, NAME=VALUE; may be given several times.
     """
+    _either(directory, connect)
     with _spark(master, conf) as spark:
         from .pipeline.page import render  # noqa: PLC0415 - an extra
         from .pipeline.report import report as run  # noqa: PLC0415 - an extra
 
-        found = run(spark, directory, separator=separator)
+        found = run(spark, _origin(directory, connect), separator=separator)
         console = make_console()
         for name in ("terms", "load", "operations", "keys", "prefixes"):
             frame: DataFrame = getattr(found, name)
@@ -267,8 +301,8 @@ def report(
             frame.write.mode("overwrite").parquet(str(to / name))
         page = to / "report.html"
         page.write_text(render(found), encoding="utf-8")
-        _show_frame(console, found.terms)
-        _show_frame(console, found.operations)
+        show_frame(console, found.terms)
+        show_frame(console, found.operations)
         console.print(f"Written: {page}", markup=False, soft_wrap=True)
     return 0
 
@@ -322,48 +356,3 @@ def _by_verdict(found: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
 
     return found.groupBy("verdict").agg(F.count("*"), F.sum("operations"))
-
-
-# Showing ------------------------------------------------------------------------------------------
-
-
-def _show_rows(console: Console, rows: dict[str, str]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/bold]", escape(value))
-    console.print(table)
-
-
-def _show_frame(console: Console, frame: "DataFrame") -> None:
-    """Print the first rows."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in frame.columns:
-        table.add_column(name)
-    rows = frame.take(_SHOWN + 1)
-    for row in rows[:_SHOWN]:
-        table.add_row(*map(_cell, row))
-    console.print(table)
-    if len(rows) > _SHOWN:
-        console.print("...")
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            text = ""
-        case bytes() | bytearray():
-            text = repr(bytes(value))[2:-1]
-        case int():
-            text = f"{value:,}"
-        case float():
-            text = f"{value:,.3f}"
-        case datetime():
-            text = value.isoformat(sep=" ", timespec="milliseconds")
-        case _:
-            text = str(value)
-    return escape(text if len(text) <= _CELL else f"{text[:_CELL]}...")
-
-
-def _utc(timestamp_ms: int) -> str:
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"

@@ -317,6 +317,11 @@ class Store(StateView):
                 raise self._reader.missing(recorded, position)
             await self.settled()  # it may just have been truncated or pruned
 
+    async def boundary(self, position: int) -> int:
+        """Return where the durable batch begins that covers `position`, the end behind all."""
+        recorded = self._recorded
+        return await self.executor.read(lambda: self._reader.boundary(recorded, position))
+
     async def last_batch(self) -> bytes | None:
         """Return the last durable batch, checked; None if the log is empty.
 

@@ -160,3 +160,22 @@ async def test_a_member_sends_a_reader_only_what_is_committed(
             assert isinstance(sign, CommitPosition)
             assert sign.log_position == 96
         stream.close()
+
+
+async def test_a_part_of_the_log_begins_with_the_batch_that_covers_its_start(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_script(
+        tmp_path, batches=[batch(0, 0, 96), batch(0, 96, 192), batch(0, 192, 288, commit=192)]
+    ) as s:
+        address = Address("h0", 7000)
+        client = ReplayClient("test", [address], network=s.network.host("reader"))
+        for position, begin in ((0, 0), (95, 0), (96, 96), (150, 96)):
+            found = await fetch(client, position, 192, 1, covering=True)
+            assert found[0].header.position == begin
+        with pytest.raises(WireError, match="expected the batch at 95"):
+            await fetch(client, 95, 192, 1)
+        assert await fetch(client, 192, 300, 1, covering=True) == []
+    async with members((standing(1), GOOD)) as (liar, _):
+        with pytest.raises(WireError, match="expected the batch at 100"):
+            await fetch(liar, 100, 288, 1 << 20, covering=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from clients.real import RealCluster
 
 from quorate.errors import ConfigurationError
 from quorate.pipeline.java import find_java_home
@@ -36,3 +37,18 @@ def spark() -> Generator[SparkSession]:
         pytest.skip(str(missing))
     with open_session(master="local[2]", settings=QUICK) as session:
         yield session
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[RealCluster]:
+    """Three members; a test that kills one brings it back."""
+    with RealCluster.run(tmp_path_factory.mktemp("members") / "cluster") as running:
+        yield running
+
+
+@pytest.fixture
+def whole(cluster: RealCluster) -> RealCluster:
+    """The cluster with all members at work."""
+    cluster.restart_dead()
+    cluster.wait_until_agreed()
+    return cluster

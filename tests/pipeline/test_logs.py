@@ -46,9 +46,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_the_last_header_says_is_committed(directory: Path) -> None:
     with open_log(directory) as log:
-        facts = log.facts
+        facts, terms = log.facts, log.terms()
     assert (facts.start, facts.committed) == (0, HEADERS[-1].position)
-    assert [row.term for row in facts.terms] == [0, 1, 2, 3]
+    assert [row.term for row in terms] == [0, 1, 2, 3]
 
 
 def test_what_is_applied_is_committed_too(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_term_of_which_nothing_is_committed_is_not_shown(tmp_path: Path) -> No
     first_of_last = next(at for at, batch in enumerate(BATCHES) if batch.term == 3)
     write_log(tmp_path, BATCHES[: first_of_last + 1])
     with open_log(tmp_path) as log:
-        assert [row.term for row in log.facts.terms] == [0, 1, 2]
+        assert [row.term for row in log.terms()] == [0, 1, 2]
 
 
 @given(st.data())
@@ -232,7 +232,7 @@ def test_what_is_no_command_is_a_row_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "no path"),
+        ({}, "expected either"),
         ({"path": "x", "colour": "red"}, "option colour: expected one of"),
         ({"path": "x", "table": "rows"}, 'table = "rows": expected one of commands'),
         ({"path": "x", "partitions": "0"}, 'option partitions = "0": expected a whole number'),

@@ -1,0 +1,54 @@
+"""How `quorate pipeline` shows rows of Spark's in a terminal."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["show_frame", "show_rows"]
+
+_SHOWN: Final = 20
+_CELL: Final = 60
+
+
+def show_rows(console: Console, rows: dict[str, str]) -> None:
+    """Print names and values."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+
+
+def show_frame(console: Console, frame: "DataFrame") -> None:
+    """Print the first rows."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in frame.columns:
+        table.add_column(name)
+    rows = frame.take(_SHOWN + 1)
+    for row in rows[:_SHOWN]:
+        table.add_row(*map(_cell, row))
+    console.print(table)
+    if len(rows) > _SHOWN:
+        console.print("...")
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            text = ""
+        case bytes() | bytearray():
+            text = repr(bytes(value))[2:-1]
+        case int():
+            text = f"{value:,}"
+        case float():
+            text = f"{value:,.3f}"
+        case datetime():
+            text = value.isoformat(sep=" ", timespec="milliseconds")
+        case _:
+            text = str(value)
+    return escape(text if len(text) <= _CELL else f"{text[:_CELL]}...")
