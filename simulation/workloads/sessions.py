@@ -1,6 +1,6 @@
 """Clients that send everything again until they have an answer, and must see it done once.
 
-Each client has a session, and a list of its own, to which it appends the numbers of its commands.
+Each has a session, and a list of its own, to which it appends the numbers of its commands.
 So the reply to each, the length of the list, is known beforehand; and in the end the list has every
 number once, in order.
 """
@@ -24,7 +24,7 @@ LIVES_MS: Final = (1000, 5000, 60_000)
 
 _NUMBER: Final = b"%06d,"
 _NUMBER_BYTES: Final = len(_NUMBER % 0)
-_PAUSE_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.2
 
 
 @attrs.define(eq=False)
@@ -50,12 +50,12 @@ class _Owner:
 
 
 class Sessions(Workload):
-    """Clients append to their lists, exactly once, and look whether that is so.
+    """A client appends to its lists, exactly once, and looks whether that is so.
 
-    They wait for their answers, however long that takes, so they are clients of their own.
+    It waits for its answers, however long that takes, so it does nothing else.
     """
 
-    clients: ClassVar[int] = 2
+    clients: ClassVar[int] = 1
 
     def __init__(self) -> None:
         super().__init__()
