@@ -17,6 +17,7 @@ from . import (
     cli_backup,
     cli_cluster,
     cli_control,
+    cli_leader,
     cli_log,
     cli_pipeline,
     cli_recover,
@@ -67,7 +68,8 @@ _EPILOGUE: Final = """\
 Exit status:
 
 - 0 - done
-- 1 - what was looked at is not as it should be
+- 1 - no, and the reason is told: refused, or what was looked at is not as it should be
+- 2 - nobody answers
 - 64 - a wrong call
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
@@ -99,6 +101,7 @@ for _verb in (
     cli_recover.recover,
     cli_cluster.cluster,
     cli_status.status,
+    cli_leader.is_leader,
     cli_transfer.transfer,
     cli_backup.backup,
     cli_restore.restore,

@@ -1,16 +1,29 @@
 """`quorate control`: what an operator may ask of the whole cluster, by way of its leader."""
 
+import json
+import re
 import sys
 from typing import Final
 
+import attrs
 from cyclopts import App
 
-from .cli_status import Addresses, parse_address
+from .cli_status import Addresses, AsJson, parse_address
 from .node.gateway import MemberAddress
 from .respclient import Reply, RespError, open_resp
 from .status import in_words
 
-__all__ = ["abort", "ask", "ask_one_of", "control", "resume", "shutdown", "snapshot", "suspend"]
+__all__ = [
+    "Answered",
+    "abort",
+    "ask",
+    "ask_one_of",
+    "control",
+    "resume",
+    "shutdown",
+    "snapshot",
+    "suspend",
+]
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -25,7 +38,7 @@ control = App(
 
 
 @control.command(help_epilogue="")
-async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Have all members take a snapshot at one position of the log; wait for the leader's.
 
     The cluster serves meanwhile. Members that are down take it when they come back, or a newer one.
@@ -35,12 +48,14 @@ async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
     connect
         Where a member listens for clients, HOST:PORT. May be given several times: the first one
         that answers is asked. 127.0.0.1:7000 if left out.
+    as_json
+        For programs.
     """
-    return await ask_one_of(connect, "snapshot")
+    return (await ask_one_of(connect, "snapshot")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
-async def suspend(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def suspend(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Take no writes from now on, whoever leads and whoever restarts; reads go on.
 
     Writes are refused at once with an error that says so, and have no effect.
@@ -49,24 +64,28 @@ async def suspend(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
     ----------
     connect
         Where a member listens for clients, HOST:PORT. May be given several times.
+    as_json
+        For programs.
     """
-    return await ask_one_of(connect, "suspend")
+    return (await ask_one_of(connect, "suspend")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
-async def resume(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def resume(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Take writes again.
 
     Parameters
     ----------
     connect
         Where a member listens for clients, HOST:PORT. May be given several times.
+    as_json
+        For programs.
     """
-    return await ask_one_of(connect, "resume")
+    return (await ask_one_of(connect, "resume")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
-async def shutdown(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def shutdown(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Have all members take a snapshot and then stop, all at the same position of the log.
 
     What was asked before is done and answered; nothing is lost, and no election is held.
@@ -75,37 +94,72 @@ async def shutdown(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
     ----------
     connect
         Where a member listens for clients, HOST:PORT. May be given several times.
+    as_json
+        For programs.
     """
-    return await ask_one_of(connect, "shutdown")
+    return (await ask_one_of(connect, "shutdown")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
-async def abort(*, connect: Addresses = ("127.0.0.1:7000",)) -> int:
+async def abort(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
     """Have all members stop at the same position of the log, without a snapshot.
 
     Parameters
     ----------
     connect
         Where a member listens for clients, HOST:PORT. May be given several times.
+    as_json
+        For programs.
     """
-    return await ask_one_of(connect, "abort")
+    return (await ask_one_of(connect, "abort")).tell(as_json=as_json)
 
 
-async def ask_one_of(connect: Addresses, *words: str) -> int:
-    """Ask the first member that answers; print what it says, and give the exit status."""
+@attrs.frozen
+class Answered:
+    """What became of a control request.
+
+    Args:
+        request: its words.
+        status: the exit status.
+        words: what was done, or why not.
+    """
+
+    request: str
+    status: int
+    words: str
+
+    @property
+    def positions(self) -> list[int]:
+        """Those of the log that the leader's answer names, in its order."""
+        return [int(found) for found in re.findall(r"\b(?:at|position) (\d+)", self.words)]
+
+    def tell(self, *, as_json: bool) -> int:
+        """Print it; return the exit status."""
+        if as_json:
+            outcome = {DONE: "done", REFUSED: "refused"}.get(self.status, "unreachable")
+            positions = self.positions if self.status == DONE else []
+            found = {"request": self.request, "outcome": outcome, "words": self.words}
+            print(json.dumps(found | {"positions": positions}))
+        elif self.status != UNREACHABLE:  # which was told
+            print(self.words, file=sys.stdout if self.status == DONE else sys.stderr)
+        return self.status
+
+
+async def ask_one_of(connect: Addresses, *words: str) -> Answered:
+    """Ask the first member that answers."""
+    request, silent = " ".join(words), list[str]()
     for text in connect:
         address = parse_address(text)
         try:
             said = await ask(address, *words)
         except OSError as trouble:
-            print(f"{address.host}:{address.client_port}: {in_words(trouble)}", file=sys.stderr)
+            silent.append(f"{address.host}:{address.client_port}: {in_words(trouble)}")
+            print(silent[-1], file=sys.stderr)
         except RespError as refusal:
-            print(str(refusal).partition(" ")[2], file=sys.stderr)
-            return REFUSED
+            return Answered(request, REFUSED, str(refusal).partition(" ")[2])
         else:
-            print(said.decode() if isinstance(said, bytes) else said)
-            return DONE
-    return UNREACHABLE
+            return Answered(request, DONE, said.decode() if isinstance(said, bytes) else str(said))
+    return Answered(request, UNREACHABLE, "\n".join(silent))
 
 
 async def ask(address: MemberAddress, *words: str) -> Reply:

@@ -15,6 +15,7 @@ from .words import age, counted, size
 __all__ = ["AsJson", "make_console", "render", "status"]
 
 Addresses = Annotated[Sequence[str], Parameter(negative="", show_default=False)]
+Address = Annotated[str, Parameter(show_default=False)]
 AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 _PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken

@@ -1,14 +1,14 @@
 """`quorate transfer`: hand the leadership to a member that an operator names."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
 
+import attrs
 import trio
 from cyclopts import Parameter
 
 from .cli_control import DONE, REFUSED, ask_one_of
-from .cli_status import Addresses, parse_address
+from .cli_status import Addresses, AsJson, parse_address
 from .node.gateway import MemberAddress
 from .status import survey
 from .words import span
@@ -23,7 +23,11 @@ EvenIfBehind = Annotated[bool, Parameter(negative="")]
 
 
 async def transfer(
-    *, to: To, connect: Addresses = ("127.0.0.1:7000",), even_if_behind: EvenIfBehind = False
+    *,
+    to: To,
+    connect: Addresses = ("127.0.0.1:7000",),
+    even_if_behind: EvenIfBehind = False,
+    as_json: AsJson = False,
 ) -> int:
     """Hand the leadership to a member, in order.
 
@@ -43,15 +47,24 @@ async def transfer(
     even_if_behind
         Do not bring the member level first: it is elected with the log that it has, and fetches
         what it lacks before it leads. No acknowledged write is lost; the pause is longer.
+    as_json
+        For programs.
     """
     addresses = [parse_address(text) for text in connect]
     began = trio.current_time()
     words = ["transfer", str(to), *["even-if-behind"] * even_if_behind]
-    status = await ask_one_of(connect, *words)
-    return await _wait_until_it_leads(to, addresses, began) if status == DONE else status
+    answered = await ask_one_of(connect, *words)
+    if answered.status == DONE:
+        if not as_json:
+            answered.tell(as_json=False)
+        status, said = await _wait_until_it_leads(to, addresses, began)
+        answered = attrs.evolve(answered, status=status, words=said)
+    return answered.tell(as_json=as_json)
 
 
-async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], began: float) -> int:
+async def _wait_until_it_leads(
+    to: int, addresses: Sequence[MemberAddress], began: float
+) -> tuple[int, str]:
     with trio.move_on_after(_PATIENCE_SECONDS):
         while True:
             seen = await survey(addresses)
@@ -61,8 +74,6 @@ async def _wait_until_it_leads(to: int, addresses: Sequence[MemberAddress], bega
                 and seen.leader.state == "CLOSED"
             ):
                 took = span(trio.current_time() - began)
-                print(f"member {to} leads term {seen.leader.term}, after {took}")
-                return DONE
+                return DONE, f"member {to} leads term {seen.leader.term}, after {took}"
             await trio.sleep(_POLL_SECONDS)
-    print(f"member {to} does not lead after {span(_PATIENCE_SECONDS)}", file=sys.stderr)
-    return REFUSED
+    return REFUSED, f"member {to} does not lead after {span(_PATIENCE_SECONDS)}"

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 import redis
@@ -114,6 +115,33 @@ def test_a_suspended_cluster_reads_and_does_not_write(whole: RealCluster) -> Non
         assert (again.returncode, again.stderr) == (1, "the cluster is suspended already\n")
         assert quorate("control", "resume", connect(whole, 1)).returncode == 0
         client.set("key", "after")
+
+
+def test_what_programs_are_told(whole: RealCluster) -> None:
+    def told(*words: str) -> tuple[int, dict[str, object]]:
+        done = quorate(*words, "--json")
+        return done.returncode, json.loads(done.stdout)
+
+    status, found = told("control", "snapshot", connect(whole, 1))
+    assert (status, found["request"], found["outcome"]) == (0, "snapshot", "done")
+    assert [f"snapshot at {at}" for at in cast("list[int]", found["positions"])] == [
+        str(found["words"]).partition(",")[0]
+    ]
+    status, found = told("control", "resume", connect(whole, 1))
+    assert (status, found["outcome"]) == (1, "refused")
+    assert found["words"] == "the cluster is not suspended"
+    status, found = told("control", "resume", "--connect=127.0.0.1:1")
+    assert (status, found["outcome"]) == (2, "unreachable")
+    leader = whole.leader
+    other = (leader + 1) % 3
+    for member in (leader, other):
+        status, found = told("is-leader", connect(whole, member))
+        assert (status, found["leads"]) == (int(member != leader), member == leader)
+        assert (found["member_id"], found["leader_id"]) == (member, leader)
+    assert quorate("is-leader", "--connect=127.0.0.1:1").returncode == 2
+    status, found = told("transfer", "--to", str(other), connect(whole, leader))
+    assert (status, found["request"], found["outcome"]) == (0, f"transfer {other}", "done")
+    assert f"member {other} leads term" in str(found["words"])
 
 
 @pytest.mark.parametrize("verb", ["snapshot", "suspend", "resume", "shutdown", "abort"])

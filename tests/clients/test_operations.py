@@ -73,7 +73,8 @@ def test_every_command_does_what_the_page_says(directory: Path) -> None:
     start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
     found = commands()
     assert [words[:2] for words in found if words[0] == "control"] == [
-        ["control", verb] for verb in ("snapshot", "suspend", "resume", "shutdown", "abort")
+        ["control", verb]
+        for verb in ("snapshot", "suspend", "resume", "snapshot", "shutdown", "abort")
     ]
     process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -27,8 +27,13 @@ from quorate.cluster import HOST, free_client_port, lay_out
 from quorate.errors import ConfigurationError
 from quorate.node.config import load_config
 
-VERBS = [["run"], ["cluster"], ["status"], ["demo"], ["log"], ["simulate"], ["torture"]]
-LOG_VERBS = [["log", "describe"], ["log", "verify"], ["log", "dump"]]
+REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
+VERBS = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
+VERBS += REPORTING
+LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
+CONTROL_VERBS = [
+    ["control", verb] for verb in ("snapshot", "suspend", "resume", "shutdown", "abort")
+]
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,10 +42,27 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"│ {verb} " in text for (verb,) in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS + LOG_VERBS, ids=" ".join)
+@pytest.mark.parametrize("verb", VERBS + LOG_VERBS + CONTROL_VERBS, ids=" ".join)
 def test_every_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*verb, "--help"]) == 0
     assert f"Usage: quorate {' '.join(verb)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", REPORTING + LOG_VERBS + CONTROL_VERBS, ids=" ".join)
+def test_every_verb_that_reports_does_so_for_programs_too(
+    verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*verb, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_every_exit_status_is_in_readme_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    known = {status for _, status in STATUS} | {0, 1, 2, EX_USAGE, EX_SOFTWARE, INTERRUPTED}
+    assert [status for status in known if f"| {status} | " not in readme] == []
+    assert [status for status in known if f"• {status} - " not in text] == []
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
