@@ -75,6 +75,7 @@ class Founders:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._heard: dict[int, Founding] = {}
+        self._said = ""
         self._changed = Signal()
 
     @property
@@ -96,8 +97,21 @@ class Founders:
                 core.links.set_history(stores.history)
                 log.info("member %d: the cluster is founded", core.member_id)
                 return
+            self._tell()
             core.broadcast(self._founding(self._stores(), core.log_end, founded=False))
             await self._changed.wait(trio.current_time() + core.timeouts.canvass_interval)
+
+    def _tell(self) -> None:
+        """Tell for whom we wait, whenever that changes."""
+        waits = ", ".join(map(str, self.missing)) or "nobody"
+        if waits != self._said:
+            self._said = waits
+            log.info(
+                "member %d: its store is new; the cluster begins once all members have told that "
+                "theirs are, too; not heard of: %s",
+                self._core.member_id,
+                waits,
+            )
 
     def on_message(self, sender: int, message: Founding) -> None:
         """Hear of another member's store; tell of ours if it is none of the fresh ones."""

@@ -81,7 +81,7 @@ def _show_description(found: Description, console: Console) -> None:
     rows = {
         "belongs to": whose(found.identity),
         "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
-        "standing": standing_in_words(found.standing.kind),
+        "standing": _standing(found),
         "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
         "recorded": f"{found.start_position:,} to {found.append_position:,}, "
         f"{counted(found.batches, 'batch', 'batches')}, {size(found.bytes)}",
@@ -115,14 +115,17 @@ def _show_description(found: Description, console: Console) -> None:
         )
 
 
-def standing_in_words(kind: StandingKind) -> str:
+def _standing(found: Description) -> str:
     """Say whether a store has a vote."""
-    words = {
-        StandingKind.FRESH: "not in use yet: it waits for all members of a new cluster",
-        StandingKind.RECOVERING: "no vote: not admitted by the others yet",
-        StandingKind.MEMBER: "a vote",
-    }
-    return words[kind]
+    match found.standing.kind:
+        case StandingKind.MEMBER:
+            return "it has a vote"
+        case StandingKind.RECOVERING:
+            return "no vote: the others have not admitted it yet"
+        case StandingKind.FRESH if found.identity.member_id < 0:
+            return "a backup has no vote"
+        case StandingKind.FRESH:
+            return "no vote: a standby, or the cluster has not begun yet"
 
 
 def _show_forced(rows: Sequence[ForcedRow], console: Console) -> None:

@@ -77,10 +77,10 @@ async def recover(
     _tell(config, seen, others, console)
     _prepare(config)
     began = time.monotonic()
-    with trio.CancelScope() as scope:
-        async with open_node(config) as node:
-            last = await _admitted(node, others, console)
-        scope.cancel()
+    last: NodeStatus | None = None
+    async with open_node(config) as node:
+        last = await _admitted(node, others, console)
+    assert last is not None
     seconds = time.monotonic() - began
     words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
     console.print(f"{words}, after {seconds:.1f} s. Start it: quorate run {file}", style="green")

@@ -108,7 +108,8 @@ def _refusal(left: list[Left], best: Left) -> str:
     if not best.votes:
         return (
             "None of these stores has a vote: they may lack anything. If a member of the cluster "
-            "is left name that; else restore a backup."
+            "is left name that; else make a new cluster of a backup, or of the directory of a "
+            "standby: quorate restore"
         )
     voting, needed = sum(each.votes for each in left), quorum(best.founders)
     if voting >= needed:
