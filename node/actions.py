@@ -14,6 +14,8 @@ from .admission import on_admission
 from .roles import Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..storage import BatchHeader, Entry, Store
     from .snapshots import Snapshots
 
@@ -35,17 +37,20 @@ class Actions:
 
     Attributes:
         changed: notified when the cluster was suspended or resumed.
+        admitted: called with the history of the cluster, once our store has a vote in it.
     """
 
     def __init__(self, store: Store, snapshots: Snapshots) -> None:
         self.changed = Signal()
+        self.admitted: Callable[[int], None] = lambda _history: None
         self._store = store
         self._snapshots = snapshots
 
     async def act(self, entry: Entry, header: BatchHeader) -> None:
         """Begin what an entry asks for; on return the batches behind its own are applied."""
         if entry.kind is EntryKind.MEMBERSHIP:
-            await on_admission(self._store, entry)
+            if await on_admission(self._store, entry):
+                self.admitted(self._store.standing.history)
         elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:

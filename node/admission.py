@@ -212,17 +212,19 @@ def on_admission_request(
     )
 
 
-async def on_admission(store: Store, entry: Entry) -> None:
-    """Have a vote from now on, if a committed entry admits our very store."""
+async def on_admission(store: Store, entry: Entry) -> bool:
+    """Have a vote from now on, if a committed entry admits our very store; say whether it does."""
     try:
         member_id, instance_id, standing = decode_admission_untrusted(entry.payload)
     except WireError as error:  # of a newer version
         log.warning("member %d: %s", store.identity.member_id, error)
-        return
+        return False
     own = store.identity.member_id, store.identity.instance_id
-    if own == (member_id, instance_id) and store.standing.kind is not StandingKind.MEMBER:
-        await store.save_standing(standing)
-        log.warning("member %d: its store is admitted, it has a vote", member_id)
+    if own != (member_id, instance_id) or store.standing.kind is StandingKind.MEMBER:
+        return False
+    await store.save_standing(standing)
+    log.warning("member %d: its store is admitted, it has a vote", member_id)
+    return True
 
 
 def encode_admission(member_id: int, instance_id: int, standing: Standing) -> bytes:

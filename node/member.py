@@ -116,6 +116,7 @@ class Member:
             config, store, links, applier, snapshots, rng, clock_ms, leadership_term=store.log_term
         )
         applier.on_action = self.core.actions.act
+        self.core.actions.admitted = links.set_history
         applier.read = self.core.repair.read
         self._requests = Requests(self.core)
         self._room = Room(self.core, free)

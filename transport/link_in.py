@@ -97,8 +97,9 @@ class Reception:
         self._handler = handler
         self._on_dialled = on_dialled
         self._limits = limits
-        self.history = history
+        self._history = history
         self._links: dict[int, Connection] = {}
+        self._histories: dict[int, int] = {}  # that the members told whose links those are
         self._pending = 0  # connections that have not said hello yet
         self._streams = Counter[int]()  # that are open, by who asks
         self._said: dict[str, None] = {}  # reasons that were logged
@@ -106,6 +107,16 @@ class Reception:
     def has_link(self, member: int) -> bool:
         """Tell whether the member's link to us is open."""
         return member in self._links
+
+    def know_history(self, history: int) -> None:
+        """The history of the cluster is known now: whoever has told another one is gone."""
+        self._history = history
+        for member in [each for each in self._links if self._is_other(self._histories[each])]:
+            self._say(f"closed the link from member {member}: it is of another history")
+            self._end_link(member)
+
+    def _is_other(self, history: int) -> bool:
+        return bool(history and self._history) and history != self._history
 
     async def handle(self, connection: Connection) -> None:
         """Serve one connection until it ends. Errors of the handler rise."""
@@ -149,6 +160,7 @@ class Reception:
         elif hello.purpose is StreamPurpose.CONSENSUS:
             self._end_link(hello.member_id)
             self._links[hello.member_id] = connection
+            self._histories[hello.member_id] = hello.history
             self._on_dialled(hello.member_id)
         reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
         try:
@@ -166,8 +178,8 @@ class Reception:
         if hello.cluster != self._cluster:
             reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
             return HelloStatus.WRONG_CLUSTER, reason
-        if hello.history and self.history and hello.history != self.history:
-            reason = f"history {hello.history:016x} of this cluster, expected {self.history:016x}"
+        if self._is_other(hello.history):
+            reason = f"history {hello.history:016x} of this cluster, expected {self._history:016x}"
             return HelloStatus.WRONG_CLUSTER, reason
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"

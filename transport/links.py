@@ -213,8 +213,9 @@ class Links:
         return await open_stream(self._network, address, hello, self._limits)
 
     def set_history(self, history: int) -> None:
-        """The history of the cluster is known now: it counts from the next connection on."""
-        self._history = self._reception.history = history
+        """The history of the cluster is known now, and with it who does not belong to it."""
+        self._history = history
+        self._reception.know_history(history)
         for member, link in self._links.items():
             link.hello = self._hello(member, StreamPurpose.CONSENSUS)
 

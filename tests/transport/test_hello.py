@@ -87,6 +87,35 @@ async def test_another_minor_version_is_accepted() -> None:
         await recorder.until("message", 1)
 
 
+@simulated
+async def test_members_of_another_history_are_refused_once_ones_own_is_known() -> None:
+    async with world(1) as w:
+        host, recorder = w.network.host("host5"), Recorder()
+        links = make_links(5, {5: address(5), 1: address(1), 2: address(2)}, host, recorder)
+        await w.nursery.start(links.run)
+        made = [
+            await stranger(w.network.host(f"x{i}"), address(5), hello(i, history=i), commit(1))
+            for i in (1, 2)
+        ]
+        for each, member in zip(made, (1, 2), strict=True):
+            reply = await each.reply()
+            assert reply is not None
+            assert reply.status is HelloStatus.ACCEPTED
+            await recorder.until("message", member)
+        links.set_history(1)
+        await recorder.until("lost", 2)
+        assert await made[1].ends()
+        assert recorder.count("lost", 1) == 0
+        again = await stranger(w.network.host("x2"), address(5), hello(2, history=2))
+        reply = await again.reply()
+        assert reply is not None
+        assert reply.status is HelloStatus.WRONG_CLUSTER
+        unknowing = await stranger(w.network.host("x2"), address(5), hello(2))
+        reply = await unknowing.reply()
+        assert reply is not None
+        assert reply.status is HelloStatus.ACCEPTED
+
+
 def test_a_dialler_that_is_refused_says_so_once_and_backs_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -122,6 +122,7 @@ def hello(
     incarnation: int = 1,
     purpose: StreamPurpose = StreamPurpose.CONSENSUS,
     called_member_id: int = -1,
+    history: int = 0,
 ) -> Hello:
     """Make a hello, by default one that member 0 of the cluster "test" accepts from a member."""
     return Hello(
@@ -131,6 +132,7 @@ def hello(
         incarnation,
         purpose,
         called_member_id=called_member_id,
+        history=history,
     )
 
 
