@@ -43,6 +43,7 @@ from .decode import decode
 from .decoding import find_decoder
 from .logs import open_log
 from .options import Bounds, Request, parse_options
+from .writer import StreamWriter, Writer, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,6 +97,18 @@ class QuorateSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Make a reader that goes on."""
         return StreamReader(parse_options(self.options), schema.names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: FBT001 - Spark's
+        """Make a writer of a DataFrame."""
+        return Writer(parse_target(self.options, schema.names, overwrite=overwrite))
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> StreamWriter:
+        """Make a writer of a stream."""
+        return StreamWriter(parse_target(self.options, schema.names, overwrite=overwrite))
 
 
 class Reader(DataSourceReader):
