@@ -258,6 +258,20 @@ def test_a_disk_that_was_replaced_forgets_and_may() -> None:
         observer.tell(fact)
 
 
+def test_a_disk_that_is_lost_with_its_report_on_the_way_was_there() -> None:
+    observer = Observer([0, 1, 2])
+    facts: list[Fact] = [
+        Elected(0, 3),
+        TermRecorded(0, 3, 0),
+        TermRecorded(1, 3, 0),
+        Wiped(1),
+        Started(1, 0, -1, -1),
+        Writes(0, 3),
+    ]
+    for fact in facts:
+        observer.tell(fact)
+
+
 def test_who_wins_an_old_ballot_late_need_not_have_what_was_committed_since() -> None:
     observer = Observer([0, 1, 2])
     facts: list[Fact] = [*recorded(0, 1), Promised(0, 5, 0), Committed(0, 96), Elected(2, 4)]
