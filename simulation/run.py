@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 SECONDS_PER_HOUR: Final = 3600.0
 
+SESSIONS_IN: Final = 3
+"""In one of so many runs there is a client with sessions. It never leaves the cluster in peace, and
+where it was in all of them some mistakes were found much later."""
+
 
 @attrs.frozen
 class Plan:
@@ -197,7 +201,10 @@ def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     """Give what makes the members' state machines, and what the clients do with them."""
     if not plan.service:
         make = stores(random.Random(f"{plan.seed}/flushes"))
-        return make, [Strings(), Bank(), Expiry(), Sessions()]
+        workloads: list[Workload] = [Strings(), Bank(), Expiry()]
+        if plan.seed % SESSIONS_IN == 0:
+            workloads.append(Sessions())
+        return make, workloads
     module_name, colon, name = plan.service.partition(":")
     try:
         found: object = getattr(importlib.import_module(module_name), name)

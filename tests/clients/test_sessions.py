@@ -59,6 +59,22 @@ def test_increments_through_kills_of_the_leader_count_exactly(whole: RealCluster
         assert client.mget([f"list-{n}" for n in range(writers)]) == [expected] * writers
 
 
+def test_a_cluster_that_was_killed_as_a_whole_remembers_every_reply(whole: RealCluster) -> None:
+    with redis.Redis(port=whole.leader_port) as client:
+        session = client.execute_command("QUORATE.SESSION", "OPEN")
+        for sequence in (1, 2, 3):
+            once = ("QUORATE.ONCE", session, sequence, "INCR", "a")
+            assert client.execute_command(*once) == sequence
+    for member in range(3):
+        whole.kill(member)
+    whole.restart_dead()
+    with redis.Redis(port=whole.follower_port) as client:
+        for sequence in (1, 2, 3):
+            once = ("QUORATE.ONCE", session, sequence, "INCR", "a")
+            assert client.execute_command(*once) == sequence
+        assert client.get("a") == b"3"
+
+
 def test_it_has_the_methods_and_replies_of_redis_py(client: SessionRedis) -> None:
     assert client.set("a", 5, ex=100) is True
     assert client.set("a", 6, nx=True) is None
