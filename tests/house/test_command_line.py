@@ -28,8 +28,8 @@ from quorate.errors import ConfigurationError
 from quorate.node.config import load_config
 
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
-VERBS = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
-VERBS += REPORTING
+SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
+VERBS = SILENT + REPORTING
 LOG_VERBS = [["log", verb] for verb in ("describe", "verify", "dump", "recovery-plan")]
 CONTROL_VERBS = [
     ["control", verb] for verb in ("snapshot", "suspend", "resume", "shutdown", "abort")
