@@ -263,3 +263,37 @@ async def test_a_members_directory_is_no_backup_and_a_backup_is_no_members(
         Store.open(
             tmp_path / "backup" / "log", cluster="simulated", member_id=0, rng=random.Random(0)
         )
+
+
+async def test_a_backup_that_is_killed_at_any_moment_goes_on(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    there, ends = tmp_path / "backup", list[int]()
+    async with open_ledgers(tmp_path / "cluster") as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(30):
+            await world.command(leader, random.Random(i).randbytes(2000))
+        await snapshot(world, leader)
+        await load(world, leader, 200, b"a")
+        for i in range(16):
+            with trio.move_on_after(0.0008 * (i + 1)):
+                await run_until_killed(world, there)
+            if (there / "log").exists():
+                assert verify(there / "log").ok
+                with open_readonly(there / "log") as store:
+                    ends.append(store.append_position)
+        await run_once(world, there)
+        agrees(world, there)
+    assert len({*ends}) > 3, ends
+
+
+async def run_until_killed(world: World[Ledger], directory: Path) -> None:
+    """Have a backup follow until it is cancelled; what is not durable then is lost."""
+    async with backup_of(world, directory) as backup:
+        executor = backup.store.executor
+        assert isinstance(executor, InlineExecutor)
+        try:
+            await backup.run(follow=True)
+        finally:
+            executor.cut_power()
