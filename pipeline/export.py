@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING, Final, cast
 
 import attrs
@@ -31,11 +32,12 @@ from .logs import Moment, Origin, open_log
 from .versions import from_snapshot, moment_at, read_log, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Exported", "Manifest", "export", "exported_tables", "read_manifest"]
+__all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_manifest"]
 
 _FORMAT: Final = 1
 _NAME: Final = "manifest.json"
@@ -118,6 +120,31 @@ def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
         if stale != _current(to, end.position):
             shutil.rmtree(stale)
     return done
+
+
+def follow(
+    spark: SparkSession, origin: Origin, to: Path, *, pause_s: float = 5.0
+) -> Iterator[Exported]:
+    """Bring the tables up to what is committed, again and again, for ever.
+
+    A call that is killed goes on with the next one, for each round is an :func:`export`. Each costs
+    as much as there was committed since, and writes kv_current anew.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        to: the folder, as for :func:`export`.
+        pause_s: how long to wait, in seconds, before looking again when there is nothing new.
+
+    Yields:
+        What each round has done.
+    """
+    while True:
+        known = read_manifest(to)
+        if known is None or moment_at(origin).position > known.position:
+            yield export(spark, origin, to)
+        else:
+            time.sleep(pause_s)
 
 
 def _first(origin: Origin) -> int:

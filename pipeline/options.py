@@ -39,6 +39,7 @@ _KNOWN: Final = frozenset(
         "decoder",
         "pushdown",
         "maxbytespertrigger",
+        "snapshot",
     }
 )
 
@@ -136,6 +137,7 @@ class Request:
         decoder: what reads payloads, as ``package.module:function``; empty for the usual one.
         pushdown: whether Spark may tell the source its filters.
         trigger_bytes: bytes of the log in one micro-batch, 0 for all there are.
+        snapshot_first: begin with the newest snapshot, as commands, and go on with the log.
     """
 
     origin: Origin
@@ -145,6 +147,7 @@ class Request:
     decoder: str
     pushdown: bool
     trigger_bytes: int
+    snapshot_first: bool = False
 
     def pieces(self, start: int, stop: int) -> int:
         """Into how many pieces a range of log positions is cut, at most."""
@@ -179,6 +182,7 @@ def parse_options(options: Mapping[str, str]) -> Request:
         decoder=decoder,
         pushdown=_yes(options.get("pushdown") or "false"),
         trigger_bytes=_number(options, "maxBytesPerTrigger", 0, 0, _END),
+        snapshot_first=_snapshot_first(options, table),
     )
 
 
@@ -194,6 +198,19 @@ def _origin(options: Mapping[str, str]) -> Origin:
     parse_members(connect)
     member = _number(options, "member", -1, 0, _MAX_MEMBER)
     return Connect(connect, member if member >= 0 else None)
+
+
+def _snapshot_first(options: Mapping[str, str], table: str) -> bool:
+    text = options.get("snapshot")
+    if text is None:
+        return False
+    if text.lower() != "first":
+        raise ConfigurationError(f'option snapshot = "{text}": expected first')
+    if table != "commands" or options.get("startPosition") is not None:
+        raise ConfigurationError(
+            "snapshot = first: expected the table commands, and no startPosition"
+        )
+    return True
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

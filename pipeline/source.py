@@ -11,7 +11,6 @@ what is pushed here only saves reading.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -35,14 +34,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..errors import PrunedError, StorageError
+from ..errors import StorageError
 from ..storage import decode_header_untrusted
-from ..storage.tables_snapshot import records_untrusted
 from .columns import arrow_schema, ddl
 from .decode import decode
 from .decoding import find_decoder
 from .logs import open_log
 from .options import Bounds, Request, parse_options
+from .snapshots import BEFORE, as_commands, pruned, snapshot_position, snapshot_table
 from .writer import StreamWriter, Writer, parse_target
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from ..storage.snapshot_file import SnapshotReader
     from .logs import Log
 
 __all__ = ["QuorateSource", "Range"]
@@ -71,10 +69,14 @@ _OPERATORS: Final = {
 
 @attrs.frozen
 class Range(InputPartition):
-    """Positions ``[begin, end)`` of the log, both at boundaries of batches."""
+    """Positions ``[begin, end)`` of the log; or, as commands, the snapshot that covers up to `end`.
+
+    The first range of a log begins, and the last one ends, at a boundary of batches.
+    """
 
     begin: int
     end: int
+    snapshot: bool = False
 
 
 class QuorateSource(DataSource):
@@ -125,10 +127,17 @@ class Reader(DataSourceReader):
         with open_log(self._request.origin) as log:
             if self._request.table in {"terms", "snapshot"}:
                 return [Range(0, 0)]
+            if 0 < self._request.bounds.start < log.facts.start:
+                raise pruned(log.facts, self._request.bounds.start)
             start, stop = self._bounds.within(log)
+            found: list[Range] = []
+            row = log.facts.snapshot_at(stop) if self._request.snapshot_first else None
+            if row is not None:
+                found.append(Range(0, row.position, snapshot=True))
+                start = max(start, row.position)
             pieces = self._request.pieces(start, min(stop, log.facts.committed))
-            ranges = log.cut(start, stop, pieces)
-        return [Range(*one) for one in ranges] or [Range(0, 0)]
+            found += [Range(*one) for one in log.cut(start, stop, pieces)]
+        return found or [Range(0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range."""
@@ -162,6 +171,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
         """Begin at the option startPosition, by default where the log does."""
+        if self._request.snapshot_first:
+            return {"term": -1, "position": BEFORE}
         with open_log(self._request.origin) as log:
             start = min(max(self._request.bounds.start, 0), log.facts.committed)
             return {"term": log.term_before(start), "position": start}
@@ -188,6 +199,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop = log.facts.committed if self._last is None else self._last["position"]
             if stop <= position:  # nothing new, or a member that is behind
                 return start
+            if self._request.snapshot_first and position < log.facts.start:
+                return _offset(log, snapshot_position(log))
+            if position == BEFORE:
+                return _offset(log, max(snapshot_position(log), 0))
             _check(log, start)
             if isinstance(limit, ReadMaxBytes):
                 end = max(log.cut(position, position + limit.max_bytes, 1), default=None)
@@ -206,6 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = start["position"], end["position"]
         with open_log(self._request.origin) as log:
             log.reach(stop)
+            if self._request.snapshot_first and begin < log.facts.start:
+                return [Range(begin, stop, snapshot=True)] if stop else []
             _check(log, start)
             ranges = log.cut(begin, stop, self._request.pieces(begin, stop))
             if not ranges or ranges[-1][1] != end["position"]:
@@ -235,11 +252,7 @@ def _check(log: Log, start: dict[str, int]) -> None:
             f"committed up to {facts.committed} only: read from a member that is not behind"
         )
     if position < facts.start:
-        raise PrunedError(
-            f"{facts.whose}: the query stands at position {position}, the log is pruned "
-            f"below {facts.start}: read from a member or a copy that still has it, or begin a new "
-            f"query, with another checkpoint and startPosition {facts.start}"
-        )
+        raise pruned(facts, position)
     known = start["term"]  # -1 for one that began where the log did, then
     if position > facts.start and known >= 0 and log.term_before(position) != known:
         raise StorageError(
@@ -257,9 +270,12 @@ def _read(
             yield _terms(log, names)
             return
         if request.table == "snapshot":
-            yield from _snapshot(log, names, bounds)
+            yield from snapshot_table(log, names, bounds.stop)
             return
         if partition.begin >= partition.end:
+            return
+        if partition.snapshot:
+            yield from as_commands(log, names, partition.end, bounds.prefix)
             return
         for group in _groups(log.batches(partition.begin, partition.end)):
             yield decode(
@@ -299,33 +315,3 @@ def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
     schema = arrow_schema("terms", names)
     made = [pa.array(columns[field.name], pa.int64()).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)
-
-
-def _snapshot(log: Log, names: list[str], bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Read the newest snapshot that covers no more than is asked for; nothing without one."""
-    newest = log.facts.snapshot_at(bounds.stop)
-    if newest is None:
-        return
-    with log.snapshot(newest) as reader:
-        yield from _snapshot_rows(log, names, reader)
-
-
-def _snapshot_rows(log: Log, names: list[str], reader: SnapshotReader) -> Iterator[pa.RecordBatch]:
-    row, records = reader.head, records_untrusted(reader.pieces())
-    while found := list(islice(records, GROUP_ROWS)):
-        keys, values = zip(*found, strict=True)
-        contents, expiries, revisions, tags = zip(*values, strict=True)
-        count = len(found)
-        columns: dict[str, list[object]] = {
-            "position": [row.position] * count,
-            "timestamp": [row.timestamp_ms * 1000] * count,
-            "key": list(keys),
-            "value": list(contents),
-            "tag": list(tags),
-            "expires_at": [one * 1000 or None for one in expiries],
-            "revision": list(revisions),
-            "member": [log.facts.member_id] * count,
-        }
-        schema = arrow_schema("snapshot", names)
-        made = [pa.array(columns[field.name], field.type) for field in schema]
-        yield pa.RecordBatch.from_arrays(made, schema=schema)

@@ -2,9 +2,10 @@
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .pipeline.audit import Audit
+    from .pipeline.export import Exported
     from .pipeline.logs import Moment, Origin
 
 __all__ = ["audit", "check", "export", "report", "state"]
 
+Follow = Annotated[bool, Parameter(negative="")]
 Settings = Annotated[Sequence[str], Parameter(name="--conf", negative="", show_default=False)]
 Master = Annotated[str, Parameter(show_default=True)]
 To = Annotated[Path | None, Parameter(show_default=False)]
@@ -82,6 +85,7 @@ def export(
     *,
     connect: Connects = None,
     to: Path,
+    follow: Follow = False,
     master: Master = "local[*]",
     conf: Settings = (),
     as_json: AsJson = False,
@@ -99,6 +103,8 @@ def export(
         from a follower, if there is one.
     to
         The folder of the tables; made if absent.
+    follow
+        Stay, and add what is committed, until SIGTERM or Ctrl-C.
     master
         Where Spark runs.
     conf
@@ -108,23 +114,33 @@ def export(
     """
     _either(directory, connect)
     with _spark(master, conf) as spark:
-        from .pipeline.export import export as run  # noqa: PLC0415 - an extra
+        from .pipeline import export as job  # noqa: PLC0415 - an extra
 
-        done = run(spark, _origin(directory, connect), to)
-    if as_json:
-        print(json.dumps(attrs.asdict(done), indent=2))
-    else:
-        show_rows(
-            make_console(),
-            {
-                "positions": f"{done.begin:,} to {done.end:,}",
-                "log": counted(done.commands, "row", "rows") + " added",
-                "kv_history": counted(done.history, "version", "versions") + " ended",
-                "kv_current": counted(done.current, "key", "keys"),
-                "written to": str(to),
-            },
-        )
+        origin = _origin(directory, connect)
+        if not follow:
+            _show_export(job.export(spark, origin, to), to, as_json=as_json)
+            return 0
+        with suppress(KeyboardInterrupt):
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            for done in job.follow(spark, origin, to):
+                _show_export(done, to, as_json=as_json)
     return 0
+
+
+def _show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(attrs.asdict(done)), flush=True)
+        return
+    show_rows(
+        make_console(),
+        {
+            "positions": f"{done.begin:,} to {done.end:,}",
+            "log": counted(done.commands, "row", "rows") + " added",
+            "kv_history": counted(done.history, "version", "versions") + " ended",
+            "kv_current": counted(done.current, "key", "keys"),
+            "written to": str(to),
+        },
+    )
 
 
 def state(
