@@ -81,7 +81,17 @@ def contents(fed: Fed) -> bytes:
 
 def test_every_write_is_tried_here() -> None:
     written = {spec.name for spec in all_commands() if spec.kind is Kind.WRITE}
-    assert {line.split(" ")[0].lower() for line in WRITES} == written
+    of_sessions = {"quorate.session"}  # below
+    assert {line.split(" ")[0].lower() for line in WRITES} == written - of_sessions
+
+
+def test_a_session_is_opened_or_refused(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "MAX_WORK", 1)
+    assert fed.apply("QUORATE.SESSION OPEN") == TOO_MUCH
+    monkeypatch.undo()
+    assert fed.query("QUORATE.SESSIONS") == b":0\r\n"
+    assert fed.apply("QUORATE.SESSION OPEN") == b":321\r\n"
+    assert fed.query("QUORATE.SESSIONS") == b":1\r\n"
 
 
 @pytest.mark.parametrize("line", WRITES + READS + ["SET a 1 NX GET PXAT 2000000000000"])
