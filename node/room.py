@@ -3,7 +3,8 @@
 When less than the reserve is free the member leaves its role, a leader after it has asked a
 follower that has all of its log to take over, and waits in INIT until twice the reserve is free.
 Nothing is lost by that: what it has acknowledged is durable. If the disk is full all the same,
-which the system then says at a write, the member ends.
+which the system then says at a write, the member ends with `StoreFullError`; `quorate run` begins
+it anew when there is room.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ Exit status:
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
 - 71 - the system refused something, such as a port
-- 74 - the store is damaged, or its disk is full
+- 74 - the store is damaged, or there is no room on its disk to begin with
 - 75 - another process has the store open
 - 76 - the member stopped rather than lose data
 - 78 - a wrong configuration, or a store of another member

@@ -18,14 +18,19 @@ import trio
 from cyclopts import Parameter
 
 from .embed import open_node
+from .errors import StoreFullError, leaves
 from .keyvalue.client_port import RESERVED_DESCRIPTORS
 from .node.config import NodeConfig, load_config
+from .storage.environment import free_bytes
 
 __all__ = ["run"]
 
 _LOG: Final = logging.getLogger("quorate.run")
 
 GARBAGE_THRESHOLD: Final = 10_000
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 5.0
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -58,14 +63,51 @@ async def run(
         await nursery.start(_stop_on_signals, stop)
         if stop_at_eof:
             nursery.start_soon(_stop_at_eof, stop)
-        await _serve(config, stop)
+        await _serve_until_told(config, stop)
         nursery.cancel_scope.cancel()
     _LOG.info("ended")
     return 0
 
 
-async def _serve(config: NodeConfig, stop: trio.Event) -> None:
-    """Run the member until `stop`, or until it ends by itself."""
+async def _serve_until_told(config: NodeConfig, stop: trio.Event) -> None:
+    """Run the member until `stop`; after a write that found no room, anew when there is some.
+
+    The reserve is to keep that from happening, but others write to the disk too. Of what failed
+    nothing was written, and what was acknowledged is on the disk: it begins as after a crash.
+
+    Raises:
+        StoreFullError: there is no room to begin with.
+    """
+    began, pause = trio.Event(), FIRST_PAUSE_SECONDS
+    while not stop.is_set():
+        full: BaseException | None = None
+        try:
+            await _serve(config, stop, began)
+        except* StoreFullError as group:
+            full = next(leaves(group))
+            if not began.is_set():
+                raise
+        if full is None:
+            return
+        _LOG.error("a write found no room, the member begins anew when there is: %s", full)
+        await _room(config, stop, pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def _room(config: NodeConfig, stop: trio.Event, pause: float) -> None:
+    """Wait until there is room on the disk, or until `stop`; at least for a while.
+
+    A quota may leave less than the system says: then it fails again, and waits again.
+    """
+    enough = False
+    while not (enough or stop.is_set()):
+        with trio.move_on_after(pause):
+            await stop.wait()
+        enough = free_bytes(config.directory) >= 2 * config.limits.reserve_bytes
+
+
+async def _serve(config: NodeConfig, stop: trio.Event, began: trio.Event) -> None:
+    """Run the member until `stop`, or until it ends by itself; `began` is set once it runs."""
     pid = config.directory / "pid"
     opening = trio.CancelScope()
     async with trio.open_nursery() as nursery:
@@ -73,6 +115,7 @@ async def _serve(config: NodeConfig, stop: trio.Event) -> None:
         nursery.start_soon(_cancel_at, stop, nursery.cancel_scope, opening)
         async with open_node(config) as node:
             opening.cancel()
+            began.set()
             _collect_seldom()
             pid.write_text(f"{os.getpid()}\n", encoding="ascii")
             async with trio.open_nursery() as waiting:

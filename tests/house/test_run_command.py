@@ -1,6 +1,7 @@
 """`quorate run` as a process: signals, the pid file, log lines, exit status."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from quorate.cluster import free_client_port, lay_out
 from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS
 from quorate.node.config import NodeConfig
 from quorate.node.gateway import MemberAddress
-from quorate.respclient import open_resp
+from quorate.respclient import RespError, open_resp
 from quorate.status import ask
 
 PATIENCE_SECONDS = 60.0
@@ -226,6 +227,42 @@ def test_it_ends_in_order_when_a_signal_follows_the_end_of_its_parent(
     assert child.stderr
     stdin.close()
     assert any("standard input has ended" in line for line in child.stderr)
+    child.terminate()
+    child.communicate(timeout=PATIENCE_SECONDS)
+    assert child.returncode == 0
+
+
+def test_a_write_that_finds_no_room_ends_nothing_for_good(config: NodeConfig, start: Start) -> None:
+    async def command(*words: str) -> object:
+        async with open_resp(config.own.host, config.own.client_port) as client:
+            return await client.call(*words)
+
+    async def write_until_refused() -> int:
+        for number in range(100):
+            with trio.move_on_after(2.0) as waiting:
+                try:
+                    assert await command("SET", f"large:{number}", "x" * 1_000_000) == b"OK"
+                except (OSError, RespError, trio.BrokenResourceError):
+                    return number
+            if waiting.cancelled_caught:
+                return number
+        raise AssertionError("the limit was not noticed")
+
+    child = start()
+    wait_until_ready(config)
+    assert trio.run(command, "SET", "key", "value") == b"OK"
+    size = (config.directory / "log" / "data.mdb").stat().st_size
+    _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (size + 3_000_000, -1))
+    written = trio.run(write_until_refused)
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (-1, hard))
+    assert child.stderr
+    told = next(line for line in child.stderr if "a write found no room" in line)
+    assert "the member begins anew when there is" in told
+    wait_until_ready(config)
+    assert trio.run(command, "GET", "key") == b"value"
+    for number in range(written):
+        assert trio.run(command, "STRLEN", f"large:{number}") == 1_000_000
+    assert trio.run(command, "SET", "key", "anew") == b"OK"
     child.terminate()
     child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0
