@@ -81,7 +81,8 @@ def test_every_command_of_the_state_machine_is_in_the_scripts() -> None:
         encode(line).split(b"\r\n")[2].lower() for script in SCRIPTS.values() for line, _ in script
     }
     known = {spec.name.encode() for spec in all_commands() if spec.kind is not Kind.CONNECTION}
-    assert known - used == set()
+    of_ours = {name for name in known if name.startswith(b"quorate.")}  # Redis has none of them
+    assert known - used == of_ours
 
 
 @pytest.fixture(scope="module")
