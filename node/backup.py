@@ -141,15 +141,20 @@ class Backup:
 
     async def _fetch(self, position: int) -> SnapshotHead:
         self._say(f"fetching the snapshot at {position}")
-        async with await self._client.open_snapshot(position) as stream:
-            return await fetch_snapshot(
-                stream,
-                self._folder,
-                judge=partial(self._judge, position),
-                read=self.store.executor.read,
-                arrived=lambda _offset, _file_bytes: None,
-                patience=PATIENCE_SECONDS,
-            )
+        try:
+            async with await self._client.open_snapshot(position) as stream:
+                return await fetch_snapshot(
+                    stream,
+                    self._folder,
+                    judge=partial(self._judge, position),
+                    read=self.store.executor.read,
+                    arrived=lambda _offset, _file_bytes: None,
+                    patience=PATIENCE_SECONDS,
+                )
+        except WEATHER:
+            if self._client.snapshot_source is not None:
+                self._client.avoid(self._client.snapshot_source)
+            raise
 
     def _judge(self, position: int, head: SnapshotHead) -> None:
         """Refuse a snapshot that is not what was asked for, or not of the log that is here.

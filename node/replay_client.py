@@ -94,6 +94,7 @@ class ReplayClient:
         network: TCP unless given.
 
     Attributes:
+        snapshot_source: where the member listens that was asked for a snapshot last.
         unanswered: the addresses where nobody answered, when the members were asked last, and why.
     """
 
@@ -103,6 +104,7 @@ class ReplayClient:
         self.cluster = cluster
         self.addresses = tuple(addresses)
         self.unanswered: dict[Address, Exception] = {}
+        self.snapshot_source: Address | None = None
         self._network: Network = network or TcpNetwork()
         self._troubled: list[Address] = []
 
@@ -167,6 +169,7 @@ class ReplayClient:
             answer.stream.close()
         for answer in answers:
             if answer.said.snapshot_position == position:
+                self.snapshot_source = answer.address
                 return await self._open(answer.address, StreamPurpose.SNAPSHOT)
         raise TransportError(f"no member answers that has the snapshot at {position}")
 
@@ -210,10 +213,12 @@ class ReplayClient:
         else:
             answers.append(Answer(address, said, stream))
 
-    def _rank(self, answer: Answer) -> tuple[bool, bool, bool, int, int]:
-        """Order answers: no trouble, a standby, no leader, most of the log, lowest id."""
+    def _rank(self, answer: Answer) -> tuple[bool, bool, bool, bool, int, int]:
+        """Order answers: no trouble, knows a leader, a standby, not the leader, most of the log."""
         said, troubled = answer.said, answer.address in self._troubled
-        return troubled, not said.standby, answer.leads, -said.commit_position, said.member_id
+        lost = said.leader_member_id == NULL_VALUE
+        most = -said.commit_position
+        return troubled, lost, not said.standby, answer.leads, most, said.member_id
 
 
 async def _answer(stream: FrameStream) -> BackupResponse:

@@ -28,6 +28,7 @@ from ..transport import (
     SnapshotRequest,
     StreamPurpose,
 )
+from .following import Following
 
 if TYPE_CHECKING:
     from ..transport import FrameStream, Hello, Message
@@ -50,8 +51,16 @@ SIGN_SECONDS = 1.0
 
 
 async def serve(core: Core, hello: Hello, stream: FrameStream) -> bool:
-    """Serve a stream on which another asks for what we have; False if it is not one."""
+    """Serve a stream on which another asks for what we have; False if it is not one.
+
+    It is closed on return.
+    """
     outside = hello.member_id == NULL_VALUE
+    asked = hello.purpose in {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT}
+    if core.standby and asked and not isinstance(core.role, Following):
+        # It has no part in the history of the cluster: before a leader has looked at its log, that
+        # may be from before the cluster was restored, or its quorum forced.
+        return True
     match hello.purpose:
         case StreamPurpose.REPLAY:
             await serve_replay(core, stream, committed=outside)

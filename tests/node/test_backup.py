@@ -156,12 +156,17 @@ async def test_a_follower_that_has_become_the_leader_is_left(
         ):
             nursery.start_soon(run_for_ever, backup)
             await trio.sleep(2.0)
-            source = int(said[-1].split()[-1])
+            source = sources(said)[-1]
             assert source != leader
             await world.hosts[leader].running.control(f"transfer {source}")
             await trio.sleep(5.0)
-            assert int(said[-1].split()[-1]) != source
+            assert sources(said)[-1] != source
             nursery.cancel_scope.cancel()
+
+
+def sources(said: list[str]) -> list[int]:
+    """The members from which a backup says that it has recorded."""
+    return [int(words.split()[-1]) for words in said if words.startswith("recording from")]
 
 
 async def run_for_ever(backup: Backup) -> None:

@@ -101,6 +101,16 @@ async def test_the_leader_will_do_and_so_will_whoever_has_the_log(
         assert asked == [[ReplayRequest(0, 288)], [], []]
 
 
+async def test_who_knows_no_leader_is_asked_last_and_a_standby_first(
+    autojump_clock: MockClock,
+) -> None:
+    standby = BackupResponse(4, 0, 3, 0, 192, standby=True)
+    astray = BackupResponse(3, -1, 3, 0, 960, standby=True)
+    scripts = [(each, GOOD) for each in (astray, standing(0), standing(1), standby)]
+    async with members(*scripts) as (client, _):
+        assert [said.member_id for said in await client.ask()] == [4, 1, 0, 3]
+
+
 async def test_a_reader_takes_no_more_than_it_wants(autojump_clock: MockClock) -> None:
     async with members((standing(0), GOOD)) as (client, _):
         assert len(await fetch(client, 0, 288, 100)) == 2

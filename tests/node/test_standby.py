@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,13 @@ from quorate.node.followers import Follower
 from quorate.simulation import Observer, ViolationError
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import StandingKind
-from quorate.transport import RequestVote, Scout, StreamPurpose
+from quorate.transport import (
+    RequestVote,
+    Scout,
+    SnapshotOffer,
+    SnapshotRequest,
+    StreamPurpose,
+)
 
 from .test_backup import backup_of
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -166,6 +173,32 @@ async def test_a_member_with_a_vote_installs_its_snapshot(
         await world.settled()
         await equal(world)
         assert served == [late]
+
+
+async def test_a_standby_that_follows_nobody_gives_its_snapshot_to_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watched(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        await load(world, leader, 3, b"a")
+        await snapshot(world, leader)
+        for alone in (False, True):
+            if alone:
+                await world.kill(STANDBY, *(i for i in world.running() if i != leader))
+                await world.start(STANDBY)  # it may be of any history, and there is no leader
+                await trio.sleep(5.0)
+            assert await offers(world, leader) is not alone
+
+
+async def offers(world: World[Ledger], member: int) -> bool:
+    """Say whether the standby sends its snapshot to a member."""
+    links = world.hosts[member].running.core.links
+    async with await links.open_stream(STANDBY, purpose=StreamPurpose.SNAPSHOT) as stream:
+        with suppress(trio.BrokenResourceError):
+            await stream.send(SnapshotRequest(-1, -1, 0))
+            return isinstance(await stream.receive(), SnapshotOffer)
+    return False
 
 
 async def test_a_backup_comes_from_it(tmp_path: Path, autojump_clock: MockClock) -> None:
