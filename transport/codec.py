@@ -153,11 +153,12 @@ class Codec:
                 formats.append("B")
                 tables.append((index, field.name, _values(kind)))
         self._fixed = struct.Struct("<" + "".join(formats))
-        get = attrgetter(*names)  # of one name it gives the value itself
-        self._get = cast(
-            "Callable[[m.Message], tuple[object, ...]]",
-            get if len(names) > 1 else lambda message: (get(message),),
-        )
+        get = cast("Callable[[m.Message], tuple[object, ...]]", attrgetter(*names))
+
+        def get_one(message: m.Message) -> tuple[object, ...]:
+            return (get(message),)  # of one name it gives the value itself
+
+        self._get = get if len(names) > 1 else get_one
         self._tails = tuple(tails)
         self._tables = tuple(tables)
         self._uncovered = uncovered

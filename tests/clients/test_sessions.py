@@ -6,6 +6,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 import redis
@@ -61,7 +62,7 @@ def test_increments_through_kills_of_the_leader_count_exactly(whole: RealCluster
 
 def test_a_cluster_that_was_killed_as_a_whole_remembers_every_reply(whole: RealCluster) -> None:
     with redis.Redis(port=whole.leader_port) as client:
-        session = client.execute_command("QUORATE.SESSION", "OPEN")
+        session = cast("int", client.execute_command("QUORATE.SESSION", "OPEN"))
         for sequence in (1, 2, 3):
             once = ("QUORATE.ONCE", session, sequence, "INCR", "a")
             assert client.execute_command(*once) == sequence
