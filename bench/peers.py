@@ -169,6 +169,20 @@ def as_json(found: Found, circumstances: dict[str, object]) -> str:
     return json.dumps({**circumstances, "loads": loads}, indent=2) + "\n"
 
 
+def circumstances_of(place: Path) -> dict[str, object]:
+    """What the figures depend on besides the code."""
+    return {
+        "quorate": quorate.__version__,
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "members": MEMBERS,
+        "value_bytes": VALUE_BYTES,
+        "keys": KEYS,
+        "synced_writes_per_second": round(synced_writes(place)),
+        "load_before": os.getloadavg()[0],
+    }
+
+
 app = App(help_format="markdown", backend="trio", result_action="return_value")
 
 
@@ -202,16 +216,7 @@ async def main(
         return 1
     with tempfile.TemporaryDirectory(prefix="quorate-peers-", dir=directory) as name:
         place = Path(name)
-        circumstances: dict[str, object] = {
-            "quorate": quorate.__version__,
-            "python": platform.python_version(),
-            "processors": os.cpu_count(),
-            "members": MEMBERS,
-            "value_bytes": VALUE_BYTES,
-            "keys": KEYS,
-            "synced_writes_per_second": round(synced_writes(place)),
-            "load_before": os.getloadavg()[0],
-        }
+        circumstances = circumstances_of(place)
         facts = (f"{name.replace('_', ' ')} {value}" for name, value in circumstances.items())
         console.print(", ".join(facts), end="\n\n")
         loader = await build_etcd_load(place, console)

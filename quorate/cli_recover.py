@@ -76,17 +76,24 @@ async def recover(
         return status
     _tell(config, seen, others, console)
     _prepare(config)
-    began = time.monotonic()
-    last: NodeStatus | None = None
-    async with open_node(config) as node:
-        last = await _admitted(node, others, console)
-    assert last is not None
-    seconds = time.monotonic() - began
+    last, seconds = await _run_until_admitted(config, others, console)
     words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
     console.print(f"{words}, after {seconds:.1f} s. Start it: quorate run {file}", style="green")
     if as_json:
         print(json.dumps(_plain(last, others, seconds), indent=2))
     return 0
+
+
+async def _run_until_admitted(
+    config: NodeConfig, others: list[NodeStatus], console: Console
+) -> tuple[NodeStatus, float]:
+    """Run the member until it has a vote; return what it said last, and the seconds it took."""
+    began = time.monotonic()
+    last: NodeStatus | None = None
+    async with open_node(config) as node:
+        last = await _admitted(node, others, console)
+    assert last is not None
+    return last, time.monotonic() - began
 
 
 def _address(config: NodeConfig, member_id: int) -> MemberAddress:
