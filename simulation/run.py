@@ -202,7 +202,7 @@ def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
     if not plan.service:
         make = stores(random.Random(f"{plan.seed}/flushes"))
         workloads: list[Workload] = [Strings(), Bank(), Expiry()]
-        if plan.seed % SESSIONS_IN == 0:
+        if plan.seed % SESSIONS_IN == 1:
             workloads.append(Sessions())
         return make, workloads
     module_name, colon, name = plan.service.partition(":")

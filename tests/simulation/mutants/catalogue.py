@@ -61,7 +61,7 @@ def f3_and_f6(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    Mutant(mutations.without_f1, 30),
+    Mutant(mutations.without_f1, 60),
     Mutant(mutations.without_f2, 30),
     Mutant(mutations.without_f3, 5, cheap=True),
     Mutant(voting.lead_for_ever, 30),
