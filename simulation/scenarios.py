@@ -55,7 +55,7 @@ class Scenario:
             fsync=unit * rng.choice((0.004, 0.04)),
             fsync_jitter=unit * rng.choice((0.0, 0.01)),
             snapshot=OFTEN if rng.random() < self.snapshots else SnapshotPolicy(),
-            founded=False,
+            founded=rng.random() < FOUNDED,
             contain=True,
         )
 
@@ -82,6 +82,9 @@ as much work as twenty hours of patient ones. So patient ones are drawn more oft
 
 LEAST_TIMEOUTS: Final = 25
 """So many heartbeat timeouts must fit into a run, else its members are hastier."""
+
+FOUNDED: Final = 0.9
+"""So likely the cluster stands already: to begin one in a storm takes most of a run."""
 
 OFTEN: Final = SnapshotPolicy(keep=2, interval_bytes=64 << 10, interval_entries=50, margin_bytes=0)
 
