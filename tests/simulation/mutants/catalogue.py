@@ -9,7 +9,9 @@ import attrs
 from ..hazards import mutations, schedules
 from . import recording, serving, standing, voting
 from .schedules import (
+    a_leader_is_alone,
     a_leader_wakes_up,
+    a_request_for_a_vote_comes_late,
     a_wiped_member_meets_the_one_that_lags,
     only_a_wiped_member_hears_the_leader,
     the_longer_log_is_silent,
@@ -61,10 +63,10 @@ def f3_and_f6(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    Mutant(mutations.without_f1, 60),
+    Mutant(mutations.without_f1, 0, schedule=schedules.stale_leader),
     Mutant(mutations.without_f2, 30),
     Mutant(mutations.without_f3, 5, cheap=True),
-    Mutant(voting.lead_for_ever, 30),
+    Mutant(voting.lead_for_ever, 0, schedule=a_leader_is_alone),
     Mutant(f3_and_f6, 0, schedule=schedules.unrecorded_term),
     Mutant(mutations.without_f7, 5, cheap=True),
     Mutant(f8_and_open_terms, 0, schedule=schedules.delayed_message),
@@ -73,7 +75,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(voting.forget_the_vote, 5, cheap=True),
     Mutant(voting.promise_for_nobody, 5, cheap=True),
     Mutant(voting.vote_twice, 20),
-    Mutant(voting.refuse_nobody, 20),
+    Mutant(voting.refuse_nobody, 0, schedule=a_request_for_a_vote_comes_late),
     Mutant(voting.vote_for_a_shorter_log, 0, schedule=the_longer_log_is_silent),
     Mutant(voting.win_with_a_minority, 20),
     Mutant(voting.win_an_older_term, 30),

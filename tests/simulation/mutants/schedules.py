@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from quorate.errors import RequestError
+from quorate.node import State
 from quorate.transport import RequestVote, Scout
 
 from ..hazards.schedules import begin, rest
@@ -15,6 +16,8 @@ PATIENCE = 10.0  # seconds in which whoever can become leader does
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
+    from quorate.simulation.messages import Held
+    from quorate.transport import Message
 
 
 async def a_leader_wakes_up(stage: World[Ledger]) -> None:
@@ -57,6 +60,54 @@ async def the_longer_log_is_silent(stage: World[Ledger]) -> None:
     await trio.sleep(5.0)
     await stage.kill(long)
     await stage.start(leader)
+    await rest(stage)
+
+
+async def a_request_for_a_vote_comes_late(stage: World[Ledger]) -> None:
+    """Of two candidates the first one's request is held up until the term is a newer one.
+
+    A storm comes across it rarely: whoever asked has long since gone on, so nobody wins by it.
+    """
+    old, held = await begin(stage), stage.messages.held
+    await stage.kill(old)
+
+    def asks_first(sender: int, _receiver: int, message: Message) -> bool:
+        return isinstance(message, RequestVote) and (not held or sender == held[0].sender)
+
+    stop = stage.messages.hold(asks_first)
+    await stage.until(lambda: bool(held))
+    late, voter = held[0], held[0].receiver
+    await stage.start(old)
+    await stage.until(lambda: _promised(stage, voter) > _asked_in(late))
+    stop()
+    stage.isolate(voter)
+    await stage.reached(voter, State.CANVASS)
+    stage.messages.deliver(late)
+    await trio.sleep(1.0)
+    stage.mend()
+    await rest(stage)
+
+
+def _promised(stage: World[Ledger], member: int) -> int:
+    return stage.hosts[member].running.store.node_state.candidate_term
+
+
+def _asked_in(held: Held) -> int:
+    assert isinstance(held.message, RequestVote)
+    return held.message.candidate_term_id
+
+
+async def a_leader_is_alone(stage: World[Ledger]) -> None:
+    """A leader that reaches nobody is no leader any more, and follows once it hears of another.
+
+    Raises:
+        AssertionError: it leads on.
+    """
+    leader = await begin(stage)
+    stage.isolate(leader)
+    await trio.sleep(PATIENCE)
+    assert leader not in stage.leaders(), "AloneForEver: it leads without a quorum"
+    stage.mend()
     await rest(stage)
 
 
