@@ -193,6 +193,7 @@ class MemoryNetwork:
         for direction in self._directions.values():
             if direction.route == route:
                 direction.hurry()
+                direction.make_room()  # or tell that there will be none
 
 
 def _routes(source: str, target: str, *, both: bool = True) -> tuple[Route, ...]:

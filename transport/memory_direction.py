@@ -168,7 +168,7 @@ class Direction:
     async def wait_room(self) -> None:
         """Wait until something may be sent, or nothing can be."""
         await trio.lowlevel.checkpoint()
-        while not (self.window or self.ended or self.abandoned or self.source_broken):
+        while not (self.window or self.ended or self.tells_its_end() or self.source_broken):
             if self.writer is None:
                 self.writer = trio.Event()
             await self.writer.wait()

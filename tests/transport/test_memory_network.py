@@ -156,6 +156,36 @@ async def test_the_end_of_a_connection_waits_behind_a_cut_like_its_data() -> Non
 
 
 @simulated
+async def test_a_full_connection_whose_other_end_was_closed_behind_a_cut_waits_for_it_to_heal() -> (
+    None
+):
+    async with trio.open_nursery() as nursery:
+        network = MemoryNetwork(Random(0))
+        closed = trio.Event()
+
+        async def close(connection: Connection) -> None:
+            await trio.sleep(1)
+            connection.close()
+            closed.set()
+
+        nursery.start_soon(network.host("b").serve, HOME, close)
+        await trio.testing.wait_all_tasks_blocked()
+        connection = await network.host("a").connect(HOME)
+        network.cut("a", "b")
+        while connection.send_nowait(bytes(100_000)):
+            pass
+        await closed.wait()
+        with trio.move_on_after(10) as waiting:
+            await connection.wait_writable()
+        assert waiting.cancelled_caught
+        network.heal("a", "b")
+        await connection.wait_writable()
+        with pytest.raises(trio.BrokenResourceError):
+            connection.send_nowait(b"x")
+        nursery.cancel_scope.cancel()
+
+
+@simulated
 async def test_a_host_refuses_while_it_is_told_to() -> None:
     async with trio.open_nursery() as nursery:
         network = MemoryNetwork(Random(0))
