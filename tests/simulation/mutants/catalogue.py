@@ -15,6 +15,7 @@ from .schedules import (
     a_wiped_member_meets_the_one_that_lags,
     only_a_wiped_member_hears_the_leader,
     the_longer_log_is_silent,
+    two_stand_in_one_term,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(voting.vote_twice, 20),
     Mutant(voting.refuse_nobody, 0, schedule=a_request_for_a_vote_comes_late),
     Mutant(voting.vote_for_a_shorter_log, 0, schedule=the_longer_log_is_silent),
-    Mutant(voting.win_with_a_minority, 20),
+    Mutant(voting.win_with_a_minority, 0, schedule=two_stand_in_one_term),
     Mutant(voting.win_an_older_term, 30),
     Mutant(standing.vote_with_an_empty_disk, 0, schedule=a_wiped_member_meets_the_one_that_lags),
     Mutant(standing.count_an_empty_disk, 0, schedule=only_a_wiped_member_hears_the_leader),

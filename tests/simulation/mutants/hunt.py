@@ -64,5 +64,5 @@ async def _play(schedule: Schedule, directory: Path) -> list[str]:
         try:
             await schedule(stage)
         except AssertionError as wrong:
-            return [str(wrong)]
+            return [*observer.violations, str(wrong) or "the schedule does not come to its end"]
         return [*observer.violations, *harm(stage)]

@@ -97,6 +97,24 @@ def _asked_in(held: Held) -> int:
     return held.message.candidate_term_id
 
 
+async def two_stand_in_one_term(stage: World[Ledger]) -> None:
+    """A candidate's requests are lost, and it is cut off; the other two elect in the same term.
+
+    A storm comes across it rarely: a candidate has just asked a quorum whether it may stand.
+    """
+    old = await begin(stage)
+    others, term = stage.others(old), _promised(stage, old)
+    await stage.kill(old)
+    stop = stage.messages.drop(lambda _s, _r, m: isinstance(m, RequestVote))
+    await stage.until(lambda: any(_promised(stage, i) > term for i in others))
+    stage.isolate(max(others, key=lambda i: _promised(stage, i)))
+    stop()
+    await stage.start(old)
+    await trio.sleep(PATIENCE)
+    stage.mend()
+    await rest(stage)
+
+
 async def a_leader_is_alone(stage: World[Ledger]) -> None:
     """A leader that reaches nobody is no leader any more, and follows once it hears of another.
 
