@@ -50,7 +50,7 @@ def test_a_calm_cluster_holds_one_election_and_serves() -> None:
 
 
 def test_an_unknown_scenario_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="expected one of storm, calm"):
+    with pytest.raises(ConfigurationError, match="expected one of storm, standby, calm"):
         simulate(Plan(1, scenario="fair"))
 
 
