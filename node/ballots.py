@@ -31,19 +31,26 @@ def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> 
     )
 
 
-def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: bool) -> None:
-    """Answer a candidate although we lead or follow: no promise is made, no election entered."""
-    if request.candidate_member_id != sender:
-        return
-    decision = rules.consider(
+def decide(
+    core: Core, request: RequestVote, *, in_ballot: bool, leader_alive: bool
+) -> rules.BallotDecision:
+    """Decide about a request for our vote, by all that our store has to say to it."""
+    return rules.consider(
         request,
         own=max(core.log_end, core.floor),
         promised=core.promised,
-        in_ballot=False,
+        in_ballot=in_ballot,
         leader_alive=leader_alive,
         admission=core.admission,
         votes=core.votes,
     )
+
+
+def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: bool) -> None:
+    """Answer a candidate although we lead or follow: no promise is made, no election entered."""
+    if request.candidate_member_id != sender:
+        return
+    decision = decide(core, request, in_ballot=False, leader_alive=leader_alive)
     assert decision.promise is None
     core.send(sender, vote_message(core, request, decision))
 

@@ -28,7 +28,7 @@ from ..transport import (
     VoteReason,
 )
 from . import rules
-from .ballots import answer_scout, vote_message
+from .ballots import answer_scout, decide, vote_message
 from .core import Core, Transition
 from .roles import Ended, Role
 from .states import BALLOT_STATES, EDGES, State
@@ -254,8 +254,9 @@ class Election:
 
     def canvass_once(self) -> None:
         """Tell those that have a vote how far our log goes."""
+        position = self._canvass_position()
         for voter in self.core.voters:
-            self.core.send(voter, self._canvass_position())
+            self.core.send(voter, position)
 
     def _canvass_position(self) -> CanvassPosition:
         end = self.core.log_end
@@ -315,15 +316,7 @@ class Election:
         if message.candidate_member_id != sender:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        decision = rules.consider(
-            message,
-            own=max(core.log_end, core.floor),
-            promised=core.promised,
-            in_ballot=True,
-            leader_alive=False,
-            admission=core.admission,
-            votes=core.votes,
-        )
+        decision = decide(core, message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
             await core.promise(decision.promise)
         core.send(sender, vote_message(core, message, decision))

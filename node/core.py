@@ -73,6 +73,7 @@ class Core:
         actions: does what the log asks of all members.
         rng: the only source of randomness.
         clock_ms: cluster time if this member leads, milliseconds since the epoch.
+        standby: we follow, and neither vote, nor stand, nor count.
         size: number of members that quorums are made of: all but the standbys.
         voters: those of them that are not we, ascending: who is asked, and may be counted.
         role: hears the messages now.
@@ -97,6 +98,9 @@ class Core:
     snapshots: Snapshots
     rng: Random
     clock_ms: Callable[[], int]
+    standby: bool = attrs.field(
+        init=False, default=attrs.Factory(lambda self: self.config.own.standby, takes_self=True)
+    )
     size: int = attrs.field(
         init=False, default=attrs.Factory(lambda self: len(self.config.voters), takes_self=True)
     )
@@ -146,11 +150,6 @@ class Core:
     def peers(self) -> tuple[int, ...]:
         """The other members, ascending."""
         return tuple(peer.member_id for peer in self.config.peers)
-
-    @property
-    def standby(self) -> bool:
-        """Whether we are a standby: we follow, and neither vote, nor stand, nor count."""
-        return self.config.own.standby
 
     @property
     def quorum(self) -> int:
