@@ -5,7 +5,7 @@ follower, so that the leader is not disturbed. What it sends is only what is com
 batch is checked before it is handed on: its checksum, that it begins where the one before ended,
 and that neither terms nor the log's time go back. When a member is lost another one is taken.
 
-Whoever has no event loop (a job on an executor of Spark) calls :func:`read_committed`.
+Whoever has no event loop (a job on an executor of Spark) runs one for each :func:`fetch`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..transport import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from ..storage import BatchHeader
@@ -53,9 +53,6 @@ PATIENCE_SECONDS: Final = 15.0
 
 END_OF_TIME: Final = (1 << 63) - 1
 """A stop position that no log reaches."""
-
-CHUNK_BYTES: Final = 16 << 20
-"""As much log `read_committed` fetches at once, and holds in memory."""
 
 
 @attrs.frozen
@@ -342,40 +339,3 @@ async def fetch(
             client.avoid(replay.address)
             raise
     return batches
-
-
-def read_committed(
-    cluster: str, addresses: Sequence[Address], position: int, stop: int | None = None
-) -> Generator[Batch]:
-    """Yield the committed batches from a position to `stop`, by default to what is committed now.
-
-    It runs an event loop of its own for each `CHUNK_BYTES`, so it may be left at any time, and
-    holds no connection between them.
-
-    Args:
-        cluster: its name.
-        addresses: where members listen for members.
-        position: where a batch begins, or the log ends.
-        stop: no batch that begins there or behind.
-
-    Raises:
-        TransportError, OSError: no member answers, though each was tried.
-        PrunedError: the log is not kept from there on.
-    """
-    client = ReplayClient(cluster, addresses)
-    failures = 0
-    if stop is None:
-        stop = max(said.commit_position for said in trio.run(client.ask))
-    while position < stop:
-        try:
-            batches = trio.run(fetch, client, position, stop, CHUNK_BYTES)
-        except WEATHER:
-            failures += 1
-            if failures > len(client.addresses):
-                raise
-            continue
-        if not batches:
-            return
-        failures = 0
-        yield from batches
-        position = batches[-1].header.end

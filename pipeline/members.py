@@ -17,6 +17,7 @@ import hiredis
 from ..errors import ConfigurationError, TransportError
 from ..keyvalue.resp import encode_command
 from ..node.gateway import MemberAddress
+from ..transport import parse_address
 
 __all__ = ["Members", "Refused", "Reply", "Standing", "parse_members", "standing"]
 
@@ -29,7 +30,6 @@ _ANSWER_SECONDS: Final = 10.0
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
 _CHUNK_BYTES: Final = 1 << 18
-_HIGHEST_PORT: Final = 65535
 
 
 class Refused(Exception):  # noqa: N818 - a reply, not a failure of ours
@@ -42,16 +42,15 @@ def parse_members(text: str) -> tuple[tuple[str, int], ...]:
     Raises:
         ConfigurationError: it is not that.
     """
-    found: list[tuple[str, int]] = []
-    for one in text.split(","):
-        host, colon, port = one.strip().rpartition(":")
-        digits = port.isascii() and port.isdigit()
-        if not (colon and host and digits and 0 < int(port) <= _HIGHEST_PORT):
-            raise ConfigurationError(
-                f'connect = "{text}": expected HOST:PORT,HOST:PORT, the client ports of members'
-            )
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
+    try:
+        found = [parse_address(one.strip()) for one in text.split(",")]
+    except ConfigurationError:
+        found = []
+    if not (found and all(one.port for one in found)):
+        raise ConfigurationError(
+            f'connect = "{text}": expected HOST:PORT,HOST:PORT, the client ports of members'
+        )
+    return tuple((one.host, one.port) for one in found)
 
 
 class Members:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,7 +18,7 @@ import trio
 
 from ..errors import ConfigurationError, PrunedError, TransportError
 from ..node.fetching import fetch_snapshot
-from ..node.replay_client import CHUNK_BYTES, PATIENCE_SECONDS, ReplayClient, fetch
+from ..node.replay_client import PATIENCE_SECONDS, ReplayClient, fetch
 from ..storage import SnapshotFolder, SnapshotRow, TermRow
 from ..storage.snapshot_file import SnapshotReader
 from ..transport import WEATHER, Address
@@ -39,6 +40,9 @@ __all__ = ["RemoteLog", "member_ids"]
 _STANDSTILL_SECONDS: Final = 60.0
 """How long a cluster may send nothing of what it has said is committed: longer than an election,
 and than the wait for one of the few streams that a member has for readers."""
+
+_CHUNK_BYTES: Final = 16 << 20
+"""As much log as is fetched at once, and held in memory."""
 
 _PAUSE_SECONDS: Final = 0.2
 _NAME: Final = "snapshot-over-the-wire"
@@ -117,7 +121,8 @@ class RemoteLog(Log):
         """Fetch batches, the first one covering a position, that are known to be committed."""
 
         def ask() -> list[Batch]:
-            found = trio.run(_covering, self._client, position, stop, limit_bytes)
+            arguments = self._client, position, stop, limit_bytes
+            found = trio.run(partial(fetch, *arguments, covering=True))
             if not found:  # whoever answered is behind those who said how far it is committed
                 raise TransportError(f"no member answers that has the log at {position}")
             return found
@@ -133,7 +138,7 @@ class RemoteLog(Log):
             raise PrunedError(f"{self.facts.whose}: the log begins at {self.facts.start}")
         position = begin
         while position < end:
-            found = self._some(position, end, CHUNK_BYTES)
+            found = self._some(position, end, _CHUNK_BYTES)
             for batch in found:
                 if batch.header.position >= begin:
                     yield batch.data
@@ -181,12 +186,6 @@ def _snapshots(answers: list[BackupResponse]) -> tuple[SnapshotRow, ...]:
         if one.snapshot_position >= 0
     }
     return tuple(SnapshotRow(*each, 0, _NAME) for each in sorted(found))
-
-
-async def _covering(
-    client: ReplayClient, position: int, stop: int, limit_bytes: int
-) -> list[Batch]:
-    return await fetch(client, position, stop, limit_bytes, covering=True)
 
 
 async def _snapshot(client: ReplayClient, position: int, folder: SnapshotFolder) -> SnapshotHead:

@@ -10,10 +10,11 @@ import subprocess
 from pathlib import Path
 
 import redis
+import trio
 
 from quorate.cluster import HOST
 from quorate.node.config import load_config
-from quorate.node.replay_client import read_committed
+from quorate.node.replay_client import END_OF_TIME, ReplayClient, fetch
 from quorate.pipeline.logs import open_log
 from quorate.transport import Address
 
@@ -85,15 +86,16 @@ def wait_for(directory: Path, end: int) -> None:
 
 
 def test_the_committed_log_without_an_event_loop(whole: RealCluster) -> None:
-    with redis.Redis(port=whole.leader_port) as client:
-        client.set("read", "from outside")
+    with redis.Redis(port=whole.leader_port) as writer:
+        writer.set("read", "from outside")
     config = load_config(whole.directory / "member-0" / "node.toml")
     addresses = [Address(each.host, each.member_port) for each in config.members]
-    found = list(read_committed("local", [Address(HOST, 1), *addresses], 0))
+    client = ReplayClient("local", [Address(HOST, 1), *addresses])
+    found = trio.run(fetch, client, 0, END_OF_TIME, 1 << 20)
     assert b"from outside" in b"".join(batch.data for batch in found)
     assert found[0].header.position == 0
     stop = found[-1].header.position
-    assert list(read_committed("local", addresses, 0, stop)) == found[:-1]
+    assert trio.run(fetch, client, 0, stop, 1 << 20) == found[:-1]
 
 
 def test_nobody_there(tmp_path: Path) -> None:
