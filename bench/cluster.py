@@ -178,6 +178,23 @@ def synced_writes(directory: Path) -> float:
         (directory / "probe").unlink()
 
 
+def tell_circumstances(directory: Path, console: Console) -> dict[str, object]:
+    """Find and print what the figures depend on besides the code."""
+    found: dict[str, object] = {
+        "quorate": quorate.__version__,
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "members": MEMBERS,
+        "value_bytes": VALUE_BYTES,
+        "keys": KEYS,
+        "synced_writes_per_second": round(synced_writes(directory)),
+        "load_before": os.getloadavg()[0],
+    }
+    facts = (f"{name.replace('_', ' ')} {value}" for name, value in found.items())
+    console.print(", ".join(facts), end="\n\n")
+    return found
+
+
 async def run_all(
     directory: Path, runs: int, seconds: float, console: Console
 ) -> dict[Load, list[Run]]:
@@ -264,17 +281,7 @@ async def main(
         console.print("redis-benchmark is not there; on Debian: apt install redis-tools")
         return 1
     with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=directory) as place:
-        circumstances: dict[str, object] = {
-            "quorate": quorate.__version__,
-            "python": platform.python_version(),
-            "processors": os.cpu_count(),
-            "members": MEMBERS,
-            "value_bytes": VALUE_BYTES,
-            "keys": KEYS,
-            "synced_writes_per_second": round(synced_writes(Path(place))),
-        }
-        facts = (f"{name.replace('_', ' ')} {value}" for name, value in circumstances.items())
-        console.print(", ".join(facts), end="\n\n")
+        circumstances = tell_circumstances(Path(place), console)
         found = await run_all(Path(place), runs, seconds, console)
     show(found, console)
     if json_file:

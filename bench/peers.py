@@ -13,7 +13,6 @@ medians, and the median of the ratios of ours to theirs, turn by turn.
 
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -28,24 +27,20 @@ import attrs
 import trio
 from cluster import (
     CLIENTS,
-    KEYS,
-    MEMBERS,
-    VALUE_BYTES,
+    TRIAL_REQUESTS_PER_CLIENT,
     Load,
     Run,
     median,
     processor_seconds,
-    synced_writes,
+    tell_circumstances,
 )
 from cyclopts import App, Parameter
 from peer_clusters import Peer, open_etcd, open_quorate, open_redisraft
 from rich.console import Console
 from rich.table import Table
 
-import quorate
 from quorate.cli_status import make_console
 
-TRIAL_REQUESTS_PER_CLIENT: Final = 50
 LOADS: Final = (
     *(Load(command, clients, 1) for command in ("set", "get") for clients in CLIENTS),
     Load("set", 64, 16),
@@ -169,20 +164,6 @@ def as_json(found: Found, circumstances: dict[str, object]) -> str:
     return json.dumps({**circumstances, "loads": loads}, indent=2) + "\n"
 
 
-def circumstances_of(place: Path) -> dict[str, object]:
-    """What the figures depend on besides the code."""
-    return {
-        "quorate": quorate.__version__,
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
-        "members": MEMBERS,
-        "value_bytes": VALUE_BYTES,
-        "keys": KEYS,
-        "synced_writes_per_second": round(synced_writes(place)),
-        "load_before": os.getloadavg()[0],
-    }
-
-
 app = App(help_format="markdown", backend="trio", result_action="return_value")
 
 
@@ -216,9 +197,7 @@ async def main(
         return 1
     with tempfile.TemporaryDirectory(prefix="quorate-peers-", dir=directory) as name:
         place = Path(name)
-        circumstances = circumstances_of(place)
-        facts = (f"{name.replace('_', ' ')} {value}" for name, value in circumstances.items())
-        console.print(", ".join(facts), end="\n\n")
+        circumstances = tell_circumstances(place, console)
         loader = await build_etcd_load(place, console)
         async with AsyncExitStack() as stack:
             peers = [
