@@ -124,13 +124,13 @@ class SessionRedis(redis.Redis):
             redis.ResponseError: the reply is an error; ``UNKNOWN`` after all that time.
         """
         if not _writes(args[0]):
-            return self._surely(args, args[0], options)[0]
+            return self._surely(args, args[0], options)
         while True:
             session = self._opened()
             with session.sequence() as sequence:
                 stamped = ("QUORATE.ONCE", session.id, sequence, *args)
                 try:
-                    return self._surely(stamped, args[0], options)[0]
+                    return self._surely(stamped, args[0], options)
                 except _NoSessionError as ended:
                     self._replace(session)
                     if ended.sent_before:
@@ -163,7 +163,7 @@ class SessionRedis(redis.Redis):
         with self._opening:
             if self._session is None:
                 words = ("QUORATE.SESSION", "OPEN", self._session_timeout_ms)
-                self._session = _Session(int(self._surely(words, "", {})[0]))
+                self._session = _Session(int(self._surely(words, "", {})))
             return self._session
 
     def _replace(self, session: _Session) -> None:
@@ -171,7 +171,7 @@ class SessionRedis(redis.Redis):
             if self._session is session:
                 self._session = None
 
-    def _surely(self, arguments: Sequence[Any], name: Any, options: Any) -> tuple[Any]:
+    def _surely(self, arguments: Sequence[Any], name: Any, options: Any) -> Any:
         """Send a command again and again until it is answered.
 
         Raises:
@@ -182,7 +182,7 @@ class SessionRedis(redis.Redis):
         while True:
             attempts += 1
             try:
-                return (self._attempt(arguments, name, options),)
+                return self._attempt(arguments, name, options)
             except redis.AuthenticationError:
                 raise
             except (redis.ConnectionError, redis.TimeoutError) as error:
