@@ -16,7 +16,6 @@ from quorate.node.leadership import Leadership
 from quorate.node.rules import LogEnd, consider
 from quorate.simulation.ledger import Ledger, equal
 from quorate.simulation.script import open_script
-from quorate.simulation.world import Setting, World, open_world
 from quorate.storage import (
     EntryKind,
     NodeState,
@@ -26,18 +25,16 @@ from quorate.storage import (
 )
 from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason
 
+from .founding import begun_cluster, new_cluster
+
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from trio.testing import MockClock
 
+    from quorate.simulation.world import World
+
 PATIENCE = 10.0
-
-
-def new_cluster(directory: Path, members: int = 3) -> AbstractAsyncContextManager[World[Ledger]]:
-    setting = Setting(members=members, founded=False, contain=True)
-    return open_world(directory, Ledger, setting)
 
 
 def admissions(world: World[Ledger], i: int) -> list[int]:
@@ -101,9 +98,7 @@ async def test_the_only_member_of_a_cluster_founds_it(
 async def test_an_empty_directory_is_refused_where_the_cluster_has_a_history(
     tmp_path: Path, autojump_clock: MockClock, others: int
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         assert await world.attempt(leader, b"one")
         wiped, other = world.others(leader)
         await world.wipe(wiped)
@@ -134,9 +129,7 @@ async def test_an_empty_directory_waits_while_nobody_answers(
 async def test_a_wiped_member_is_admitted_by_the_log_and_counts_then(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         assert await world.attempt(leader, b"one")
         wiped, other = world.others(leader)
         await world.wipe(wiped)
@@ -151,9 +144,7 @@ async def test_a_wiped_member_is_admitted_by_the_log_and_counts_then(
 async def test_a_wiped_member_is_not_admitted_without_a_quorum_of_others(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         wiped, other = world.others(leader)
         await world.kill(other)
         await world.wipe(wiped)
@@ -169,9 +160,7 @@ async def test_a_wiped_member_is_not_admitted_without_a_quorum_of_others(
 async def test_a_member_that_dies_before_it_knows_of_its_admission_is_admitted_again(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         wiped, _ = world.others(leader)
         await world.wipe(wiped)
         await world.start(wiped)
@@ -186,9 +175,7 @@ async def test_a_member_that_dies_before_it_knows_of_its_admission_is_admitted_a
 async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         wiped, _ = world.others(leader)
         await world.wipe(wiped)
         assert await world.attempt(leader, b"one")
@@ -203,9 +190,7 @@ async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
 async def test_leadership_is_not_handed_to_a_store_without_a_vote(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         wiped, other = world.others(leader)
         await world.kill(other)
         await world.wipe(wiped)

@@ -11,21 +11,19 @@ import trio
 from quorate.errors import LostStoreError, StorageError, StoreBusyError, leaves
 from quorate.node import State
 from quorate.simulation.ledger import Ledger, equal
-from quorate.simulation.world import Setting, World, open_world
 from quorate.storage import StandingKind, decode_entries_untrusted, describe, verify
 from quorate.storage.founding import force
 
+from .founding import begun_cluster, new_cluster
+
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from trio.testing import MockClock
 
+    from quorate.simulation.world import World
+
 NEW_STORE = 77
-
-
-def new_cluster(directory: Path) -> AbstractAsyncContextManager[World[Ledger]]:
-    return open_world(directory, Ledger, Setting(founded=False, contain=True))
 
 
 async def lose_two(world: World[Ledger]) -> tuple[int, list[int]]:
@@ -99,9 +97,7 @@ async def test_a_member_of_the_old_history_is_refused_when_it_turns_up(
 async def test_a_forced_store_does_not_begin_beside_the_old_history(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         forced = world.others(leader)[0]
         await world.kill(forced)
         force(world.hosts[forced].config.directory / "log", instance_id=NEW_STORE, timestamp_ms=5)
@@ -115,9 +111,7 @@ async def test_a_forced_store_does_not_begin_beside_the_old_history(
 async def test_a_store_without_a_vote_or_of_a_running_member_is_not_forced(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with new_cluster(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
+    async with begun_cluster(tmp_path) as (world, leader):
         store = world.hosts[leader].config.directory / "log"
         with pytest.raises(StoreBusyError):
             force(store, instance_id=NEW_STORE, timestamp_ms=5)

@@ -1,0 +1,27 @@
+"""Clusters whose members found them when they run first, as real ones do."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from quorate.simulation import Ledger
+from quorate.simulation.world import Setting, World, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+
+def new_cluster(directory: Path, members: int = 3) -> AbstractAsyncContextManager[World[Ledger]]:
+    """Open a world whose stores are to be made; nobody runs yet."""
+    return open_world(directory, Ledger, Setting(members=members, founded=False, contain=True))
+
+
+@asynccontextmanager
+async def begun_cluster(directory: Path) -> AsyncGenerator[tuple[World[Ledger], int]]:
+    """Open a world of three members that have founded their cluster; give it, and its leader."""
+    async with new_cluster(directory) as world:
+        await world.start()
+        yield world, await world.settled()
