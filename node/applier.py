@@ -65,6 +65,7 @@ class Applier:
         applied_position: everything below is applied to the service.
         timestamp_ms: log time of the last applied batch.
         entries: applied since the start.
+        batches: likewise.
         lagging: a part of what is committed waits for :meth:`run` to apply it.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
@@ -79,6 +80,7 @@ class Applier:
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
         self.entries = 0
+        self.batches = 0
         self.lagging = self.applied_position < self.commit_position
         self.progressed = Signal()
         self.caught_up = Signal()
@@ -227,6 +229,7 @@ class Applier:
         self.applied_position = header.end
         self.timestamp_ms = header.timestamp_ms
         self.entries += len(entries)
+        self.batches += 1
         service.advance(header.end, header.timestamp_ms)
         self.progressed.notify()
         return True

@@ -155,7 +155,8 @@ class NodeStatus:
     is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. The
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
     and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
-    that of a standby is ``standby``, and so is its `role`.
+    that of a standby is ``standby``, and so is its `role`. Since its start it has applied so many
+    `entries` in so many `batches`, and made so many durable `commits` to its log.
     """
 
     member_id: int
@@ -182,6 +183,9 @@ class NodeStatus:
     disk_full: bool
     standing: str
     not_heard: tuple[int, ...]
+    entries: int
+    batches: int
+    commits: int
     peers: tuple[PeerStatus, ...]
 
 

@@ -18,7 +18,6 @@ refused connection, a silent peer) does not.
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from .config import NodeConfig
     from .core import Transition
     from .service import Service
-
-log = logging.getLogger("quorate.node")
 
 # How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.
 CLOSE_GRACE_SECONDS = 1.0
@@ -309,6 +306,9 @@ class Member:
             parked=self._requests.parked,
             forwarded=self._requests.forwarded,
             incarnation=self.incarnation,
+            entries=core.applier.entries,
+            batches=core.applier.batches,
+            commits=core.store.commits,
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
             snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
             snapshot_activity=core.snapshots.activity,

@@ -63,6 +63,7 @@ class Store(StateView):
     Attributes:
         identity: whose it is.
         executor: what writes it.
+        commits: durable transactions since it was opened; each holds a group of writes.
         on_durable: set by the owner; called on the trio thread with the append position after
             each group of writes that held a batch.
     """
@@ -81,6 +82,7 @@ class Store(StateView):
         self._reader = reader
         self._submitted = recorded
         self._grown = False
+        self.commits = 0
 
     @classmethod
     def open(
@@ -375,6 +377,7 @@ class Store(StateView):
 
     def _delivered(self) -> None:
         """Tell the owner, once per group."""
+        self.commits += 1
         if self._grown:
             self._grown = False
             self.on_durable(self._recorded.append_position)

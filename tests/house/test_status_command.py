@@ -46,6 +46,9 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         disk_full=False,
         standing="member",
         not_heard=(),
+        entries=7,
+        batches=5,
+        commits=4,
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]

@@ -118,6 +118,9 @@ class OneMember:
             disk_full=False,
             standing="member",
             not_heard=(),
+            entries=0,
+            batches=0,
+            commits=0,
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
                 PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),

@@ -15,6 +15,7 @@ from quorate.simulation.ledger import equal, open_ledgers
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from quorate.node.gateway import NodeStatus
     from quorate.simulation import Ledger, World
 
     Clock = trio.testing.MockClock
@@ -51,6 +52,30 @@ async def test_a_single_member_elects_itself(tmp_path: Path, autojump_clock: Clo
             "LEADER_READY",
             "CLOSED",
         ]
+
+
+async def test_members_count_entries_batches_and_commits(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+
+        def said() -> list[NodeStatus]:
+            return [host.running.status() for host in world.hosts.values()]
+
+        async def counted(entries: int) -> list[NodeStatus]:
+            await world.until(lambda: all(status.entries == entries for status in said()))
+            return said()
+
+        before = await counted(1)  # which opens the term
+        async with trio.open_nursery() as nursery:
+            for i in range(20):
+                nursery.start_soon(world.command, leader, b"together-%d" % i)
+        await load(world, leader, 5, "alone")
+        for old, new in zip(before, await counted(26), strict=True):
+            assert 5 < new.batches - old.batches < 25
+            assert 5 < new.commits - old.commits <= new.batches - old.batches
 
 
 async def test_the_others_elect_a_leader_when_theirs_is_killed(
