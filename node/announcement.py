@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from ..transport import NewLeadershipTerm
@@ -38,26 +37,3 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
         oldest_position=core.store.start_position,
     )
-
-
-def term_event(leadership: Leadership, reason: str) -> bytes:
-    """Return the payload of the entry that opens a term: JSON.
-
-    If an operator has forced a quorum just where the term begins, it says so, for ever and in every
-    member's log.
-    """
-    core = leadership.core
-    event: dict[str, object] = {
-        "leader_member_id": core.member_id,
-        "log_session_id": leadership.session_id,
-        "term_base_log_position": leadership.base,
-        "app_version": APP_VERSION,
-        "reason": reason,
-    }
-    forced = core.store.recorded.forced
-    if forced and forced[-1].position == leadership.base:
-        event["forced"] = {
-            "timestamp_ms": forced[-1].timestamp_ms,
-            "instance_before": f"{forced[-1].instance_id:016x}",
-        }
-    return json.dumps(event).encode()

@@ -94,6 +94,8 @@ class Election:
     Attributes:
         state: where we stand.
         count: how many elections there were since the start.
+        began: when this one did.
+        cause: why it did.
         candidate_term: the term of the ballot that we stand or voted in.
         absent: members that nobody needs to wait for: they closed in order.
         mandate: by which the leader has asked us to take over; we stand at once.
@@ -113,7 +115,7 @@ class Election:
         self.room = room
         self.requests = requests
         self.state = State.INIT
-        self.state_since = trio.current_time()
+        self.state_since = self.began = trio.current_time()
         self.count = 0
         self.peers: dict[int, Peer] = {}
         self.highest_term_heard = NULL_VALUE
@@ -129,7 +131,7 @@ class Election:
         self.adopted: NewLeadershipTerm | None = None
         self.decision: rules.Replicate | rules.Install | rules.Replay | None = None
         self.inbox = Inbox()
-        self._reason = "node started"
+        self._reason = self.cause = "node started"
         self._extended_canvass = True
         self._backoff = self._pause = 0.0
         self._failure = ""
@@ -203,6 +205,7 @@ class Election:
     def _begin(self, ended: Ended) -> None:
         """Begin the next election."""
         before, self.state, self.state_since = self.state, State.INIT, trio.current_time()
+        self.began, self.cause = self.state_since, ended.reason
         self.count += 1
         self._extended_canvass = self.count == 1
         self._hand_over(ended)

@@ -16,6 +16,7 @@ from .leadership import Leadership
 from .levelling import draw_level
 from .preference import Preference
 from .states import State
+from .term_event import term_event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -95,9 +96,9 @@ async def leader_ready(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our term in its recording log; then open the term in the log."""
     while role.ready_members() < e.core.quorum:
         await role.changed.wait()
-    reason = f"{role.ready_members()} of {e.core.size} members are ready"
-    role.append_term_event(reason)
-    e.because(reason)
+    seconds = trio.current_time() - e.began
+    role.append_term_event(term_event(role, reason=e.cause, election_seconds=seconds))
+    e.because(f"{role.ready_members()} of {e.core.size} members are ready")
     return State.CLOSED
 
 

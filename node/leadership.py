@@ -43,7 +43,7 @@ from ..transport import (
     encode,
 )
 from . import rules
-from .announcement import announcement, term_event
+from .announcement import announcement
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
@@ -55,10 +55,12 @@ from .log_time import LogTime
 from .proposals import Proposals
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
+from .term_event import encode_term_event
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from .core import Core
+    from .term_event import TermEvent
 
 
 class Leadership(Role):
@@ -160,9 +162,9 @@ class Leadership(Role):
         core.applier.offer(Waiting(header, None, entries, requests or [None] * len(entries)))
         core.store.append(batch)
 
-    def append_term_event(self, reason: str) -> None:
+    def append_term_event(self, event: TermEvent) -> None:
         """Append the entry that opens the term; only behind it may anything be committed."""
-        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, term_event(self, reason))])
+        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event))])
 
     def append_action(self, action: bytes) -> int:
         """Have every member do something (:mod:`.actions`); return where."""

@@ -82,6 +82,9 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("base", "BIGINT", "log position at which it begins"),
         Column("end", "BIGINT", "log position at which it ends, null while it is open"),
         Column("timestamp", "TIMESTAMP", "when the member first saw it"),
+        Column("leader", "INT", "id of the member that leads it; null if its first entry is gone"),
+        Column("reason", "STRING", "why the winner began the election; null likewise"),
+        Column("election_ms", "BIGINT", "how long it took, by the winner's clock; null likewise"),
         _MEMBER,
     ),
     "snapshot": (

@@ -29,6 +29,13 @@ _HEIGHT: Final = 2.6
 _INK: Final = "#1f4e79"
 _WARN: Final = "#b03a2e"
 
+_CLOCKS: Final = (
+    "A pause is log time: from the last batch of a term to the first of the next, even if nobody "
+    "wrote. An election is the winner's own time: from when it left its role to the first entry of "
+    "its term. Without a leader: the shorter of the two. The time until somebody noticed that the "
+    "leader was lost, up to a heartbeat timeout, is in no election."
+)
+
 _PAGE: Final = """\
 <!doctype html>
 <html lang="en">
@@ -53,12 +60,11 @@ def render(report: Report) -> str:
     facts = report.facts
     terms, load = report.terms.collect(), report.load.collect()
     grown = growth(report.load)
-    pauses = sorted((row["pause_seconds"] for row in terms if row["pause_seconds"]), reverse=True)
     summary = [
         ("log", f"{facts.start:,} to {facts.committed:,}, committed"),
         ("entries", f"{sum(row['entries'] for row in load):,}"),
         ("terms", f"{len(terms):,}"),
-        ("longest pause between terms", f"{pauses[0]:.3f} s" if pauses else "none"),
+        *_between_terms(terms),
         ("growth", _growth(grown.bytes_per_day, grown.days)),
     ]
     body = [
@@ -68,6 +74,7 @@ def render(report: Report) -> str:
         "<h2>Length of the log</h2>",
         _length_plot(load),
         "<h2>Terms</h2>",
+        f"<p>{html.escape(_CLOCKS)}</p>",
         _rows(terms),
         "<h2>Commands</h2>",
         _rows(report.operations.collect()),
@@ -78,6 +85,21 @@ def render(report: Report) -> str:
     ]
     title = html.escape(f"Cluster {facts.cluster}: the log of {facts.whose}")
     return _PAGE.format(title=title, body="\n".join(body))
+
+
+def _between_terms(terms: Sequence[Row]) -> list[tuple[str, str]]:
+    """Sum up the elections, and the time without a leader."""
+    columns = {
+        "longest pause between terms": "pause_seconds",
+        "longest election": "election_seconds",
+        "without a leader, all in all": "without_leader_seconds",
+    }
+    found: list[tuple[str, str]] = []
+    for words, column in columns.items():
+        seconds = [row[column] for row in terms[1:] if row[column] is not None]
+        number = sum(seconds) if column.startswith("without") else max(seconds, default=0)
+        found.append((words, f"{number:.3f} s" if seconds else "none"))
+    return found
 
 
 def _growth(bytes_per_day: float | None, days: float) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
+from ..errors import StorageError, WireError
+from ..node.term_event import decode_term_event_untrusted
+from ..storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ..storage.tables_snapshot import notes_untrusted, records_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from ..node.term_event import TermEvent
     from ..storage import BatchHeader, SnapshotRow, TermRow
     from ..storage.snapshot_file import SnapshotReader
     from ..storage.tables_layer import Record
@@ -115,6 +120,22 @@ class Log(ABC):
     @abstractmethod
     def terms(self) -> tuple[TermRow, ...]:
         """Return the terms that begin below the commit position, ascending."""
+
+    def opening(self, row: TermRow) -> TermEvent | None:
+        """Return what the entry says that opens a term.
+
+        None if it is not kept or not committed, or can't be read: `audit` and `quorate log verify`
+        name what is damaged.
+        """
+        if not self.facts.start <= row.base < self.facts.committed:
+            return None
+        with suppress(StorageError, WireError):
+            for batch in self.batches(row.base, row.base + 1):
+                first = decode_entries_untrusted(batch)[0]
+                of_term = decode_header_untrusted(batch).term == row.term  # not of an empty one
+                if of_term and first.kind is EntryKind.NEW_LEADERSHIP_TERM:
+                    return decode_term_event_untrusted(first.payload)
+        return None
 
     @abstractmethod
     def snapshot(self, row: SnapshotRow) -> AbstractContextManager[SnapshotReader]:

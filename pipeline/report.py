@@ -1,8 +1,15 @@
 """What a log tells of its cluster: terms and the pauses between them, load, sizes, hot keys.
 
-Elections themselves are not in the log. What is there of them is the pause: from the last batch of
-a term to the first one of the next, by the leaders' clocks, which follow each other. A pause is no
-shorter than the cluster was without a leader; while nobody wrote it is longer.
+The entry that opens a term says why there was an election, and how long its winner took. What lies
+between the terms is known by two clocks, and neither tells the whole:
+
+- the *pause*, by the log's time: from the last batch of a term to the first one of the next, by
+  the clocks of two leaders, which follow each other. While nobody writes it grows, leader or not.
+- the *election*, by the winner's own clock, which nobody sets: from when it left its role to the
+  first entry of its term. It begins when the loss was noticed, up to a heartbeat timeout late. A
+  member that was cut off has looked for a leader for longer than there was none.
+
+So the time without a leader is told as the shorter one of the two.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -28,7 +35,6 @@ _BUCKETS: Final = 120
 _SECONDS_PER_DAY: Final = 86_400
 _LEAST_BUCKET_S: Final = 1
 _HOTTEST: Final = 20
-_NEW_TERM: Final = "NEW_LEADERSHIP_TERM"
 
 
 @attrs.frozen(eq=False)
@@ -73,7 +79,7 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     return Report(
         facts=facts,
         bucket_s=bucket_s,
-        terms=terms(read_log(spark, origin, "entries"), batches),
+        terms=terms(read_log(spark, origin, "terms"), batches),
         load=load(batches, bucket_s),
         operations=operations(commands),
         keys=hot_keys(commands.withColumn("name", F.col("key"))),
@@ -93,25 +99,21 @@ def _between(begin: Column, end: Column) -> Column:
     return (F.unix_millis(end) - F.unix_millis(begin)) / 1000
 
 
-def terms(entries: DataFrame, batches: DataFrame) -> DataFrame:
+def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
     """Tell of each leadership term.
 
     Args:
-        entries: of one member, as the source's table "entries".
-        batches: likewise.
+        opened: of one member, as the source's table "terms".
+        batches: likewise, its table "batches".
 
     Returns:
         A row for each term in which something is committed: term, leader (its member id), reason
-        (why it became leader), base, began, ended (of its first and last batch), seconds (between
-        them), batches, entries, bytes, and pause_seconds (since the last batch of the term before,
-        null for the first one).
+        (why there was an election), base, began, ended (of its first and last batch), seconds
+        (between them), batches, entries, bytes, election_seconds (that the winner took, by its own
+        clock), pause_seconds (since the last batch of the term before, by the log's time) and
+        without_leader_seconds (the shorter one of these). The last two are null for the first term
+        of all; what the first entry of a term says is null if it is not kept.
     """
-    event = F.col("payload").cast("string")
-    opened = entries.where(F.col("kind") == _NEW_TERM).select(
-        "term",
-        F.get_json_object(event, "$.leader_member_id").cast("int").alias("leader"),
-        F.get_json_object(event, "$.reason").alias("reason"),
-    )
     by_term = batches.groupBy("term").agg(
         F.min("position").alias("base"),
         F.min("timestamp").alias("began"),
@@ -121,13 +123,18 @@ def terms(entries: DataFrame, batches: DataFrame) -> DataFrame:
         F.sum("length").alias("bytes"),
     )
     before = F.lag("ended").over(Window.orderBy("term"))
+    election, pause = F.col("election_seconds"), F.col("pause_seconds")
+    said = opened.select("term", "leader", "reason", "election_ms")
     return (
-        by_term.join(opened, "term", "left")
+        by_term.join(said, "term", "left")
         .withColumn("seconds", _between(F.col("began"), F.col("ended")))
+        .withColumn("election_seconds", F.col("election_ms") / 1000)
         .withColumn("pause_seconds", _between(before, F.col("began")))
+        .withColumn("without_leader_seconds", F.when(pause.isNotNull(), F.least(election, pause)))
         .select(
             *("term", "leader", "reason", "base", "began", "ended", "seconds"),
-            *("batches", "entries", "bytes", "pause_seconds"),
+            *("batches", "entries", "bytes"),
+            *("election_seconds", "pause_seconds", "without_leader_seconds"),
         )
         .orderBy("term")
     )

@@ -305,13 +305,20 @@ def _groups(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
     rows = log.terms()
-    columns: dict[str, list[int | None]] = {
+    columns: dict[str, list[int | str | None]] = {
         "term": [row.term for row in rows],
         "base": [row.base for row in rows],
         "end": [row.end for row in rows],
         "timestamp": [row.timestamp_ms * 1000 for row in rows],
         "member": [log.facts.member_id for _ in rows],
     }
+    if not columns.keys() >= set(names):  # else the log itself need not be read
+        events = [log.opening(row) for row in rows]
+        columns |= {
+            "leader": [one.leader_member_id if one else None for one in events],
+            "reason": [one.reason if one else None for one in events],
+            "election_ms": [one.election_ms if one else None for one in events],
+        }
     schema = arrow_schema("terms", names)
-    made = [pa.array(columns[field.name], pa.int64()).cast(field.type) for field in schema]
+    made = [pa.array(columns[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)

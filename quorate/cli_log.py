@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,13 +14,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from .cli_status import AsJson, make_console
-from .errors import StoreMismatchError
-from .storage.batch import Entry
+from .errors import StoreMismatchError, WireError
+from .node.term_event import TermEvent, decode_term_event_untrusted
+from .storage.batch import Entry, EntryKind
 from .storage.identity import Identity
 from .storage.pages import DATA_FILE
 from .storage.recording_log import ForcedRow
 from .storage.standing import StandingKind
-from .storage.verify import Description, DumpedBatch, VerifyReport
+from .storage.verify import Description, DumpedBatch, VerifyReport, openings
 from .storage.verify import describe as describe_store
 from .storage.verify import dump as dump_store
 from .storage.verify import verify as verify_store
@@ -60,6 +62,9 @@ def whose(identity: Identity) -> str:
 def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
     """Tell what a member's recording holds: whose it is, its terms, how far it is committed.
 
+    Each term says who leads it, why there was an election, and how long the winner took for it, as
+    far as the entry is kept that opens the term.
+
     Parameters
     ----------
     directory
@@ -67,12 +72,35 @@ def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
     as_json
         For programs.
     """
-    found = describe_store(store_of(directory))
+    store = store_of(directory)
+    found, events = describe_store(store), _events(store)
     if as_json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show_description(found, make_console())
+        plain = attrs.asdict(found)
+        for row in plain["terms"]:
+            event = events.get(row["term"])
+            row["opened"] = None if event is None else attrs.asdict(event)
+        print(json.dumps(plain, indent=2))
+        return 0
+    console = make_console()
+    _show_description(found, console)
+    _show_terms(found, events, console)
+    _show_forced(found.forced, console)
+    for snapshot in found.snapshots:
+        console.print(
+            f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
+            f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
+        )
     return 0
+
+
+def _events(store: Path) -> dict[int, TermEvent]:
+    """What the entries say that open the terms; those that make no sense are left out."""
+    found: dict[int, TermEvent] = {}
+    for term, entry in openings(store).items():
+        if entry.kind is EntryKind.NEW_LEADERSHIP_TERM:
+            with suppress(WireError):
+                found[term] = decode_term_event_untrusted(entry.payload)
+    return found
 
 
 def _show_description(found: Description, console: Console) -> None:
@@ -95,24 +123,29 @@ def _show_description(found: Description, console: Console) -> None:
     for name, value in rows.items():
         table.add_row(f"[bold]{name}[/bold]", escape(value))
     console.print(table)
-    terms = Table(
+
+
+def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Console) -> None:
+    """List the terms, and how each began."""
+    table = Table(
         box=None, pad_edge=False, header_style="bold", title="\nTerms", title_justify="left"
     )
     for name in ("term", "from", "to", "length"):
-        terms.add_column(name, justify="right")
-    terms.add_column("began")
+        table.add_column(name, justify="right")
+    table.add_column("began")
+    for name in ("leader", "election"):
+        table.add_column(name, justify="right")
+    table.add_column("because", overflow="fold")
     for row in found.terms:
         end = found.append_position if row.end is None else row.end
         to = "open" if row.end is None else f"{row.end:,}"
-        length = size(end - row.base)
-        terms.add_row(str(row.term), f"{row.base:,}", to, length, utc(row.timestamp_ms))
-    console.print(terms)
-    _show_forced(found.forced, console)
-    for snapshot in found.snapshots:
-        console.print(
-            f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
-            f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
-        )
+        event = events.get(row.term)
+        how = ("", "", "")
+        if event is not None:
+            how = str(event.leader_member_id), f"{event.election_ms:,} ms", escape(event.reason)
+        began = size(end - row.base), utc(row.timestamp_ms)
+        table.add_row(str(row.term), f"{row.base:,}", to, *began, *how)
+    console.print(table)
 
 
 def _standing(found: Description) -> str:

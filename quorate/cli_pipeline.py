@@ -286,7 +286,7 @@ def report(
     master: Master = "local[*]",
     conf: Settings = (),
 ) -> int:
-    """Write a page of HTML on a member's log: terms, load, growth, hot keys; and its tables.
+    """Write a page of HTML on a member's log: elections, load, growth, hot keys; and its tables.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def report(
             frame.write.mode("overwrite").parquet(str(to / name))
         page = to / "report.html"
         page.write_text(render(found), encoding="utf-8")
-        show_frame(console, found.terms)
+        show_frame(console, found.terms.drop("base", "began", "ended", "batches", "bytes"))
         show_frame(console, found.operations)
         console.print(f"Written: {page}", markup=False, soft_wrap=True)
     return 0

@@ -198,7 +198,9 @@ class _Story:
         told = report(spark, places[0], separator="-")
         page = self._directory / "report.html"
         page.write_text(render(told), encoding="utf-8")
-        told.terms.select("term", "leader", "reason", "entries", "pause_seconds").show(truncate=60)
+        told.terms.select("term", "leader", "reason", "election_seconds", "pause_seconds").show(
+            truncate=60
+        )
         told.operations.show()
         self._compare(
             "last term of the report",

@@ -178,6 +178,22 @@ def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[
     return log["entries"], log["psize"], free
 
 
+def openings(directory: Path) -> dict[int, Entry]:
+    """Return the first entry of each term, as far as it is kept and undamaged.
+
+    Raises:
+        StorageError: as `open_readonly`.
+    """
+    found: dict[int, Entry] = {}
+    with open_readonly(directory) as store:
+        for row in store.terms:
+            with contextlib.suppress(StorageError, WireError):  # `verify` names what is damaged
+                for batch in store.scan(row.base, row.base + 1):
+                    if check_batch_untrusted(batch).term == row.term:  # an empty term has none
+                        found[row.term] = decode_entries_untrusted(batch)[0]
+    return found
+
+
 def dump(
     directory: Path, from_position: int | None = None, to: int | None = None
 ) -> Iterator[DumpedBatch]:

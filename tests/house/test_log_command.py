@@ -4,14 +4,17 @@ import json
 import random
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
 from quorate.cli import EX_CONFIG, EX_USAGE, run
+from quorate.node.term_event import TermEvent, encode_term_event
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
 from quorate.storage.tables import Tables
 
 BATCHES = 4
+EVENT = TermEvent(2, 7, 0, 1, "leader heartbeat timeout", 1234, 2)
 NEEDLE = b"a payload that is easily found"
 
 
@@ -28,6 +31,9 @@ async def record(directory: Path) -> None:
         position = 0
         for number in range(BATCHES):
             entries = [Entry(EntryKind.COMMAND, NEEDLE + b" %d" % number), Entry(EntryKind.TIMER)]
+            if number == 0:
+                entries[1] = Entry(EntryKind.COMMAND, NEEDLE + b" x")
+                entries[0] = Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(EVENT))
             batch = encode_batch(
                 entries,
                 term=0,
@@ -57,6 +63,8 @@ def test_describe_tells_whose_it_is_and_its_terms(
     assert "4 batches" in text
     assert "open" in text
     assert "1970-01-01 00:16:40.000Z" in text
+    assert "1,234 ms" in text
+    assert "leader heartbeat" in text
 
 
 def test_describe_as_json_holds_everything(
@@ -66,6 +74,7 @@ def test_describe_as_json_holds_everything(
     found = json.loads(capsys.readouterr().out)
     assert found["identity"]["cluster"] == "orders"
     assert found["batches"] == BATCHES
+    assert found["terms"][0]["opened"] == attrs.asdict(EVENT)
 
 
 def test_verify_of_a_sound_recording_succeeds(
@@ -96,7 +105,8 @@ def test_dump_prints_batches_and_entries(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == BATCHES * 3
     assert lines[0].startswith("term 0  0 to ")
-    assert lines[1].split() == ["COMMAND", *NEEDLE.decode().split(), "0"]
+    assert lines[1].split()[0] == "NEW_LEADERSHIP_TERM"
+    assert lines[2].split() == ["COMMAND", *NEEDLE.decode().split(), "x"]
     assert "not known to be committed" in lines[-3]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import trio
 from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.service import Command
+from quorate.node.term_event import TermEvent, encode_term_event
 from quorate.storage import (
     BatchHeader,
     Entry,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BEGAN_MS = 1_700_000_000_000
+ELECTION_MS = 250
 
 
 @attrs.frozen
@@ -73,8 +74,8 @@ def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
         if batch.term != term:
             term = batch.term
             row = TermRow(term, position, None, batch.timestamp_ms)
-            event = {"leader_member_id": term % 3, "reason": "a test"}
-            entries.insert(0, Entry(EntryKind.NEW_LEADERSHIP_TERM, json.dumps(event).encode()))
+            event = TermEvent(term % 3, 7, position, 1, "a test", ELECTION_MS, 2)
+            entries.insert(0, Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event)))
         data = encode_batch(
             entries,
             term=term,

@@ -265,7 +265,9 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
         (2, 2, "a test"),
     ]
     assert sum(row["entries"] for row in terms) == 39 * 5 + 3
+    assert [row["election_seconds"] for row in terms] == [0.25] * 3
     assert [row["pause_seconds"] for row in terms] == [None, 1.0, 1.0]
+    assert [row["without_leader_seconds"] for row in terms] == [None, 0.25, 0.25]
     assert sum(row["entries"] for row in found.load.collect()) == 39 * 5 + 3
     (commands,) = found.operations.collect()
     assert (commands["operation"], commands["count"]) == ("SET", 195)
@@ -275,6 +277,7 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert grown.bytes_per_day is not None
     assert grown.days == pytest.approx(38 / 86400)
     page = render(found)
+    assert "<td>without a leader, all in all</td><td>0.500 s</td>" in page
     assert page.count("<svg") == 2
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|<link|@import)", page)
     assert [one for one in loaded if not "".join(one).startswith("#")] == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from quorate.storage import (
 from quorate.storage.tables_disk import Cut, TablesDisk
 from quorate.storage.tables_layer import Layer
 
-from .pipeline_world import BEGAN_MS, encoded, one_each, pipeline, write_log
+from .pipeline_world import BEGAN_MS, damage, encoded, one_each, pipeline, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,20 @@ def test_what_the_last_header_says_is_committed(directory: Path) -> None:
         facts, terms = log.facts, log.terms()
     assert (facts.start, facts.committed) == (0, HEADERS[-1].position)
     assert [row.term for row in terms] == [0, 1, 2, 3]
+
+
+def test_what_opens_a_term_is_told_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    write_log(tmp_path, BATCHES)
+    broken = next(head for head in HEADERS if head.term == 2)
+    damage(tmp_path, broken.term, broken.position)
+    with open_log(tmp_path) as log:
+        rows = log.terms()
+        found = [log.opening(row) for row in rows]
+        assert log.opening(attrs.evolve(rows[3], term=9)) is None
+        assert log.opening(attrs.evolve(rows[3], base=log.facts.committed)) is None
+    assert [one and (one.leader_member_id, one.reason) for one in found] == [
+        *((0, "a test"), (1, "a test"), None, (0, "a test"))
+    ]
 
 
 def test_what_is_applied_is_committed_too(tmp_path: Path) -> None:

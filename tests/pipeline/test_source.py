@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from quorate.pipeline.logs import open_log
 
-from .pipeline_world import BEGAN_MS, Batch, one_each, pipeline, write_log
+from .pipeline_world import BEGAN_MS, ELECTION_MS, Batch, one_each, pipeline, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,6 +121,9 @@ def test_entries_batches_and_terms_are_tables_too(spark: SparkSession, directory
     terms = read(spark, directory, table="terms").orderBy("term").collect()
     assert [row["term"] for row in terms] == [0, 1, 2]
     assert [row["end"] for row in terms] == [*(row["base"] for row in terms[1:]), None]
+    assert [(row["leader"], row["reason"], row["election_ms"]) for row in terms] == [
+        (leader, "a test", ELECTION_MS) for leader in range(3)
+    ]
 
 
 def test_a_service_of_ones_own_brings_its_decoder(spark: SparkSession, tmp_path: Path) -> None:

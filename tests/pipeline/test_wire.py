@@ -78,8 +78,8 @@ def test_a_log_over_the_wire_is_cut_and_read_like_a_directory(whole: RealCluster
             assert remote.term_before(position) == local.term_before(position)
         assert remote.first_at(middle.timestamp_ms) == local.first_at(middle.timestamp_ms)
         assert remote.of_term(1, 9) == (remote.facts.committed, remote.facts.committed)
-        assert [(row.term, row.base) for row in remote.terms()] == [
-            (row.term, row.base) for row in local.terms()
+        assert [(row.term, row.base, remote.opening(row)) for row in remote.terms()] == [
+            (row.term, row.base, local.opening(row)) for row in local.terms()
         ]
 
 
