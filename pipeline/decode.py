@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from ..storage import (
 )
 from .columns import arrow_schema
 from .decoding import NOTHING, decode_commands
+from .plain import plain_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +145,7 @@ class _Entries:
         tables = b"".join(batch[HEADER_BYTES:end] for batch, end in zip(batches, ends, strict=True))
         self.table: npt.NDArray[Any] = np.frombuffer(tables, _DESCRIPTOR)
         self.headers = headers
-        self.batches = batches
+        self.data = b"".join(batches)
         self.counts = np.array([header.count for header in headers], np.int64)
         self.count = len(self.table)
         self._check_untrusted(np.array(ends, np.int64))
@@ -182,18 +184,9 @@ class _Entries:
         return np.arange(self.count, dtype=np.int64) - self.spread(firsts)
 
     def payload(self) -> pa.Array:
-        """Return the payloads, by one copy and no loop: every second piece between their edges."""
+        """Return the payloads."""
         starts = self.starts()
-        edges = np.empty(2 * self.count + 1, np.int32)
-        edges[:-1:2] = starts
-        edges[1::2] = starts + self.table["length"]
-        edges[-1] = edges[-2] if self.count else 0
-        pieces = pa.BinaryArray.from_buffers(
-            pa.binary(),
-            2 * self.count,
-            [None, pa.py_buffer(edges.tobytes()), pa.py_buffer(b"".join(self.batches))],
-        )
-        return pieces.take(pa.array(np.arange(0, 2 * self.count, 2)))
+        return _cut(self.data, starts, starts + self.table["length"])
 
     def __getitem__(self, name: str) -> pa.Array:
         match name:
@@ -212,46 +205,112 @@ class _Entries:
 
 
 class _Commands:
-    """The columns of the commands: those of their entries, repeated, and what a decoder found."""
+    """The columns of the commands: those of their entries, repeated, and what they ask for.
+
+    Rows of plain payloads come first in each column, those that a decoder has found behind them;
+    then they are put into the order of the log.
+    """
 
     def __init__(self, entries: _Entries, decoder: Decoder, prefix: bytes) -> None:
         self._entries = entries
+        starts = entries.starts()
+        stops = starts + entries.table["length"]
+        usual = decoder is decode_commands
+        asking = np.flatnonzero((entries.table["kind"] == _COMMAND) & usual)
+        plain = plain_untrusted(entries.data, starts[asking], stops[asking])
+        self._plain = attrs.evolve(plain, places=asking[plain.places])
+        others = np.ones(entries.count, np.bool_)
+        others[self._plain.places] = False
+        places = self._decode(np.flatnonzero(others), decoder, prefix)
+        if prefix:
+            self._plain = self._plain.where(self._begin_with(prefix))
+        self._places = np.concatenate((self._plain.places, np.array(places, np.int64)))
+        self._order = None
+        if places and len(self._plain.places):
+            self._order = np.argsort(self._places, kind="stable")
+            self._places = self._places[self._order]
+        self.count = len(self._places)
+
+    def _decode(self, rows: Numbers, decoder: Decoder, prefix: bytes) -> list[int]:
+        """Have payloads decoded one by one; return to which entry each command belongs."""
         places: list[int] = []
         self._asked: list[Asked] = []
-        payloads = entries.payload().to_pylist()
-        times = entries.numbers("timestamp_ms").tolist()
-        kinds = entries.table["kind"].tolist()
-        flags = entries.table["flags"].tolist()
-        for at, (kind, payload) in enumerate(zip(kinds, payloads, strict=True)):
-            asked = (NOTHING,) if kind != _COMMAND else decoder(payload, flags[at], times[at])
+        entries = self._entries
+        payloads = entries.payload().take(pa.array(rows)).to_pylist()
+        times = entries.numbers("timestamp_ms")[rows].tolist()
+        kinds = entries.table["kind"][rows].tolist()
+        flags = entries.table["flags"][rows].tolist()
+        for at, kind, payload, flag, time in zip(
+            rows.tolist(), kinds, payloads, flags, times, strict=True
+        ):
+            asked = (NOTHING,) if kind != _COMMAND else decoder(payload, flag, time)
             if prefix:
                 asked = [one for one in asked if one[2] is not None and one[2].startswith(prefix)]
             for one in asked:
                 places.append(at)
                 self._asked.append(one)
-        self._places = np.array(places, np.int64)
-        self.count = len(places)
+        return places
+
+    def _begin_with(self, prefix: bytes) -> npt.NDArray[np.bool_]:
+        """Say which keys of plain payloads begin like this."""
+        data = np.frombuffer(self._entries.data, np.uint8)
+        begins, stops = self._plain.keys
+        found = stops - begins >= len(prefix)
+        for at, byte in enumerate(prefix):
+            found &= data.take(begins + at, mode="clip") == byte
+        return found
 
     def __getitem__(self, name: str) -> pa.Array:
+        plain, asked, data = self._plain, self._asked, self._entries.data
         match name:
             case "number":
-                return pa.array([one[0] for one in self._asked], pa.int32())
+                zeros = pa.array(np.zeros(len(plain.places), np.int32))
+                return self._join(zeros, pa.array([one[0] for one in asked], pa.int32()))
             case "operation":
-                return pa.array([one[1] for one in self._asked], pa.string())
+                names = pa.array(plain.names, pa.string()).take(pa.array(plain.operations))
+                return self._join(names, pa.array([one[1] for one in asked], pa.string()))
             case "key":
-                return pa.array([one[2] for one in self._asked], pa.binary())
+                keys = _cut(data, *plain.keys)
+                return self._join(keys, pa.array([one[2] for one in asked], pa.binary()))
             case "value":
-                return pa.array([one[3] for one in self._asked], pa.binary())
+                values = _cut(data, *plain.values)
+                return self._join(values, pa.array([one[3] for one in asked], pa.binary()))
             case "expires_at":
-                moments = [None if one[4] is None else one[4] * _US_PER_MS for one in self._asked]
-                return pa.array(moments, pa.int64()).cast(pa.timestamp("us")).cast(_UTC)
+                moments = [None if one[4] is None else one[4] * _US_PER_MS for one in asked]
+                times = pa.array(moments, pa.int64()).cast(pa.timestamp("us")).cast(_UTC)
+                return self._join(pa.nulls(len(plain.places), _UTC), times)
             case "payload":
                 return self._payload()
             case _:
                 return self._entries[name].take(pa.array(self._places))
+
+    def _join(self, plain: pa.Array, others: pa.Array) -> pa.Array:
+        if self._order is None:
+            return plain if len(plain) else others
+        return pa.concat_arrays([plain, others]).take(pa.array(self._order))
 
     def _payload(self) -> pa.Array:
         """Return the payload on the first row of each entry, null on the others."""
         first = np.ones(self.count, bool)
         first[1:] = self._places[1:] != self._places[:-1]
         return self._entries.payload().take(pa.array(self._places, mask=~first))
+
+
+def _cut(data: bytes, starts: Numbers, stops: Numbers) -> pa.Array:
+    """Return pieces of the data, null where one ends before it begins.
+
+    The others ascend and do not overlap, so it takes one copy and no loop: every second piece
+    between all their edges.
+    """
+    absent = stops < starts
+    edges = np.empty(2 * len(starts) + 1, np.int32)
+    edges[:-1:2] = starts
+    edges[1::2] = stops
+    edges[-1] = len(data)
+    if absent.any():
+        kept = np.maximum.accumulate(np.where(absent, 0, stops))
+        edges[:-1:2][absent] = edges[1::2][absent] = kept[absent]
+    pieces = pa.BinaryArray.from_buffers(
+        pa.binary(), 2 * len(starts), [None, pa.py_buffer(edges.tobytes()), pa.py_buffer(data)]
+    )
+    return pieces.take(pa.array(np.arange(0, 2 * len(starts), 2), mask=absent))

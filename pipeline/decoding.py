@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+
+import attrs
 
 from ..errors import ConfigurationError, WireError
 from ..keyvalue.arguments import INT64_MAX, parse_integer
@@ -20,7 +23,7 @@ from ..keyvalue.resp import CommandParser
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Asked", "Decoder", "decode_commands", "find_decoder"]
+__all__ = ["Asked", "Decoder", "Pattern", "decode_commands", "find_decoder", "pattern_of"]
 
 Asked: TypeAlias = tuple[int, str | None, bytes | None, bytes | None, int | None]
 """Number of the command, operation, key, value, and when it is to expire (ms of log time)."""
@@ -55,6 +58,8 @@ _TIME_AT: Final = {
     "PEXPIREAT": (2, 1, False),
 }
 _OPTIONS_FROM: Final = {"SET": 3, "GETEX": 2}
+_LONGEST_NAME: Final = 32
+"""Of names whose patterns are kept."""
 
 
 class Decoder(Protocol):
@@ -99,6 +104,22 @@ def decode_commands(payload: bytes, _flags: int, timestamp_ms: int) -> list[Aske
 
 
 def _decode(number: int, arguments: list[bytes], now: int) -> list[Asked]:
+    name = arguments[0]
+    if len(name) > _LONGEST_NAME or (pattern := pattern_of(name, len(arguments))) is None:
+        return _decode_whole(number, arguments, now)
+    key, value = pattern.key, pattern.value
+    return [
+        (
+            number,
+            pattern.operation,
+            arguments[key] if key else None,
+            arguments[value] if value else None,
+            None,
+        )
+    ]
+
+
+def _decode_whole(number: int, arguments: list[bytes], now: int) -> list[Asked]:
     spec = lookup(arguments[0])
     if spec is None:
         return [(number, arguments[0][:64].decode("ascii", "replace").upper(), None, None, None)]
@@ -119,6 +140,39 @@ def _decode(number: int, arguments: list[bytes], now: int) -> list[Asked]:
     return [(number, operation, key, value, expires_at) for key in keys] or [
         (number, operation, None, value, expires_at)
     ]
+
+
+@attrs.frozen
+class Pattern:
+    """What all commands of one name and number of arguments ask for.
+
+    Args:
+        operation: its name.
+        key: which argument is the key, 0 for none.
+        value: which argument is the value, 0 for none.
+    """
+
+    operation: str | None
+    key: int
+    value: int
+
+
+@lru_cache(maxsize=1024)
+def pattern_of(name: bytes, count: int) -> Pattern | None:
+    """Return what a command asks for, if just its name and number of arguments tell it.
+
+    Returns:
+        None for one that may set an expiry, and for one that is not exactly one row.
+    """
+    spec = lookup(name)
+    operation = "" if spec is None else spec.name.upper()
+    if operation in _TIME_AT or count > _OPTIONS_FROM.get(operation, count) + 1:
+        return None
+    found = _decode_whole(0, [name, *(b"%d" % place for place in range(1, count))], 0)
+    if len(found) != 1:
+        return None
+    _, operation_told, key, value, _ = found[0]
+    return Pattern(operation_told, int(key or 0), int(value or 0))
 
 
 def _expires_at(operation: str, arguments: list[bytes], now: int) -> int | None:

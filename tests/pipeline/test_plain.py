@@ -1,0 +1,71 @@
+"""What is decoded all at once is what the usual decoder says, payload by payload."""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quorate.keyvalue.commands import all_commands
+from quorate.keyvalue.resp import encode_command
+from quorate.pipeline.decode import decode
+from quorate.pipeline.decoding import Asked, decode_commands
+from quorate.pipeline.plain import plain_untrusted
+from quorate.storage import Entry, EntryKind, encode_batch
+
+from .pipeline_world import BEGAN_MS, pipeline
+
+NAMES = [one.name.encode() for one in all_commands()]
+names = st.sampled_from(
+    [*NAMES, *map(bytes.upper, NAMES), b"Set", b"SET\0", b"", b"NOVEL", b"\xff"]
+)
+words = st.binary(max_size=12) | st.sampled_from([b"EX", b"10", b"v" * 1000])
+commands = st.builds(
+    lambda name, rest: encode_command([name, *rest]), names, st.lists(words, max_size=6)
+)
+payloads = (
+    commands
+    | st.lists(commands, max_size=3).map(b"".join)
+    | st.binary(max_size=20)
+    | st.tuples(commands, st.integers(0, 40), st.binary(max_size=2)).map(
+        lambda one: one[0][: one[1]] + one[2] + one[0][one[1] + 1 :]
+    )
+)
+entries = st.builds(Entry, st.sampled_from([EntryKind.COMMAND] * 3 + [EntryKind.TIMER]), payloads)
+SET = encode_command([b"SET", b"k", b"v"])
+
+
+def one_by_one(payload: bytes, flags: int, timestamp_ms: int) -> list[Asked]:
+    """The usual decoder under another name, so that all payloads go to it."""
+    return decode_commands(payload, flags, timestamp_ms)
+
+
+@given(
+    st.lists(st.lists(entries, max_size=8), min_size=1, max_size=3), st.sampled_from([b"", b"k"])
+)
+@example([[Entry(EntryKind.COMMAND, SET[:-1]), Entry(EntryKind.COMMAND, b"\n")]], b"")
+@example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$03"))]], b"")
+@example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$"))]], b"")
+@example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$99999999999999999999"))]], b"")
+def test_all_at_once_is_one_by_one(groups: list[list[Entry]], prefix: bytes) -> None:
+    position, batches = 0, list[bytes]()
+    for group in groups:
+        batches.append(
+            encode_batch(group, term=0, position=position, timestamp_ms=BEGAN_MS, commit_position=0)
+        )
+        position += len(batches[-1])
+    found = decode(batches, "commands", prefix=prefix)
+    found.validate(full=True)
+    assert found.equals(decode(batches, "commands", prefix=prefix, decoder=one_by_one))
+
+
+def test_usual_commands_are_plain_and_others_are_not() -> None:
+    usual = ["SET k v", "set k2 v2", "DEL k", "INCR k", "SET k v NX", "APPEND k v", "GET k"]
+    others = ["SET k v EX 9", "MSET a 1 b 2", "DEL a b", "EXPIRE k 9", "PEXPIREAT k 9"]
+    sizes = [len(pipeline(one)) for one in usual + others]
+    stops = np.cumsum(np.array(sizes, np.int64))
+    found = plain_untrusted(pipeline(*usual, *others), stops - sizes, stops)
+    assert found.places.tolist() == list(range(len(usual)))
