@@ -6,14 +6,13 @@ leader is killed (kill -9), stopped (SIGSTOP), cut off from the other members (i
 reach it), or asked to hand over, again and again, and the longest time in which no writer at all
 got an acknowledgement is the pause. In between the cluster is made whole, and given time to settle.
 
-`failover.py show FILE...` makes of what `--json` has written the figures of the documentation.
+`failover.py show FILE...` makes of results the figures of the documentation.
 """
 
 import itertools
 import json
 import math
 import os
-import platform
 import signal
 import statistics
 import sys
@@ -21,14 +20,12 @@ import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import trio
-from cyclopts import App, Parameter
+from harness import USUAL, Common, make_app, open_bench
 from rich.console import Console
 
-import quorate
-from quorate.cli_status import make_console
 from quorate.cluster import HOST, LocalCluster, MemberProcess, free_client_port, lay_out
 from quorate.node.gateway import MemberAddress
 from quorate.respclient import RespError, open_resp
@@ -252,7 +249,7 @@ def in_words(found: dict[str, float]) -> str:
     return ", ".join(f"{name[:-2]} {value * 1000:.0f} ms" for name, value in found.items())
 
 
-app = App(help_format="markdown", backend="trio", result_action="return_value")
+app = make_app()
 
 
 @app.command
@@ -262,29 +259,24 @@ async def show(files: list[Path]) -> int:
     Parameters
     ----------
     files
-        What `--json` has written.
+        Results, figures/failover-*.json.
     """
     print(markdown(files), end="")
     return 0
 
 
 def markdown(files: Sequence[Path]) -> str:
-    """Make Markdown of what `--json` has written."""
+    """Make Markdown of results."""
     parts: list[str] = []
     for file in files:
-        run = json.loads(file.read_text(encoding="utf-8"))
+        (run,) = json.loads(file.read_text(encoding="utf-8"))["rows"]
         words = f"{WORDS[run['fault']]}, {run['times']} times: {in_words(figures(run['pauses_s']))}"
         parts += ["```text", words, *histogram(run["pauses_s"]), "```", ""]
     return "\n".join(parts)
 
 
 @app.default
-async def main(
-    *,
-    times: int = 20,
-    fault: Fault = "kill",
-    json_file: Annotated[Path | None, Parameter(name="--json", show_default=False)] = None,
-) -> int:
+async def main(*, options: Common = USUAL, times: int = 20, fault: Fault = "kill") -> None:
     """Measure for how long writes pause when the leader is lost.
 
     Parameters
@@ -294,32 +286,18 @@ async def main(
     fault
         kill: kill -9; stop: SIGSTOP, it hangs; cut: the other members neither hear it nor are
         heard; transfer: it is asked to hand over.
-    json_file
-        Where to write everything, for programs.
     """
     if fault == "cut":
         go_inside()
-    console = make_console()
-    load = os.getloadavg()[0]
-    async with open_members(fault) as cluster:
-        pauses = await measure(cluster, fault, times, console)
-    found = figures(pauses)
-    console.print("\n".join(histogram(pauses)))
-    console.print(f"{fault}, {times} times: {in_words(found)}")
-    if json_file:
-        circumstances = {
-            "quorate": quorate.__version__,
-            "python": platform.python_version(),
-            "processors": os.cpu_count(),
-            "load_before": load,
-            "members": MEMBERS,
-            "writers": WRITERS * MEMBERS,
-            "fault": fault,
-            "times": times,
-        }
-        text = json.dumps({**circumstances, **found, "pauses_s": pauses}, indent=2)
-        json_file.write_text(text + "\n", encoding="utf-8")
-    return 0
+    if options.quick:
+        times = 3
+    with open_bench(
+        f"failover-{fault}", options, members=MEMBERS, writers=WRITERS * MEMBERS
+    ) as bench:
+        async with open_members(fault) as cluster:
+            pauses = await measure(cluster, fault, times, bench.console)
+        bench.console.print("\n".join(histogram(pauses)))
+        bench.rows.append({"fault": fault, "times": times, **figures(pauses), "pauses_s": pauses})
 
 
 if __name__ == "__main__":

@@ -11,24 +11,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 import trio
-from cluster import KEYS, MEMBERS, VALUE_BYTES, Load, benchmark, fill, leader_of
+from cluster import MEMBERS
+from harness import lay_out_members
+from measuring import Latencies, Load, benchmark, fill, settled
 
-from quorate.cluster import free_client_port, lay_out, open_cluster
+from quorate.cluster import free_client_port, open_cluster
 from quorate.respclient import RespError, open_resp
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8
-FILL: Final = 3 * KEYS
-"""So many random writes leave few keys out."""
+FILL: Final = 3
+"""So many random writes of each key leave few keys out."""
 READY_SECONDS: Final = 60.0
 TRY_SECONDS: Final = 0.2
-
-Figures: TypeAlias = tuple[float, float, float]
-"""Operations a second, and the latencies p50 and p99 in milliseconds."""
 
 
 @attrs.frozen
@@ -44,7 +43,7 @@ class Peer:
 
     name: str
     pids: Sequence[int]
-    run: Callable[[Load, int], Awaitable[Figures]]
+    run: Callable[[Load, int], Awaitable[Latencies]]
     pipelines: bool = True
 
 
@@ -79,15 +78,13 @@ async def _until(works: Callable[[], Awaitable[object]]) -> None:
 @asynccontextmanager
 async def open_quorate(directory: Path) -> AsyncGenerator[Peer]:
     """Three members of ours."""
-    port = free_client_port(MEMBERS)
-    configs = lay_out(directory, members=MEMBERS, client_port=port, cluster="bench")
-    async with open_cluster(configs) as cluster:
-        await fill(cluster)
-        leader = (await leader_of(cluster)).member_id
+    async with open_cluster(lay_out_members(directory, MEMBERS)) as cluster:
+        await fill(cluster, Load("set", 1))
+        leader = (await settled(cluster))[0].member_id
         members = sorted(cluster.members, key=lambda member: member.member_id != leader)
         pids = [member.pid for member in members if member.pid is not None]
         yield Peer("quorate", pids, partial(_redis_load, members[0].address.client_port))
-        if (await leader_of(cluster)).member_id != leader:
+        if (await settled(cluster))[0].member_id != leader:
             raise RuntimeError("the leader changed during a run; this machine is too busy")
 
 
@@ -114,12 +111,12 @@ async def open_redisraft(directory: Path, module: Path) -> AsyncGenerator[Peer]:
             await _until(partial(_redis_says, port, "RAFT.CLUSTER", "JOIN", f"{HOST}:{ports[0]}"))
         await _until(partial(_redis_says, ports[0], "SET", "ready", "yes"))
         peer = Peer("RedisRaft", pids, partial(_redis_load, ports[0]))
-        await peer.run(Load("set", 256, 1), FILL)
+        await peer.run(filling := Load("set", 256), FILL * filling.keys)
         yield peer
         nursery.cancel_scope.cancel()
 
 
-async def _redis_load(port: int, load: Load, requests: int) -> Figures:
+async def _redis_load(port: int, load: Load, requests: int) -> Latencies:
     return await benchmark(load, port, requests)
 
 
@@ -149,21 +146,28 @@ async def open_etcd(directory: Path, loader: Path) -> AsyncGenerator[Peer]:
         ]
         endpoints = ",".join(f"{HOST}:{client}" for client, _ in ports)
         run = partial(_etcd_load, loader, endpoints)
-        await _until(partial(run, Load("set", 1, 1), 1))
-        await run(Load("set", 256, 1), FILL)
+        await _until(partial(run, Load("set", 1), 1))
+        await run(filling := Load("set", 256), FILL * filling.keys)
         leader = [await _etcd_leads(client) for client, _ in urls].index(True)
         pids.insert(0, pids.pop(leader))
         yield Peer("etcd", pids, run, pipelines=False)
         nursery.cancel_scope.cancel()
 
 
-async def _etcd_load(loader: Path, endpoints: str, load: Load, requests: int) -> Figures:
+async def _etcd_load(loader: Path, endpoints: str, load: Load, requests: int) -> Latencies:
     command = [str(loader), "-endpoints", endpoints, "-op", {"set": "put"}.get(load.command, "get")]
     command += ["-connections", str(min(CONNECTIONS, load.clients)), "-clients", str(load.clients)]
-    command += ["-total", str(requests), "-value-bytes", str(VALUE_BYTES), "-keys", str(KEYS)]
+    command += [
+        "-total",
+        str(requests),
+        "-value-bytes",
+        str(load.value_bytes),
+        "-keys",
+        str(load.keys),
+    ]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
     found = json.loads(done.stdout)
-    return found["rate"], found["p50_ms"], found["p99_ms"]
+    return Latencies(**found)
 
 
 async def _etcd_leads(url: str) -> bool:

@@ -11,12 +11,10 @@ medians, and the median of the ratios of ours to theirs, turn by turn.
   `redis-server` loads (for 7.0, one of the summer of 2022). Loaded by `redis-benchmark`, as ours.
 """
 
-import json
 import os
 import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
@@ -25,21 +23,13 @@ from typing import Annotated, Final, TypeAlias
 
 import attrs
 import trio
-from cluster import (
-    CLIENTS,
-    TRIAL_REQUESTS_PER_CLIENT,
-    Load,
-    Run,
-    median,
-    processor_seconds,
-    tell_circumstances,
-)
-from cyclopts import App, Parameter
+from cluster import CLIENTS, MEMBERS
+from cyclopts import Parameter
+from harness import USUAL, Common, make_app, open_bench, stop_without
+from measuring import Load, Run, median, processor_seconds
 from peer_clusters import Peer, open_etcd, open_quorate, open_redisraft
+from results import Row
 from rich.console import Console
-from rich.table import Table
-
-from quorate.cli_status import make_console
 
 LOADS: Final = (
     *(Load(command, clients, 1) for command in ("set", "get") for clients in CLIENTS),
@@ -85,16 +75,15 @@ def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Op
 
 async def measure(peer: Peer, load: Load, seconds: float) -> Run:
     """One run of about so many seconds."""
-    trial = TRIAL_REQUESTS_PER_CLIENT * load.clients * load.pipeline
-    rate, _, _ = await peer.run(load, trial)
-    requests = max(trial, int(rate * seconds))
+    guess = await peer.run(load, load.trial())
+    requests = max(load.trial(), int(guess.rate * seconds))
     before = [*map(processor_seconds, peer.pids)]
     figures = await peer.run(load, requests)
     leader, *followers = (
         (processor_seconds(pid) - spent) / requests * 1e6
         for pid, spent in zip(peer.pids, before, strict=True)
     )
-    return Run(*figures, leader, statistics.mean(followers))
+    return Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
 
 
 async def run_all(peers: list[Peer], runs: int, seconds: float, console: Console) -> Found:
@@ -114,68 +103,40 @@ async def run_all(peers: list[Peer], runs: int, seconds: float, console: Console
     return found
 
 
-def ratio(ours: list[Run], theirs: list[Run]) -> float:
-    """The median of the ratios of the rates, turn by turn."""
+def ratio(ours: list[Run], theirs: list[Run], of: Callable[[Run], float]) -> float:
+    """The median of the ratios of one figure, turn by turn."""
     pairs = zip(ours, theirs, strict=True)
-    return statistics.median(our.rate / their.rate for our, their in pairs)
+    return statistics.median(of(our) / of(their) for our, their in pairs)
 
 
-def show(found: Found, console: Console) -> None:
-    """Print the medians and the ratios."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("command", "cluster"):
-        table.add_column(name)
-    for name in ("clients", "pipeline", "a second", "p50 ms", "p99 ms", "leader µs/op"):
-        table.add_column(name, justify="right")
-    for name in ("follower µs/op", "ours to theirs"):
-        table.add_column(name, justify="right")
-    for load, by_name in found.items():
-        for name, runs in by_name.items():
-            if not runs:
-                continue
-            middle = median(runs)
-            ours = by_name["quorate"]
-            table.add_row(
-                *(load.command.upper(), name, str(load.clients), str(load.pipeline)),
-                *(f"{middle.rate:,.0f}", f"{middle.p50_ms:.2f}", f"{middle.p99_ms:.2f}"),
-                *(f"{middle.leader_us:.1f}", f"{middle.follower_us:.1f}"),
-                "" if runs is ours else f"{ratio(ours, runs):.2f}",
-            )
-    console.print(table)
-
-
-def as_json(found: Found, circumstances: dict[str, object]) -> str:
-    """Everything, for programs."""
-    loads = [
+def rows_of(found: Found) -> list[Row]:
+    """A line for each load and cluster: medians, ratios, and each run."""
+    return [
         {
             **attrs.asdict(load),
-            "clusters": {
-                name: {
-                    "median": attrs.asdict(median(runs)),
-                    "ours_to_theirs": ratio(by_name["quorate"], runs),
-                    "runs": [*map(attrs.asdict, runs)],
-                }
-                for name, runs in by_name.items()
-                if runs
-            },
+            "cluster": name,
+            **attrs.asdict(median(runs)),
+            "ours_to_theirs": ratio(by_name["quorate"], runs, lambda run: run.rate),
+            "p99_ours_to_theirs": ratio(by_name["quorate"], runs, lambda run: run.p99_ms),
+            "runs": [*map(attrs.asdict, runs)],
         }
         for load, by_name in found.items()
+        for name, runs in by_name.items()
+        if runs
     ]
-    return json.dumps({**circumstances, "loads": loads}, indent=2) + "\n"
 
 
-app = App(help_format="markdown", backend="trio", result_action="return_value")
+app = make_app()
 
 
 @app.default
 async def main(
     *,
+    options: Common = USUAL,
     runs: int = 5,
     seconds: float = 3.0,
     redisraft: Annotated[Path | None, Parameter(show_default=False)] = None,
-    directory: Annotated[Path | None, Parameter(name="--dir", show_default=False)] = None,
-    json_file: Annotated[Path | None, Parameter(name="--json", show_default=False)] = None,
-) -> int:
+) -> None:
     """Measure us beside those peers that this machine has.
 
     Parameters
@@ -186,29 +147,18 @@ async def main(
         About how long each run lasts.
     redisraft
         Its module, redisraft.so; left out if not given.
-    directory
-        On which disk: an existing directory; that of temporary files if left out.
-    json_file
-        Where to write everything, for programs.
     """
-    console = make_console()
-    if not shutil.which("redis-benchmark"):
-        console.print("redis-benchmark is not there; on Debian: apt install redis-tools")
-        return 1
-    with tempfile.TemporaryDirectory(prefix="quorate-peers-", dir=directory) as name:
-        place = Path(name)
-        circumstances = tell_circumstances(place, console)
-        loader = await build_etcd_load(place, console)
+    stop_without("redis-benchmark", "redis-tools")
+    if options.quick:
+        runs, seconds = 1, 1.0
+    with open_bench("peers", options, members=MEMBERS, runs=runs, seconds=seconds) as bench:
+        loader = await build_etcd_load(bench.place, bench.console)
         async with AsyncExitStack() as stack:
             peers = [
                 await stack.enter_async_context(opener())
-                for opener in openers(place, loader, redisraft)
+                for opener in openers(bench.place, loader, redisraft)
             ]
-            found = await run_all(peers, runs, seconds, console)
-    show(found, console)
-    if json_file:
-        json_file.write_text(as_json(found, circumstances), encoding="utf-8")
-    return 0
+            bench.rows += rows_of(await run_all(peers, runs, seconds, bench.console))
 
 
 if __name__ == "__main__":

@@ -9,23 +9,18 @@ The other processes end by themselves a little after the time they were made for
 of this one.
 """
 
-import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import trio
-from cyclopts import App, Parameter
 from failover import MEMBERS, WRITERS, Writers, open_members, whole
+from harness import USUAL, Common, make_app, open_bench
 from rich.console import Console
 
-import quorate
-from quorate.cli_status import make_console
 from quorate.cluster import LocalCluster
 from quorate.node.gateway import NodeStatus
 from quorate.status import survey
@@ -82,16 +77,11 @@ async def watch(cluster: LocalCluster, seconds: float, writers: Writers, console
     return elections(before, await look(cluster))
 
 
-app = App(help_format="markdown", backend="trio", result_action="return_value")
+app = make_app()
 
 
 @app.default
-async def main(
-    *,
-    seconds: float = 600.0,
-    others: int = 2,
-    json_file: Annotated[Path | None, Parameter(name="--json", show_default=False)] = None,
-) -> int:
+async def main(*, options: Common = USUAL, seconds: float = 600.0, others: int = 2) -> int:
     """See whether members on a busy machine hold elections although nothing fails.
 
     Parameters
@@ -100,41 +90,30 @@ async def main(
         How long.
     others
         How many other processes want a whole processor each.
-    json_file
-        Where to write everything, for programs.
     """
-    console = make_console()
-    load = os.getloadavg()[0]
-    async with open_members("stop") as cluster, trio.open_nursery() as nursery:
-        writers = Writers(cluster.local.addresses)
-        await whole(cluster.local)
-        nursery.start_soon(writers.run)
-        with busy(others, seconds + SETTLE_SECONDS):
-            began = trio.current_time()
-            count = await watch(cluster.local, seconds, writers, console)
-            pause = writers.longest_pause(began)
-        rate = len(writers.acknowledged) / (trio.current_time() - began)
-        nursery.cancel_scope.cancel()
-    console.print(
-        f"{count} elections in {seconds:.0f} s beside {others} busy processes; "
-        f"{rate:,.0f} writes a second, the longest pause {pause * 1000:.0f} ms"
-    )
-    if json_file:
-        found = {
-            "quorate": quorate.__version__,
-            "python": platform.python_version(),
-            "processors": os.cpu_count(),
-            "load_before": load,
-            "load_after": os.getloadavg()[0],
-            "members": MEMBERS,
-            "writers": WRITERS * MEMBERS,
-            "others": others,
-            "seconds": seconds,
-            "elections": count,
-            "writes_a_second": rate,
-            "longest_pause_s": pause,
-        }
-        json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if options.quick:
+        seconds = 20.0
+    with open_bench("steady", options, members=MEMBERS, writers=WRITERS * MEMBERS) as bench:
+        async with open_members("stop") as cluster, trio.open_nursery() as nursery:
+            writers = Writers(cluster.local.addresses)
+            await whole(cluster.local)
+            nursery.start_soon(writers.run)
+            with busy(others, seconds + SETTLE_SECONDS):
+                began = trio.current_time()
+                count = await watch(cluster.local, seconds, writers, bench.console)
+                pause = writers.longest_pause(began)
+            rate = len(writers.acknowledged) / (trio.current_time() - began)
+            nursery.cancel_scope.cancel()
+        bench.found(
+            {
+                "others": others,
+                "seconds": seconds,
+                "elections": count,
+                "writes_a_second": rate,
+                "longest_pause_s": pause,
+                "load_after": os.getloadavg()[0],
+            }
+        )
     return 1 if count else 0
 
 

@@ -85,5 +85,6 @@ func main() {
 	}
 	json.NewEncoder(os.Stdout).Encode(map[string]float64{
 		"rate": float64(len(times)) / seconds, "p50_ms": at(0.5), "p99_ms": at(0.99),
+		"p999_ms": at(0.999),
 	})
 }

@@ -1,0 +1,110 @@
+"""What all benches share: their options, where they work, and what they leave behind."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import attrs
+from cyclopts import App, Parameter
+from results import FIGURES, Results, Row, save, tell_circumstances
+from rich.console import Console
+from tables import section
+
+from quorate.cli_status import make_console
+from quorate.cluster import free_client_port, lay_out
+from quorate.node.config import Limits, NodeConfig, SnapshotPolicy
+
+NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
+"""No snapshot by rule: the whole log is kept."""
+
+
+@attrs.frozen
+class Options:
+    """Options of every bench.
+
+    Args:
+        quick: small sizes and single short runs, to see that it works; says little of speed.
+        directory: on which disk: an existing directory; that of temporary files if left out.
+        figures: where the results go, as NAME.json.
+    """
+
+    quick: Annotated[bool, Parameter(negative="")] = False
+    directory: Annotated[Path | None, Parameter(name="--dir", show_default=False)] = None
+    figures: Annotated[Path, Parameter(show_default=False)] = FIGURES
+
+
+Common: TypeAlias = Annotated[Options, Parameter(name="*")]
+USUAL: Final = Options()
+
+
+@attrs.define
+class Bench:
+    """A bench that runs.
+
+    Args:
+        place: an empty directory that goes with it.
+        console: for what it says meanwhile.
+        rows: what it has found, a line of the table each.
+    """
+
+    place: Path
+    console: Console
+    rows: list[Row] = attrs.field(factory=list[Row])
+
+    def found(self, row: Row) -> None:
+        """Keep what was found, and say it."""
+        self.rows.append(row)
+        plain = (f"{name} {_short(value)}" for name, value in row.items() if name != "runs")
+        self.console.print(f"[dim]{', '.join(plain)}[/dim]", highlight=False)
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else f"{value}"
+
+
+@contextmanager
+def open_bench(name: str, options: Options, **settings: object) -> Generator[Bench]:
+    """Have a place to work in; in the end what was found is written and shown."""
+    console = make_console()
+    with tempfile.TemporaryDirectory(
+        prefix=f"quorate-{name}-", dir=options.directory, ignore_cleanup_errors=True
+    ) as folder:
+        bench = Bench(Path(folder), console)
+        circumstances = tell_circumstances(bench.place, console)
+        yield bench
+    results = Results(name, circumstances, {"quick": options.quick, **settings}, bench.rows)
+    file = save(results, options.figures)
+    console.print(f"\n{section(results)}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
+
+
+def lay_out_members(
+    place: Path,
+    count: int,
+    *,
+    snapshot: SnapshotPolicy | None = None,
+    limits: Limits | None = None,
+) -> list[NodeConfig]:
+    """Configure so many members on free ports; with the usual settings but for those given."""
+    laid = lay_out(place, members=count, client_port=free_client_port(count), cluster="bench")
+    changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits}
+    given = {name: value for name, value in changes.items() if value is not None}
+    configs = [attrs.evolve(config, **given) for config in laid]
+    for config in configs:
+        text = attrs.evolve(config, directory=Path()).to_toml()
+        (config.directory / "node.toml").write_text(text, encoding="utf-8")
+    return configs
+
+
+def make_app() -> App:
+    """The command line of a bench."""
+    return App(help_format="markdown", backend="trio", result_action="return_value")
+
+
+def stop_without(program: str, package: str) -> None:
+    """End with words if a program is not there."""
+    if shutil.which(program) is None:
+        sys.exit(f"{program} is not there; on Debian: apt install {package}")

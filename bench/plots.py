@@ -1,0 +1,91 @@
+"""The plots of README.md, figures/*.svg, made of what the benches have found.
+
+    python bench/plots.py
+
+A plot whose bench was never run is left as it is. The same results give the same file.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (the types of matplotlib have gaps; mypy is strict here as everywhere)
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from results import FIGURES, Results, Row, read
+
+WIDTH: Final = 9.0
+HEIGHT: Final = 3.2
+INK: Final = ("#1f4e79", "#b03a2e", "#3a7d44", "#8e6c1f", "#6c3a7d")
+
+
+def panels(count: int, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    """A figure with so many plots side by side."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    found = [figure.add_subplot(1, count, 1 + i) for i in range(count)]
+    for axes in found:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, found
+
+
+def lines(
+    axes: Axes, rows: Sequence[Row], x: str, y: str, *, label: str = "", ink: str = INK[0]
+) -> None:
+    """One field over another."""
+    axes.plot(
+        [row[x] for row in rows], [row[y] for row in rows], marker="o", color=ink, label=label
+    )
+
+
+def svg(figure: Figure) -> str:
+    """Draw a figure; the same one gives the same text."""
+    file = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "quorate", "svg.fonttype": "none"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def peers(results: Results) -> Figure:
+    """Rates beside those of others."""
+    figure, (axes,) = panels(1)
+    kinds = [*dict.fromkeys((r["command"], r["clients"], r["pipeline"]) for r in results.rows)]
+    names = [*dict.fromkeys(row["cluster"] for row in results.rows)]
+    for at, name in enumerate(names):
+        found = {
+            (row["command"], row["clients"], row["pipeline"]): row["rate"]
+            for row in results.rows
+            if row["cluster"] == name
+        }
+        places = [i + (at - (len(names) - 1) / 2) / (len(names) + 1) for i in range(len(kinds))]
+        heights = [found.get(kind, 0.0) for kind in kinds]
+        axes.bar(places, heights, width=1 / (len(names) + 1), color=INK[at], label=name)
+    labels = [
+        f"{command.upper()}\n{clients} clients" + (f"\npipeline {pipeline}" if pipeline > 1 else "")
+        for command, clients, pipeline in kinds
+    ]
+    axes.set_xticks(range(len(kinds)), labels, fontsize=8)
+    axes.set_ylabel("a second")
+    axes.legend(frameon=False)
+    return figure
+
+
+PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
+    "peers": peers,
+}
+
+
+def main() -> int:
+    """Draw all."""
+    for name, draw in PLOTS.items():
+        if results := read(name):
+            (FIGURES / f"{name}.svg").write_text(svg(draw(results)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""The tables of README.md, made of what the benches have found.
+
+    python bench/tables.py [--check]
+
+Between `<!-- figures: NAME -->` and `<!-- end -->` README.md has what stands here, and nothing of
+it is written by hand. With --check nothing is changed, and the exit status says whether it would.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+from results import FIGURES, Results, Row, read
+
+README: Final = Path(__file__).parent / "README.md"
+_PLACE: Final = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Column: TypeAlias = tuple[str, str, str]
+"""Title, field of the row, and how it is written (a format; `s` is for words)."""
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A table of Markdown; a field that a row has not, or has as None, is left empty."""
+    head = " | ".join(title for title, _, _ in columns)
+    rule = "|".join("---" if how == "s" else "---:" for _, _, how in columns)
+    lines = [f"| {head} |", f"|{rule}|"]
+    for row in rows:
+        cells = ("" if row.get(key) is None else f"{row[key]:{how}}" for _, key, how in columns)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+RUN: Final = (
+    ("a second", "rate", ",.0f"),
+    ("p50 ms", "p50_ms", ".2f"),
+    ("p99 ms", "p99_ms", ".2f"),
+    ("p99.9 ms", "p999_ms", ".2f"),
+    ("leader µs/op", "leader_us", ".1f"),
+    ("follower µs/op", "follower_us", ".1f"),
+    ("per batch", "per_batch", ",.0f"),
+    ("commits a second", "commits_per_s", ",.0f"),
+)
+KIND: Final = (("command", "command", "s"), ("clients", "clients", ","))
+PIPELINE: Final = ("pipeline", "pipeline", "d")
+
+
+def _upper(rows: Sequence[Row]) -> list[Row]:
+    return [{**row, "command": row["command"].upper()} for row in rows]
+
+
+def cluster(results: Results) -> str:
+    """Rates of the cluster from outside."""
+    spread = (("lowest", "lowest", ",.0f"), ("highest", "highest", ",.0f"))
+    rate, *rest = RUN
+    return table(_upper(results.rows), (*KIND, PIPELINE, rate, *spread, *rest))
+
+
+def peers(results: Results) -> str:
+    """Ours beside theirs, a line for each kind of load."""
+    lines: dict[tuple[str, int, int], dict[str, object]] = {}
+    others: list[str] = []
+    for row in _upper(results.rows):
+        kind = row["command"], row["clients"], row["pipeline"]
+        names = ("command", "clients", "pipeline")
+        line = lines.setdefault(kind, dict(zip(names, kind, strict=True)))
+        name = row["cluster"]
+        if name == "quorate":
+            line |= {"rate": row["rate"], "p99_ms": row["p99_ms"]}
+            continue
+        if name not in others:
+            others.append(name)
+        line |= {f"{name} rate": row["rate"], f"{name} ratio": row["ours_to_theirs"]}
+        line |= {f"{name} p99": row["p99_ours_to_theirs"]}
+    columns: list[Column] = [*KIND, PIPELINE, RUN[0], RUN[2]]
+    for name in others:
+        columns += [
+            (f"{name} a second", f"{name} rate", ",.0f"),
+            (f"ours to {name}'s", f"{name} ratio", ".2f"),
+            ("p99 likewise", f"{name} p99", ".2f"),
+        ]
+    return table([*lines.values()], columns)
+
+
+def failover(results: Results) -> str:
+    """How long writes pause."""
+    rows = [
+        {**row, **{name: 1000 * row[name] for name in ("median_s", "p95_s", "longest_s")}}
+        for row in results.rows
+    ]
+    columns = (("fault", "fault", "s"), ("times", "times", "d"), ("median ms", "median_s", ".0f"))
+    more = (("p95 ms", "p95_s", ".0f"), ("longest ms", "longest_s", ".0f"))
+    return table(rows, (*columns, *more, ("load before", "load_before", ".1f")))
+
+
+def steady(results: Results) -> str:
+    """Whether a busy machine holds elections."""
+    columns = (
+        ("busy processes beside", "others", "d"),
+        ("seconds", "seconds", ",.0f"),
+        ("elections", "elections", "d"),
+        ("writes a second", "writes_a_second", ",.0f"),
+        ("longest pause s", "longest_pause_s", ".2f"),
+        ("load after", "load_after", ".1f"),
+    )
+    return table(results.rows, columns)
+
+
+TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
+"""Tables that are made of several benches' results."""
+
+SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
+    "cluster": cluster,
+    "peers": peers,
+    "failover": failover,
+    "steady": steady,
+}
+
+
+def circumstances(results: Results) -> str:
+    """When, where and of what the figures are, in a sentence."""
+    at, settings = results.circumstances, results.settings
+    version = f"{at['quorate']} ({at['revision']})" if at.get("revision") else str(at["quorate"])
+    words = [f"Version {version}"]
+    if "day" in at:
+        words.append(str(at["day"]))
+    words.append(f"{at['processors']} processors" + _of(at.get("processor")))
+    words.append(f"Python {at['python']}")
+    if "synced_writes_per_second" in at:
+        words.append(f"a disk of {at['synced_writes_per_second']:,} synced appends a second")
+    if "load_before" in at:
+        words.append(f"load {at['load_before']:.1f} before")
+    told = [f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value]
+    return "; ".join((", ".join(words), *told)) + "."
+
+
+def _of(processor: object) -> str:
+    return f" ({processor})" if processor else ""
+
+
+def section(results: Results) -> str:
+    """What README.md shows of a bench."""
+    kind = next(kind for kind in SECTIONS if results.bench in TOGETHER.get(kind, (kind,)))
+    return f"{circumstances(results)}\n\n{SECTIONS[kind](results)}"
+
+
+def gathered(kind: str, directory: Path) -> Results | None:
+    """The results of a table; of several benches together if it is made of several."""
+    found = [one for name in TOGETHER.get(kind, (kind,)) if (one := read(name, directory))]
+    if kind not in TOGETHER or not found:
+        return found[0] if found else None
+    rows = [
+        {**row, "load_before": one.circumstances["load_before"]}
+        for one in found
+        for row in one.rows
+    ]
+    facts = {k: v for k, v in found[0].circumstances.items() if k != "load_before"}
+    return attrs.evolve(found[0], circumstances=facts, rows=rows)
+
+
+def fill_in(text: str, directory: Path = FIGURES) -> str:
+    """Put what was found into a document; a place whose bench was never run stays as it is."""
+
+    def place(found: re.Match[str]) -> str:
+        results = gathered(found[2], directory)
+        return f"{found[1]}{section(results)}\n{found[3]}" if results else found[0]
+
+    return _PLACE.sub(place, text)
+
+
+def main() -> int:
+    """Write, or only compare."""
+    old = README.read_text(encoding="utf-8")
+    new = fill_in(old)
+    if "--check" in sys.argv[1:]:
+        return int(new != old)
+    README.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

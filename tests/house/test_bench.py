@@ -1,0 +1,63 @@
+"""What bench/README.md shows is what the benches have written."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+FIGURES = sorted((BENCH / "figures").glob("*.json"))
+REPORT = """\
+====== SET ======
+  30000 requests completed in 0.57 seconds
+
+Latency by percentile distribution:
+0.000% <= 0.047 milliseconds (cumulative count 1)
+50.000% <= 0.239 milliseconds (cumulative count 15820)
+98.438% <= 0.423 milliseconds (cumulative count 29581)
+99.219% <= 0.455 milliseconds (cumulative count 29766)
+99.902% <= 0.831 milliseconds (cumulative count 29971)
+100.000% <= 1.175 milliseconds (cumulative count 30000)
+
+Cumulative distribution of latencies:
+99.970% <= 9.103 milliseconds (cumulative count 447)
+
+Summary:
+  throughput summary: 52910.05 requests per second
+"""
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=BENCH, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_tables_are_made_of_the_figures() -> None:
+    done = python("tables.py", "--check")
+    assert done.returncode == 0, f"run bench/tables.py {done.stderr}"
+
+
+@pytest.mark.parametrize("file", FIGURES, ids=lambda file: file.name)
+def test_figures_have_one_form(file: Path) -> None:
+    results = json.loads(file.read_text())
+    assert list(results) == ["bench", "circumstances", "settings", "rows"]
+    assert results["bench"] == file.stem
+    assert {"quorate", "python", "processors", "load_before"} <= set(results["circumstances"])
+    assert results["rows"]
+
+
+def test_a_report_of_redis_benchmark_is_read() -> None:
+    script = "import sys, measuring; print(measuring.read_report(sys.stdin.read()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=REPORT,
+        cwd=BENCH,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = "Latencies(rate=52910.05, p50_ms=0.239, p99_ms=0.455, p999_ms=0.831)"
+    assert done.stdout.strip() == expected, done.stderr
