@@ -7,7 +7,7 @@
     ├── StorageError                the store on disk
     │   ├── StoreMismatchError      it belongs to another cluster or member, or to a newer format
     │   ├── StoreBusyError          another process has it open
-    │   ├── LostStoreError          it is new, but the cluster has a history
+    │   ├── LostStoreError          it is new, but the cluster has a history; or its vote is damaged
     │   ├── DamagedRecordError      a recorded batch does not match its checksum, key or term
     │   ├── PrunedError             a position below the oldest one that is kept
     │   └── StoreFullError          the disk has no room
@@ -53,6 +53,7 @@ class StoreBusyError(StorageError):
 class LostStoreError(StorageError):
     """The store is new, but the cluster has a history: it stands in the place of a lost one.
 
+    Or what it has promised is damaged, which is as good as lost.
     It may not vote as if nothing had been; ``quorate recover`` has it admitted by the others.
     """
 

@@ -163,8 +163,11 @@ class Core:
 
     @property
     def floor(self) -> LogEnd:
-        """What the cluster began with: who has less votes only for who has it, and never stands."""
-        return LogEnd(*self.store.standing.floor)
+        """What the cluster began with, or what was damaged at the end of our log.
+
+        Who has less votes only for who has it, and never stands.
+        """
+        return max(LogEnd(*self.store.standing.floor), LogEnd(*self.store.recorded.lost))
 
     @property
     def may_stand(self) -> bool:
@@ -183,8 +186,12 @@ class Core:
 
     @property
     def admission(self) -> LogEnd:
-        """Where our log has, at least, the last entry that admits a store."""
-        return LogEnd(*self.store.recorded.admission)
+        """Where our log has, at least, the last entry that admits a store, or what it has lost.
+
+        A log that is behind that is voted for in no case.
+        """
+        recorded = self.store.recorded
+        return max(LogEnd(*recorded.admission), LogEnd(*recorded.lost))
 
     @property
     def suspended(self) -> bool:

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..errors import StorageError
-from ..storage import Store, ThreadExecutor
+from ..storage import ThreadExecutor
 from ..storage.environment import free_bytes
 from ..storage.executor import nothing
 from ..transport import (
@@ -46,6 +45,7 @@ from .core import Core
 from .following import Following
 from .gateway import MemberAddress, NodeStatus, PeerStatus, Request, RequestKind, Stamp, Topology
 from .leadership import Leadership
+from .opening import check_service, open_store
 from .requests import Requests
 from .room import Room
 from .serving import serve
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..errors import RequestError
-    from ..storage import ExecutorFactory, Write
+    from ..storage import ExecutorFactory, Store, Write
     from ..transport import Network
     from .config import NodeConfig
     from .core import Transition
@@ -86,11 +86,7 @@ class Member:
         executor: ExecutorFactory[Write],
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        if service.position > store.append_position:
-            raise StorageError(
-                f"member {config.member_id}: the service is at {service.position}, but the log "
-                f"ends at {store.append_position}: they do not belong together"
-            )
+        check_service(config, store, service)
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
@@ -371,13 +367,7 @@ async def open_member(
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: its address can't be bound.
     """
-    store = Store.open(
-        config.directory / "log",
-        cluster=config.cluster,
-        member_id=config.member_id,
-        rng=rng,
-        executor=executor,
-    )
+    store = open_store(config, rng, executor)
     with closing(store):
         member = Member(
             config,

@@ -5,7 +5,8 @@ that name has the same bytes. So a member that meets a damaged or missing one, w
 log, asks the others for it, writes it in its place, says so, and goes on. If none of them has it
 the member stops, with the error that names it. Damaged bytes are never used, and never sent.
 
-What is checked before a store is even open (its last batch, the recording log) is not repaired.
+What is checked before a store is even open (its last batch, the recording log) is mended by
+:mod:`quorate.storage.mending`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import trio
 from ..errors import DamagedRecordError, StorageError, WireError
 from ..storage import check_batch_untrusted
 from ..transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
+from .opening import told_the_way_out
 
 if TYPE_CHECKING:
     from .core import Core
@@ -78,7 +80,8 @@ class Repair:
                 if trio.current_time() >= until or not core.peers:
                     break
                 await trio.sleep(core.timeouts.leader_heartbeat_interval)
-        raise damage
+        with told_the_way_out(core.config):
+            raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
         """Fetch the batch from a member and write it; False if that can't be done."""

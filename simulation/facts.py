@@ -74,6 +74,14 @@ class Wiped:
 
 
 @attrs.frozen
+class CutOff:
+    """The end of a member's log was damaged, and is cut off, durably; it remembers that."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
 class Standing:
     """A member's store has a vote, or none yet."""
 
@@ -301,6 +309,7 @@ class Refused:
 Fact: TypeAlias = (
     Started
     | Wiped
+    | CutOff
     | Standing
     | Truncating
     | Truncated

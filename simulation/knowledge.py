@@ -13,6 +13,7 @@ import attrs
 from .facts import (
     Batch,
     Committed,
+    CutOff,
     Deposed,
     Elected,
     Installed,
@@ -47,7 +48,8 @@ class Disk:
         voted_for: for whom it voted in that term, -1 for nobody.
         commit: what the running member takes for committed.
         votes: its store has a vote, and counts for a quorum.
-        lost: of the disk that it stands in the place of, what `prefix_at` was when that was lost.
+        lost: of the disk that it stands in the place of, what `prefix_at` was when that was lost;
+            also of its own, when the end of its log was.
     """
 
     batches: list[Batch] = attrs.field(factory=list[Batch])
@@ -123,12 +125,20 @@ class Knowledge:
                 self.leads.pop(member, None)
             case Reached(_, position, digest):
                 self.digests.setdefault(position, digest)
-            case Started(member) | Wiped(member) | Truncated(member) | Installed(member):
+            case (
+                Started(member)
+                | Wiped(member)
+                | CutOff(member)
+                | Truncated(member)
+                | Installed(member)
+            ):
                 self._log_changed(member, fact)
             case _:
                 pass
 
-    def _log_changed(self, member: int, fact: Started | Wiped | Truncated | Installed) -> None:
+    def _log_changed(
+        self, member: int, fact: Started | Wiped | CutOff | Truncated | Installed
+    ) -> None:
         disk = self.disks[member]
         match fact:
             case Started(_, append, term, voted_for):
@@ -137,6 +147,8 @@ class Knowledge:
                 disk.bases.clear()
             case Wiped():
                 self.disks[member] = Disk(votes=False, lost={**disk.lost, **disk.prefix_at})
+            case CutOff():
+                disk.lost.update(disk.prefix_at)
             case Truncated(_, position):
                 disk.cut(position)
                 disk.bases.clear()

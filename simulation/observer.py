@@ -14,12 +14,14 @@ import attrs
 
 from ..node.leadership import Leadership
 from ..storage import decode_header_untrusted
+from ..storage.state import NOTHING_LOST
 from ..transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
 from .facts import (
     Batch,
     Claimed,
     Committed,
     Counted,
+    CutOff,
     Deposed,
     Elected,
     Installed,
@@ -113,6 +115,8 @@ class Observer:
         i, store = member.config.member_id, member.store
         state = store.recorded
         promised = state.node_state
+        if state.lost != NOTHING_LOST:
+            self.tell(CutOff(i, state.append_position))
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
         self.tell(Standing(i, member.core.votes))
         self._seen[i] = _Seen(member, state, promised=promised)
@@ -163,6 +167,8 @@ class Observer:
         if member.store.recorded is not seen.state:
             self._look_at_disk(i, seen)
         commit = member.core.applier.commit_position
+        if member.store.recorded.lost != NOTHING_LOST:  # what it has applied may go further
+            commit = min(commit, member.store.append_position)
         role = member.core.role
         if role is not seen.role and (seen.role is not None or isinstance(role, Leadership)):
             self._look_at_role(i, seen, role if isinstance(role, Leadership) else None)

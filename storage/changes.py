@@ -29,6 +29,8 @@ from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
 from .state import (
     ADMISSION_KEY,
     COMMITTED_KEY,
+    LOST_KEY,
+    NOTHING_LOST,
     ORIGIN_KEY,
     SUSPENDED_KEY,
     Databases,
@@ -83,6 +85,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
     # An entry that admits a store is alone in its batch.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
     admission = (header.term, header.end) if admits else old.admission
+    lost = NOTHING_LOST if (header.term, header.end) >= old.lost else old.lost
     after = Recorded(
         old.start_position,
         header.end,
@@ -95,15 +98,18 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         old.standing,
         admission,
         old.forced,
+        lost,
     )
 
     def apply(txn: Transaction) -> None:
         stored = txn.put(key, batch, append=True, db=dbs.log)
         assert stored, f"{header} is not behind the last key"
         if terms is not old.terms:
-            _put_terms(txn, dbs, old.terms, terms)
+            put_terms(txn, dbs, old.terms, terms)
         if admits:
             txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        if lost != old.lost:
+            txn.delete(LOST_KEY, db=dbs.meta)
 
     return Change(after, apply)
 
@@ -112,9 +118,7 @@ def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Chan
     """Replace the rows of the recording log; terms that are new begin at the end of the log."""
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
-    return Change(
-        attrs.evolve(old, terms=terms), lambda txn: _put_terms(txn, dbs, old.terms, terms)
-    )
+    return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
 
 
 def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
@@ -193,15 +197,18 @@ def install(
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
     # Whom the log that is left out admitted is not known: as if it had at its very end.
     admission = (snapshot.term, snapshot.position)
+    lost = NOTHING_LOST if admission >= old.lost else old.lost
 
     def apply(txn: Transaction) -> None:
         for table in (dbs.log, dbs.terms, dbs.snapshots):
             txn.drop(table, delete=False)
-        _put_terms(txn, dbs, (), terms)
+        put_terms(txn, dbs, (), terms)
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
         txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        if lost != old.lost:
+            txn.delete(LOST_KEY, db=dbs.meta)
 
     after = attrs.evolve(
         old,
@@ -213,6 +220,7 @@ def install(
         last_timestamp_ms=snapshot.timestamp_ms,
         suspended=suspended,
         admission=admission,
+        lost=lost,
     )
     return Change(after, apply)
 
@@ -234,7 +242,7 @@ def truncate(
     def apply(txn: Transaction) -> None:
         with txn.cursor(dbs.log) as cursor:
             delete_from(cursor, key)
-        _put_terms(txn, dbs, old.terms, terms)
+        put_terms(txn, dbs, old.terms, terms)
 
     after = attrs.evolve(
         old,
@@ -274,10 +282,10 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
     return Change(after, apply)
 
 
-def _put_terms(
+def put_terms(
     txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
 ) -> None:
-    """Write the rows that differ."""
+    """Write the rows of the recording log that differ, in a transaction."""
     for before, after in itertools.zip_longest(old, new):
         if after is None:
             txn.delete(encode_term(before)[0], db=dbs.terms)

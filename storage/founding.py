@@ -10,10 +10,11 @@ import attrs
 from ..errors import StorageError
 from .environment import Environment
 from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
+from .mending import mend
 from .readonly import open_readonly
 from .recording_log import ForcedRow, encode_forced
 from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
-from .state import MAX_DBS, Databases, initialise, load, load_identity, load_standing
+from .state import LOST_KEY, MAX_DBS, Databases, initialise, load, load_identity, load_standing
 
 if TYPE_CHECKING:
     import random
@@ -96,6 +97,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
     with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
+        mend(environment, dbs, identity.member_id, peers=True)
         recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
         term = recorded.terms[-1].term if recorded.terms else -1
         row = ForcedRow(recorded.append_position, term, timestamp_ms, identity.instance_id)
@@ -106,6 +108,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
             txn.put(key, value, db=dbs.meta)
             txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
             txn.put(STANDING_KEY, encode_standing(Standing()), db=dbs.meta)
+            txn.delete(LOST_KEY, db=dbs.meta)
 
         environment.write(write)
     environment.close()

@@ -7,11 +7,11 @@ was submitted) and the state on the disk (what is durable) are two values of one
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from ..errors import DamagedRecordError
+from ..errors import DamagedRecordError, LostStoreError, StorageError
 from .identity import IDENTITY_KEY, Identity, decode_identity_untrusted, encode_identity
 from .node_state import (
     NODE_STATE_KEY,
@@ -35,6 +35,8 @@ from .rows import seal, unpack_untrusted, unseal_untrusted
 from .standing import STANDING_KEY, Standing, decode_standing_untrusted, encode_standing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import lmdb
 
     from .environment import Transaction
@@ -43,10 +45,14 @@ ORIGIN_KEY: Final = b"origin"
 SUSPENDED_KEY: Final = b"suspended"
 COMMITTED_KEY: Final = b"committed"
 ADMISSION_KEY: Final = b"admission"
+LOST_KEY: Final = b"lost"
+NOTHING_LOST: Final = (-1, 0)
 MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
 _COMMITTED: Final = struct.Struct("<q")
+
+T = TypeVar("T")
 
 
 class Databases:
@@ -64,7 +70,8 @@ class Recorded:
     """The state of a store; positions are byte offsets in the log.
 
     `admission` is term and end of the last batch that admitted a member's new store: at least
-    of the last one that is in the log.
+    of the last one that is in the log. `lost` is where a log ends, at least, that has what was
+    damaged at the end of this one (see :mod:`.mending`); `NOTHING_LOST` if nothing was.
     """
 
     start_position: int = 0
@@ -78,6 +85,7 @@ class Recorded:
     standing: Standing = attrs.field(factory=Standing)
     admission: tuple[int, int] = (-1, 0)
     forced: tuple[ForcedRow, ...] = ()
+    lost: tuple[int, int] = NOTHING_LOST
 
 
 class StateView:
@@ -233,6 +241,24 @@ def encode_admission(admission: tuple[int, int]) -> bytes:
     return seal(ADMISSION_KEY, _ORIGIN.pack(*admission))
 
 
+def load_lost(txn: Transaction, dbs: Databases) -> tuple[int, int]:
+    """Read where a log ends, at least, that has what was damaged at the end of this one.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    value = txn.get(LOST_KEY, db=dbs.meta)
+    if value is None:
+        return NOTHING_LOST
+    term, position = unpack_untrusted(_ORIGIN, LOST_KEY, unseal_untrusted(LOST_KEY, value))
+    return term, position
+
+
+def encode_lost(lost: tuple[int, int]) -> bytes:
+    """Return the row for `LOST_KEY`."""
+    return seal(LOST_KEY, _ORIGIN.pack(*lost))
+
+
 def load_standing(txn: Transaction, dbs: Databases) -> Standing:
     """Read whether the store has a vote.
 
@@ -290,13 +316,14 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         append_position=start,
         terms=load_terms(txn, dbs, member_id),
         snapshots=snapshots,
-        node_state=load_node_state(txn, dbs),
+        node_state=_kept(member_id, "whom it has voted for", lambda: load_node_state(txn, dbs)),
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
         suspended=load_suspended(txn, dbs),
-        standing=load_standing(txn, dbs),
+        standing=_kept(member_id, "whether it may vote", lambda: load_standing(txn, dbs)),
         admission=load_admission(txn, dbs),
         forced=load_forced(txn, dbs),
+        lost=load_lost(txn, dbs),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
@@ -312,6 +339,19 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     if committed > recorded.last_commit_position:
         recorded = attrs.evolve(recorded, last_commit_position=committed)
     return recorded
+
+
+def _kept(member_id: int, what: str, read: Callable[[], T]) -> T:
+    """Return a row that nobody else has.
+
+    Raises:
+        LostStoreError: it is damaged: the store may not vote as if nothing had been.
+    """
+    try:
+        return read()
+    except StorageError as error:
+        words = f"member {member_id}: table meta: {error}; {what} is lost with it"
+        raise LostStoreError(words) from error
 
 
 def _with_last_batch(

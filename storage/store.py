@@ -14,6 +14,7 @@ still take effect: what was submitted is written.
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,6 +26,7 @@ from .batch import decode_header_untrusted
 from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
 from .identity import Identity, check_identity
+from .mending import mend
 from .reader import CHUNK_BYTES, LogReader
 from .recording_log import SnapshotRow, TermRow, row_of, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from .executor import ExecutorFactory
     from .node_state import NodeState
     from .standing import Standing
+
+log = logging.getLogger("quorate.storage")
 
 # Batches that one transaction of `drop_prefix` deletes: other writes wait no longer than that.
 PRUNE_STEP: Final = 512
@@ -94,16 +98,20 @@ class Store(StateView):
         rng: random.Random,
         executor: ExecutorFactory[Write] = ThreadExecutor,
         map_bytes: int = INITIAL_MAP_BYTES,
+        peers: bool = False,
     ) -> Self:
         """Open the store in `directory`; make one, durably, when there is none.
 
-        The last batch is read back and checked. `rng` draws the instance id of a new store.
+        The recording log is mended if it has to be, and with `peers`, who have what is missing
+        then, a damaged end of the log is cut off (see :mod:`.mending`). The last batch is read back
+        and checked. `rng` draws the instance id of a new store.
 
         Raises:
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: it is open already.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the last batch or the recording log is damaged.
+            DamagedRecordError: the last batch or the recording log is damaged beyond that.
+            LostStoreError: its vote, or whether it has one, is damaged.
         """
         new = Identity(cluster, member_id, rng.getrandbits(64))
         environment = Environment.open(
@@ -116,6 +124,7 @@ class Store(StateView):
             dbs = environment.databases(Databases)
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
+            mend(environment, dbs, member_id, peers=peers)
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
         return cls(LogReader(environment, dbs, member_id), identity, recorded, executor)
 
@@ -160,10 +169,18 @@ class Store(StateView):
         """
         change = changes.append(self._reader.dbs, self._submitted, batch, term_row)
         after = change.after
+        regained = after.lost != self._submitted.lost
 
         def written() -> None:
             self._recorded = after
             self._grown = True
+            if regained:
+                log.error(
+                    "member %d: the end of the log is mended: it goes to %d in term %d again",
+                    self.identity.member_id,
+                    after.append_position,
+                    after.terms[-1].term,
+                )
             if done is not None:
                 done()
 

@@ -38,9 +38,11 @@ from .standing import Standing  # noqa: TC001 - as above
 from .state import (
     LOG_TABLE,
     MAX_DBS,
+    NOTHING_LOST,
     Databases,
     load_forced,
     load_identity,
+    load_lost,
     load_node_state,
     load_origin,
     load_standing,
@@ -294,6 +296,9 @@ class _Verifier:
             load_node_state(txn, self.dbs)
             load_standing(txn, self.dbs)
             self.forced = load_forced(txn, self.dbs)
+            if (lost := load_lost(txn, self.dbs)) != NOTHING_LOST:
+                words = "what was here was damaged, is cut off, and has not come back yet"
+                self.found(lost[0], lost[1] - 1, words)
         except StorageError as error:
             self.found(-1, -1, str(error))
         with txn.cursor(self.dbs.snapshots) as cursor:

@@ -8,8 +8,9 @@ What the cluster must survive, and what it may refuse:
   whether the bytes of the failed write are there after a restart or not. The cluster serves as
   long as a quorum of disks works; a member that is started on a full disk may stop again.
 - Rot in recorded batches, on a minority of the disks: nothing that was acknowledged is lost. Who
-  reads a rotten batch stops, and never sends it. There is no repair: such a member stays away
-  until its disk is replaced, and the intact ones, which are a quorum, must serve without it.
+  reads a rotten batch mends it from another member or stops, and never sends it; who finds the end
+  of its log rotten votes for nobody who lacks that. The intact ones, which are a quorum, must serve
+  without such a member, whose disk is replaced in the end.
 - Rot on a majority of the disks may lose data; it is not done here.
 - A lost disk (replaced by an empty one), at any time, whoever else is away or behind: survived as
   long as the members whose store has no vote yet, or is rotten, are a minority. It is to be

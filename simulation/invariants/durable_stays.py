@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Installed, Recorded, Started, Truncated, Truncating, Wiped
+from ..facts import CutOff, Installed, Recorded, Started, Truncated, Truncating, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 class DurableStays(Invariant):
     """A log ends, after a restart, no earlier than where it was durable before.
 
-    Where a truncation was under way it may have happened or not.
+    Where a truncation was under way it may have happened or not. A damaged end is cut off.
     """
 
     source = "protocol I-25, hazard H7"
     hears: ClassVar[tuple[type[Fact], ...]] = (
         Recorded,
+        CutOff,
         Installed,
         Started,
         Truncated,
@@ -37,7 +38,11 @@ class DurableStays(Invariant):
         match fact:
             case Recorded(member, batch):
                 self._durable[member] = batch.end
-            case Truncating(member, position) | Truncated(member, position):
+            case (
+                Truncating(member, position)
+                | Truncated(member, position)
+                | CutOff(member, position)
+            ):
                 self._durable[member] = min(position, self._durable.get(member, 0))
             case Installed(member, position):
                 self._durable[member] = position

@@ -8,14 +8,30 @@ import lmdb
 import pytest
 import trio
 
-from quorate.errors import DamagedRecordError, StorageError
+from quorate.errors import (
+    DamagedRecordError,
+    LostStoreError,
+    StorageError,
+    leaves,
+)
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.rules import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
+from quorate.simulation.observer import Observer
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, open_script
+from quorate.simulation.world import Setting, open_world
 from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
 from quorate.storage.recording import KEY
-from quorate.transport import CatchupPosition, ReplayRequest, StreamPurpose
+from quorate.storage.state import NOTHING_LOST
+from quorate.transport import (
+    CatchupPosition,
+    ReplayRequest,
+    RequestVote,
+    StreamPurpose,
+    VoteReason,
+)
 
 from .test_safety import LOG
 
@@ -24,6 +40,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from quorate.simulation.host import Place
     from quorate.transport import FrameStream, Hello
 
 
@@ -145,6 +162,166 @@ async def test_a_member_that_sends_its_log_mends_it_first(
         await world.kill(*world.hosts)
         for i in (leader, late, other):
             assert verify(world.hosts[i].config.directory / "log").ok
+
+
+# The end of the log -------------------------------------------------------------------------------
+
+
+async def test_a_damaged_end_comes_back_from_another_member(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(20):
+            await world.command(leader, b"%d" % i)
+        await equal(world)
+        for victim in (world.others(leader)[0], leader):
+            await world.kill(victim)
+            folder = world.hosts[victim].config.directory
+            spoil(folder, [-2, -1])
+            await world.start(victim)
+            await world.settled()
+            await equal(world)
+            assert f"member {victim}: the end of the log is mended" in caplog.text
+            await world.kill(victim)
+            assert verify(folder / "log").ok
+            await world.start(victim)
+            await world.settled()
+
+
+async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It had acknowledged an entry that its leader has committed, and a third lacks."""
+    async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(5):
+            await world.command(leader, b"%d" % i)
+        await equal(world)
+        holder, late = world.others(leader)
+        await world.kill(late)
+        assert await world.attempt(leader, b"last")
+        await world.kill(leader, holder)
+        spoil(world.hosts[holder].config.directory, [-1])
+        for _ in range(2):  # it remembers
+            await world.start(holder, late)
+            await trio.sleep(20.0)
+            assert world.leaders() == []
+            behind, core = world.hosts[late].running.core.log_end, world.hosts[holder].running.core
+            asked = RequestVote(behind.term, behind.position, 99, late, even_if_behind=True)
+            decision = consider(
+                asked,
+                own=max(core.log_end, core.floor),
+                promised=core.promised,
+                in_ballot=True,
+                leader_alive=False,
+                admission=core.admission,
+            )
+            assert decision.reason is VoteReason.LOG_NEWER  # not even if an operator asks for it
+            await world.kill(holder, late)
+        await world.start(late, leader)
+        assert await world.settled() == leader
+        await world.start(holder)
+        await equal(world, [*(b"%d" % i for i in range(5)), b"last"])
+        assert world.hosts[holder].running.core.may_stand
+
+
+async def test_a_damaged_end_that_nobody_else_has_gives_way_to_a_new_leader(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It was not committed: the others elect one of them without this member."""
+    async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
+        await world.start()
+        leader = await world.settled()
+        await world.command(leader, b"one")
+        await equal(world)
+        world.isolate(leader)
+        assert not await world.attempt(leader, b"nobody gets it")
+        await world.kill(*world.hosts)
+        world.mend()
+        spoil(world.hosts[leader].config.directory, [-1])
+        await world.start()
+        assert await world.settled() != leader
+        assert await world.attempt(await world.leader(), b"two")
+        await equal(world, [b"one", b"two"])
+        store = world.hosts[leader].running.store
+        assert store.recorded.lost == NOTHING_LOST
+
+
+async def test_tables_that_are_ahead_of_a_damaged_end_are_not_applied_to_twice(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    def make(place: Place) -> KeyValueService:
+        return KeyValueService.open(
+            place.directory,
+            cluster=place.cluster,
+            member_id=place.member_id,
+            executor=place.executor,
+        )
+
+    async with open_world(tmp_path, make, Setting(), observer=Observer([0, 1, 2])) as world:
+        await world.start()
+        leader = await world.settled()
+        incr = b"*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n"
+        for _ in range(3):
+            await world.command(leader, incr)
+        victim = world.others(leader)[0]
+        applier = world.hosts[victim].running.core.applier
+        await world.until(lambda: applier.applied_position == applier.commit_position)
+        await world.hosts[victim].service.flush()
+        ahead = world.hosts[victim].service.position
+        await world.kill(victim)
+        spoil(world.hosts[victim].config.directory, [-1])
+        await world.start(victim)
+        await world.settled()
+        assert await world.command(leader, incr) == b":4\r\n"
+        store = world.hosts[victim].running.store
+        assert store.start_position < ahead < store.append_position
+        get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
+        await world.until(lambda: world.hosts[victim].running.stale_query(get, 0) == b"$1\r\n4\r\n")
+
+
+async def test_a_member_alone_stops_at_a_damaged_end_and_says_what_to_type(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, 1, contain=True) as world:
+        await world.start()
+        await world.settled()
+        await world.command(0, b"one")
+        await world.kill(0)
+        spoil(world.hosts[0].config.directory, [-1])
+        await world.start(0)
+        (failure,) = leaves(world.failures[0])
+        assert isinstance(failure, DamagedRecordError)
+        assert "quorate restore --from" in str(failure)
+
+
+async def test_a_lost_vote_ends_the_member_and_it_says_what_to_type(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, contain=True) as world:
+        await world.start()
+        leader = await world.settled()
+        for victim, row in zip(
+            world.hosts, (b"node_state", b"standing", b"node_state"), strict=True
+        ):
+            if victim == leader:
+                continue
+            await world.kill(victim)
+            folder = world.hosts[victim].config.directory
+            with lmdb.open(str(folder / "log"), max_dbs=8, map_size=1 << 30) as environment:
+                db = environment.open_db(b"meta", create=False)
+                with environment.begin(write=True) as txn:
+                    found = txn.get(row, db=db)
+                    assert found is not None
+                    txn.put(row, bytes([found[0] ^ 1, *found[1:]]), db=db)
+            await world.start(victim)
+            (failure,) = leaves(world.failures[victim])
+            assert isinstance(failure, LostStoreError)
+            assert row.decode() in str(failure)
+            assert f"type: quorate recover {folder}/node.toml" in str(failure)
 
 
 async def test_a_member_stops_if_nobody_has_what_is_damaged(

@@ -138,7 +138,7 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
 
         return Change(change.after, apply)
 
-    put_terms = changes._put_terms  # pyright: ignore[reportPrivateUsage]
+    put_terms = changes.put_terms  # pyright: ignore[reportPrivateUsage]
     patch.setattr(changes, "append", append_alone)
 
 

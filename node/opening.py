@@ -1,0 +1,99 @@
+"""The store of a member that begins: mended where that is safe, else refused with what to type.
+
+What :mod:`quorate.storage.mending` mends is mended; of the rest nothing is guessed. A member never
+acts on damaged bytes, and never votes as if nothing had been after it has lost what it may have
+acknowledged: it stops, and the error names the record, and the command by which the others make
+its store again.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..errors import DamagedRecordError, LostStoreError, StorageError
+from ..storage import Store
+from ..storage.state import NOTHING_LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from random import Random
+
+    from ..storage import ExecutorFactory, Write
+    from .config import NodeConfig
+    from .service import Service
+
+
+def way_out(config: NodeConfig) -> str:
+    """Say what an operator types for a member whose store is damaged beyond repair."""
+    where = config.directory
+    if not config.own.standby and len(config.voters) == 1:
+        return (
+            f"No other member has it. With a backup, or with what is whole of {where}: quorate "
+            f"restore --from {where} --to DIRECTORY --new-cluster NAME"
+        )
+    return (
+        f"Move {where} away and keep it, put its node.toml into an empty directory there, and "
+        f"type: quorate recover {where}/node.toml"
+    )
+
+
+@contextmanager
+def told_the_way_out(config: NodeConfig) -> Generator[None]:
+    """Add to the errors of a damaged store what an operator types.
+
+    Raises:
+        DamagedRecordError, LostStoreError: as in the block.
+    """
+    try:
+        yield
+    except DamagedRecordError as error:
+        raise DamagedRecordError(
+            member_id=error.member_id,
+            term=error.term,
+            position=error.position,
+            reason=f"{error.reason}. {way_out(config)}",
+        ) from error
+    except LostStoreError as error:
+        raise LostStoreError(f"{error}. {way_out(config)}") from error
+
+
+def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]) -> Store:
+    """Open the store of a member.
+
+    Raises:
+        StorageError: it is another member's, is in use, or is damaged beyond repair.
+    """
+    others = config.own.standby or len(config.voters) > 1
+    with told_the_way_out(config):
+        store = Store.open(
+            config.directory / "log",
+            cluster=config.cluster,
+            member_id=config.member_id,
+            rng=rng,
+            executor=executor,
+            peers=others,
+        )
+        lost = store.recorded.lost
+        if lost == NOTHING_LOST or others:
+            return store
+        store.close()
+        raise DamagedRecordError(
+            member_id=config.member_id,
+            term=lost[0],
+            position=lost[1] - 1,
+            reason="the end of the log, which was damaged, has not come back",
+        )
+
+
+def check_service(config: NodeConfig, store: Store, service: Service) -> None:
+    """Refuse a service that is ahead of the log, unless the log has lost its end.
+
+    Raises:
+        StorageError: it is.
+    """
+    if service.position > store.append_position and store.recorded.lost == NOTHING_LOST:
+        raise StorageError(
+            f"member {config.member_id}: the service is at {service.position}, but the log "
+            f"ends at {store.append_position}: they do not belong together"
+        )
