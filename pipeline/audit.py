@@ -3,6 +3,9 @@
 What is compared is the committed part of each log, record batch by record batch: a batch is encoded
 once, and the same bytes lie in every recording. A member that lacks the end, or whose beginning is
 pruned, is behind, not wrong. A damaged record ends the reading of its member; it is a finding.
+
+Here the promises are put together, and the first divergence is shown; each of them is a query of
+its own, in :mod:`.invariants` and :mod:`.double_apply`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -11,15 +14,19 @@ pruned, is behind, not wrong. A damaged record ends the reading of its member; i
 from __future__ import annotations
 
 import re
-from functools import reduce
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
 from pyspark.errors import PySparkException
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StorageError
+from ..storage import check_batch_untrusted, decode_entries_untrusted
+from ..storage.verify import DumpedBatch
+from . import invariants
+from .double_apply import doubly_applied, session_commands
+from .invariants import union
 from .logs import Connect, Facts, Origin, open_log
 from .remote import member_ids
 from .versions import read_log
@@ -27,21 +34,13 @@ from .versions import read_log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Audit",
-    "Finding",
-    "audit",
-    "divergences",
-    "each_member",
-    "order_findings",
-    "term_findings",
-]
+__all__ = ["Audit", "Divergent", "Finding", "audit", "each_member"]
 
 _DAMAGE: Final = re.compile(r"damaged record at term (-?\d+), position (-?\d+): .*")
 _MAX_FINDINGS: Final = 1000
-_NEW_TERM: Final = "NEW_LEADERSHIP_TERM"
+_OF_ENTRIES: Final = ("member", "term", "position", "index", "kind", "payload")
 
 
 @attrs.frozen
@@ -56,6 +55,14 @@ class Finding:
 
 
 @attrs.frozen
+class Divergent:
+    """What a member has at a position, or over it."""
+
+    member: int
+    batch: DumpedBatch
+
+
+@attrs.frozen
 class Audit:
     """What was looked at, and what was found.
 
@@ -65,6 +72,8 @@ class Audit:
         entries: of the longest log.
         findings: what is wrong, by position; at most a thousand.
         first: position of the first divergence, None without one.
+        records: what the members have there.
+        unchecked: what could not be looked at, and why.
     """
 
     members: tuple[Facts, ...]
@@ -72,6 +81,8 @@ class Audit:
     entries: int
     findings: tuple[Finding, ...]
     first: int | None
+    records: tuple[Divergent, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
@@ -105,15 +116,18 @@ def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
             sound[one.member_id] = origin
             frames.append(frame)
     kept = [one for one in facts if one.member_id in sound]
+    unchecked: list[str] = []
     if frames:
-        findings += _compare(spark, kept, sound, reduce(_union, frames))
+        findings += _compare(spark, kept, sound, union(frames))
+        findings += _sessions(spark, sound, unchecked)
     batches = sum(frame.count() for frame in frames)
     entries = max((_count(frame) for frame in frames), default=0)
     for frame in frames:
         frame.unpersist()
     findings.sort(key=lambda found: (found.position, found.kind, found.member))
     first = min((one.position for one in findings if one.kind == "divergence"), default=None)
-    return Audit(tuple(facts), batches, entries, tuple(findings), first)
+    records = () if first is None else tuple(_records(sound, first))
+    return Audit(tuple(facts), batches, entries, tuple(findings), first, records, tuple(unchecked))
 
 
 def each_member(members: str) -> list[Origin]:
@@ -133,10 +147,6 @@ def _facts(origin: Origin) -> Facts:
         return log.facts
 
 
-def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other)
-
-
 def _count(batches: DataFrame) -> int:
     row = batches.agg(F.sum("entries")).first()
     return int(row[0] or 0) if row is not None else 0
@@ -152,161 +162,69 @@ def _damage(facts: Facts, error: PySparkException) -> Finding:
 def _compare(
     spark: SparkSession, facts: list[Facts], sound: dict[int, Origin], batches: DataFrame
 ) -> list[Finding]:
-    entries = reduce(_union, [read_log(spark, place, "entries") for place in sound.values()])
-    terms = reduce(_union, [read_log(spark, place, "terms") for place in sound.values()])
+    """Ask for all that breaks a promise, but for those of sessions."""
+    entries = union([read_log(spark, one, "entries", _OF_ENTRIES) for one in sound.values()])
+    terms = union([read_log(spark, one, "terms") for one in sound.values()]).persist()
+    bases = {row["base"] for row in terms.select("base").collect()}
+    opening = F.col("kind") == "NEW_LEADERSHIP_TERM"
+    first = (F.col("index") == 0) & F.col("position").isin(*bases)
+    marks = entries.where(opening | first).persist()
     frames = [
-        divergences(batches, facts),
-        order_findings(batches),
-        term_findings(terms, batches, entries),
+        invariants.divergences(batches, facts),
+        invariants.holes(batches),
+        invariants.clocks_that_go_back(batches),
+        invariants.terms_that_go_back(batches),
+        invariants.commits_that_go_back(batches),
+        invariants.terms_of_two_leaders(marks),
+        invariants.terms_that_differ(terms),
+        invariants.misplaced_batches(terms, batches),
+        invariants.misplaced_openings(
+            _behind_start(terms, "base", facts), _behind_start(marks, "position", facts)
+        ),
     ]
-    rows = reduce(_union, frames).limit(_MAX_FINDINGS).collect()
+    rows = union(frames).limit(_MAX_FINDINGS).collect()
+    marks.unpersist()
+    terms.unpersist()
     return [Finding(*row) for row in rows]
 
 
-def _findings(frame: DataFrame, kind: str, text: Column, **columns: str) -> DataFrame:
-    return frame.select(
-        F.lit(kind).alias("kind"),
-        F.expr(columns.get("member", "-1")).cast("int").alias("member"),
-        F.expr(columns.get("term", "term")).cast("bigint").alias("term"),
-        F.expr(columns.get("position", "position")).cast("bigint").alias("position"),
-        text.alias("text"),
-    )
+def _behind_start(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
+    """Leave out what stands where a log was shortened: its term may have begun before."""
+    behind = F.lit(False)
+    for one in facts:
+        least = one.start + 1 if one.start else 0
+        behind |= (F.col("member") == one.member_id) & (F.col(column) >= least)
+    return frame.where(behind)
 
 
-def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
-    """Find the positions at which members' logs differ, where all of them should have a batch.
-
-    Args:
-        batches: of all members, as the source's table "batches".
-        facts: from where to where each member's log reaches.
-
-    Returns:
-        Rows of kind "divergence".
-    """
-    start = max(one.start for one in facts)
-    stop = min(one.committed for one in facts)
-    shared = batches.where((F.col("position") >= start) & (F.col("position") < stop))
-    said = F.format_string(
-        "member %d: term %d, %d bytes, checksum %08x", "member", "term", "length", "checksum"
-    )
-    by_position = shared.groupBy("position").agg(
-        F.min("term").alias("term"),
-        F.count("*").alias("count"),
-        F.count_distinct("term", "length", "checksum").alias("kinds"),
-        F.concat_ws("; ", F.sort_array(F.collect_list(said))).alias("said"),
-    )
-    wrong = by_position.where((F.col("count") != len(facts)) | (F.col("kinds") > 1))
-    return _findings(wrong, "divergence", F.col("said"))
+def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str]) -> list[Finding]:
+    """Check the promise of sessions: in each directory, or else in one of the members that run."""
+    places = [member for member, origin in sound.items() if not isinstance(origin, Connect)]
+    found: list[Finding] = []
+    looked_at = [
+        read_log(spark, sound[member], "entries", ["member", "session"])
+        for member in places or [*sound][:1]
+    ]
+    stamped = union(looked_at).where("session != 0").select("member").distinct().collect()
+    for member in sorted(row["member"] for row in stamped):
+        try:
+            commands = session_commands(spark, sound[member])
+            rows = doubly_applied(commands).limit(_MAX_FINDINGS).collect()
+        except StorageError as error:
+            unchecked.append(f"the sessions of member {member}: {error}")
+        else:
+            found += [Finding(*row) for row in rows]
+    return found
 
 
-def order_findings(batches: DataFrame) -> DataFrame:
-    """Find holes in the logs, and clocks and commit positions that go back.
-
-    Returns:
-        Rows of kind "hole", "clock" and "commit".
-    """
-    before = Window.partitionBy("member").orderBy("position")
-    seen = batches.withColumns(
-        {
-            "expected": F.lag(F.col("position") + F.col("length")).over(before),
-            "earlier": F.lag("timestamp").over(before),
-            "known": F.lag("commit_position").over(before),
-            "last_term": F.lag("term").over(before),
-        }
-    )
-    return reduce(
-        _union,
-        [
-            _findings(
-                seen.where("expected != position"),
-                "hole",
-                F.format_string("the batch before ends at %d", "expected"),
-                member="member",
-            ),
-            _findings(
-                seen.where("timestamp < earlier"),
-                "clock",
-                F.format_string(
-                    "the log's time goes back from %s", F.col("earlier").cast("string")
-                ),
-                member="member",
-            ),
-            _findings(
-                seen.where("term < last_term"),
-                "term",
-                F.format_string("it follows term %d", "last_term"),
-                member="member",
-            ),
-            _findings(
-                seen.where("commit_position > position or commit_position < known"),
-                "commit",
-                F.format_string(
-                    "the commit position is %d, before it was %d", "commit_position", "known"
-                ),
-                member="member",
-            ),
-        ],
-    )
-
-
-def term_findings(terms: DataFrame, batches: DataFrame, entries: DataFrame) -> DataFrame:
-    """Find terms with two leaders, terms about which members disagree, and misplaced batches.
-
-    Args:
-        terms: of all members, as the source's table "terms".
-        batches: of all members.
-        entries: of all members.
-
-    Returns:
-        Rows of kind "leaders" and "terms".
-    """
-    bounds = terms.groupBy("term").agg(
-        F.collect_set("base").alias("bases"),
-        F.collect_set("end").alias("ends"),
-        F.min("base").alias("position"),
-    )
-    disagreed = _findings(
-        bounds.where((F.size("bases") > 1) | (F.size("ends") > 1)),
-        "terms",
-        F.format_string(
-            "members say that it begins at %s and ends at %s",
-            F.concat_ws(" or ", F.col("bases").cast("array<string>")),
-            F.concat_ws(" or ", F.col("ends").cast("array<string>")),
-        ),
-    )
-    return reduce(_union, [_leaders(entries), disagreed, _misplaced(terms, batches)])
-
-
-def _leaders(entries: DataFrame) -> DataFrame:
-    opened = entries.where(F.col("kind") == _NEW_TERM).withColumn(
-        "leader",
-        F.get_json_object(F.col("payload").cast("string"), "$.leader_member_id"),
-    )
-    leaders = opened.groupBy("term").agg(
-        F.collect_set("leader").alias("leaders"), F.min("position").alias("position")
-    )
-    return _findings(
-        leaders.where(F.size("leaders") > 1),
-        "leaders",
-        F.format_string("it has the leaders %s", F.concat_ws(" and ", "leaders")),
-    )
-
-
-def _misplaced(terms: DataFrame, batches: DataFrame) -> DataFrame:
-    first = batches.groupBy("member", "term").agg(
-        F.min("position").alias("position"),
-        F.max(F.col("position") + F.col("length")).alias("stop"),
-    )
-    placed = first.join(terms.drop("timestamp"), ["member", "term"], "left")
-    return _findings(
-        placed.where("base is null or position < base or stop > end"),
-        "terms",
-        F.format_string(
-            "its batches lie from %d to %d, the recording log says %s to %s",
-            "position",
-            "stop",
-            F.coalesce(F.col("base").cast("string"), F.lit("nothing")),
-            F.coalesce(F.col("end").cast("string"), F.lit("now")),
-        ),
-        member="member",
-    )
+def _records(sound: dict[int, Origin], position: int) -> list[Divergent]:
+    """Fetch the batch that covers a position from each member that has one."""
+    found: list[Divergent] = []
+    for member, origin in sorted(sound.items()):
+        with open_log(origin) as log, suppress(StorageError):  # of a hole there is nothing
+            if log.facts.start <= position < log.facts.committed:
+                begin = log.header(position).position
+                for data in log.batches(begin, begin + 1):
+                    batch = DumpedBatch(check_batch_untrusted(data), decode_entries_untrusted(data))
+                    found.append(Divergent(member, batch))
+    return found

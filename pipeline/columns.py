@@ -112,9 +112,11 @@ def columns_of(table: str) -> tuple[Column, ...]:
     return TABLES[table]
 
 
-def ddl(table: str) -> str:
-    """Return a table's schema in Spark's SQL."""
-    return ", ".join(f"`{column.name}` {column.sql}" for column in columns_of(table))
+def ddl(table: str, names: Sequence[str] = ()) -> str:
+    """Return a table's schema in Spark's SQL, or that of some of its columns."""
+    columns = columns_of(table)
+    wanted = [column for column in columns if not names or column.name in names]
+    return ", ".join(f"`{column.name}` {column.sql}" for column in wanted)
 
 
 def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:

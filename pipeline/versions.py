@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import PrunedError
+from .columns import ddl
 from .logs import Connect, Moment, Origin, open_log
 from .once import unapplied
 from .replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -69,9 +70,13 @@ def _ddl(columns: dict[str, pa.DataType]) -> str:
     return ", ".join(f"`{name}` {_SQL[kind]}" for name, kind in columns.items())
 
 
-def read_log(spark: SparkSession, origin: Origin, table: str, **options: int) -> DataFrame:
-    """Read a table of a log; options as the source has them."""
+def read_log(
+    spark: SparkSession, origin: Origin, table: str, names: Sequence[str] = (), **options: int
+) -> DataFrame:
+    """Read a table of a log, all of its columns or some; options as the source has them."""
     reader = spark.read.format("quorate").option("table", table).options(**options)
+    if names:
+        reader = reader.schema(ddl(table, names))
     if not isinstance(origin, Connect):
         return reader.load(str(origin))
     if origin.member is not None:

@@ -28,7 +28,7 @@ from .storage.verify import verify as verify_store
 from .storage.verify_tables import TablesReport, verify_tables
 from .words import counted, size, utc
 
-__all__ = ["describe", "dump", "store_of", "verify", "whose"]
+__all__ = ["describe", "dump", "lines_of", "plain_batch", "store_of", "verify", "whose"]
 
 _PREVIEW_BYTES: Final = 60
 
@@ -251,13 +251,14 @@ def dump(
     committed = describe_store(place).commit_position
     for batch in dump_store(place, from_position, to_position):
         if as_json:
-            print(json.dumps(_plain(batch)))
+            print(json.dumps(plain_batch(batch)))
         else:
-            print("\n".join(_lines(batch, committed)))
+            print("\n".join(lines_of(batch, committed)))
     return 0
 
 
-def _plain(batch: DumpedBatch) -> dict[str, object]:
+def plain_batch(batch: DumpedBatch) -> dict[str, object]:
+    """Return a batch for programs, payloads in base64."""
     entries = [
         {
             "kind": entry.kind.name,
@@ -271,7 +272,8 @@ def _plain(batch: DumpedBatch) -> dict[str, object]:
     return {**attrs.asdict(batch.header), "entries": entries}
 
 
-def _lines(batch: DumpedBatch, committed: int) -> Iterator[str]:
+def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
+    """Tell of a batch in a line, and in one more for each of its entries."""
     header = batch.header
     known = "" if header.end <= committed else "  not known to be committed"
     yield (

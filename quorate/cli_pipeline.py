@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import attrs
 from cyclopts import Parameter
-from rich.console import Console
 
 from . import errors
+from .cli_audit import plain_audit, show_audit
 from .cli_restore import parse_point
 from .cli_status import AsJson, make_console
 from .cli_tables import show_frame, show_rows
@@ -22,7 +22,6 @@ from .words import counted, utc
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .pipeline.audit import Audit
     from .pipeline.export import Exported
     from .pipeline.logs import Moment, Origin
 
@@ -246,34 +245,10 @@ def audit(
 
         found = run(spark, directories if connect is None else each_member(connect))
     if as_json:
-        print(json.dumps(attrs.asdict(found), indent=2))
+        print(json.dumps(plain_audit(found), indent=2))
     else:
-        _show_audit(make_console(), found)
+        show_audit(make_console(), found)
     return 1 if found.findings else 0
-
-
-def _show_audit(console: Console, found: "Audit") -> None:
-    for one in found.members:
-        console.print(f"member {one.member_id}: {one.start:,} to {one.committed:,}, committed")
-    console.print(
-        f"{counted(found.batches, 'batch', 'batches')} compared, "
-        f"{counted(found.entries, 'entry', 'entries')} in the longest log"
-    )
-    for finding in found.findings:
-        whose = f"member {finding.member}, " if finding.member >= 0 else ""
-        place = f"{whose}term {finding.term}, position {finding.position}"
-        console.print(
-            f"{finding.kind.upper()}: {place}: {finding.text}",
-            style="red",
-            markup=False,
-            soft_wrap=True,
-        )
-    if found.findings:
-        console.print(
-            f"WRONG: {counted(len(found.findings), 'finding', 'findings')}.", style="bold red"
-        )
-    else:
-        console.print("The logs agree, as far as each is committed.", style="green")
 
 
 def report(

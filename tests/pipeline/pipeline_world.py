@@ -12,7 +12,7 @@ import trio
 from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.service import Command
-from quorate.node.term_event import TermEvent, encode_term_event
+from quorate.node.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
 from quorate.storage import (
     BatchHeader,
     Entry,
@@ -23,11 +23,12 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
+from quorate.storage.recording_log import encode_term
 from quorate.storage.snapshot_file import head_of
 from quorate.storage.snapshot_folder import SnapshotWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 BEGAN_MS = 1_700_000_000_000
@@ -122,13 +123,27 @@ def shorten_log(directory: Path, batches: Sequence[Batch], count: int) -> int:
     Returns:
         The position of the snapshot.
     """
-    return trio.run(_shorten, directory, encoded(batches)[:count])
+    return trio.run(_shorten, directory, encoded(batches)[:count], 0)
 
 
-async def _shorten(directory: Path, batches: Sequence[tuple[bytes, TermRow | None]]) -> int:
+def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, known: int) -> int:
+    """Take a snapshot behind the first `count` batches that has only what the first `known` did.
+
+    Nothing is dropped.
+
+    Returns:
+        The position of the snapshot.
+    """
+    return trio.run(_shorten, directory, encoded(batches)[:count], known)
+
+
+async def _shorten(
+    directory: Path, batches: Sequence[tuple[bytes, TermRow | None]], known: int
+) -> int:
     store = Store.open(directory / "log", cluster="testing", member_id=0, rng=Random(0))
     service = KeyValueService.open(directory / "tables", cluster="testing", member_id=0)
-    header = apply(service, [data for data, _ in batches])
+    apply(service, [data for data, _ in batches[: known or None]])
+    header = decode_header_untrusted(batches[-1][0])
     head = head_of(
         "testing",
         store.terms,
@@ -145,7 +160,8 @@ async def _shorten(directory: Path, batches: Sequence[tuple[bytes, TermRow | Non
             pass
         writer.finish()
         await store.add_snapshot(head.row)
-        await store.drop_prefix(header.end)
+        if not known:
+            await store.drop_prefix(header.end)
         nursery.cancel_scope.cancel()
     service.close()
     store.close()
@@ -167,10 +183,49 @@ def apply(service: KeyValueService, batches: Sequence[bytes]) -> BatchHeader:
 
 def damage(directory: Path, term: int, position: int) -> None:
     """Flip a bit of a recorded batch, behind the back of a closed store."""
+    rewrite(
+        directory, term, position, lambda data: data[:100] + bytes((data[100] ^ 1,)) + data[101:]
+    )
+
+
+def rewrite(
+    directory: Path, term: int, position: int, change: Callable[[bytes], bytes | None]
+) -> None:
+    """Change a recorded batch, or remove it, behind the back of a closed store."""
     key = term.to_bytes(8, "big") + position.to_bytes(8, "big")
     with lmdb.open(str(directory / "log"), max_dbs=8) as environment:
         log = environment.open_db(b"log", create=False)
         with environment.begin(write=True) as txn:
             batch = txn.get(key, db=log)
             assert batch is not None
-            txn.put(key, batch[:100] + bytes((batch[100] ^ 1,)) + batch[101:], db=log)
+            changed = change(batch)
+            if changed is None:
+                txn.delete(key, db=log)
+            else:
+                txn.put(key, changed, db=log)
+
+
+def encoded_anew(data: bytes, **changes: int) -> bytes:
+    """Encode a batch with another time or commit position, or with another leader who opens it."""
+    header, entries = decode_header_untrusted(data), decode_entries_untrusted(data)
+    if "leader" in changes:
+        event = decode_term_event_untrusted(entries[0].payload)
+        event = attrs.evolve(event, leader_member_id=changes["leader"])
+        entries[0] = attrs.evolve(entries[0], payload=encode_term_event(event))
+    return encode_batch(
+        entries,
+        term=header.term,
+        position=header.position,
+        timestamp_ms=changes.get("timestamp_ms", header.timestamp_ms),
+        commit_position=changes.get("commit_position", header.commit_position),
+    )
+
+
+def move_term(directory: Path, rows: Sequence[TermRow]) -> None:
+    """Write other rows into the recording log, behind the back of a closed store."""
+    with lmdb.open(str(directory / "log"), max_dbs=8) as environment:
+        terms = environment.open_db(b"terms", create=False)
+        with environment.begin(write=True) as txn:
+            for row in rows:
+                key, value = encode_term(row)
+                txn.put(key, value, db=terms)

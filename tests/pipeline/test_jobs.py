@@ -14,7 +14,6 @@ import pytest
 
 from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue.service import TRANSACTION, KeyValueService
-from quorate.pipeline.audit import audit
 from quorate.pipeline.check import check_history
 from quorate.pipeline.export import Exported, export, exported_tables
 from quorate.pipeline.logs import open_log
@@ -29,7 +28,6 @@ from .pipeline_world import (
     BEGAN_MS,
     Batch,
     apply,
-    damage,
     encoded,
     one_each,
     pipeline,
@@ -211,48 +209,9 @@ def test_tables_of_another_log_are_not_added_to(spark: SparkSession, tmp_path: P
         export(spark, tmp_path / "other", tmp_path / "tables")
 
 
-# audit ------------------------------------------------------------------------------------------
+# report -----------------------------------------------------------------------------------------
 
 LOG = one_each([f"SET k{i} v{i}" for i in range(200)], per_batch=5, terms=3)
-
-
-def test_members_that_agree_are_told_so_even_if_one_is_behind(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    for member, known in ((0, 40), (1, 40), (2, 25)):
-        write_log(tmp_path / str(member), LOG[:known], member_id=member)
-    found = audit(spark, [tmp_path / str(member) for member in range(3)])
-    assert found.findings == ()
-    assert found.batches == 39 + 39 + 24
-    assert (found.entries, found.first) == (39 * 5 + 3, None)
-
-
-def test_the_first_batch_that_differs_is_found_and_damage_too(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    other = [
-        attrs.evolve(batch, payloads=(pipeline("SET k99 other"), *batch.payloads[1:]))
-        if at in {20, 30}
-        else batch
-        for at, batch in enumerate(LOG)
-    ]
-    for member, batches in ((0, LOG), (1, other), (2, LOG)):
-        write_log(tmp_path / str(member), batches, member_id=member)
-    positions = [decode_header_untrusted(data).position for data, _ in encoded(LOG)]
-    different = [decode_header_untrusted(data).position for data, _ in encoded(other)]
-    assert positions[20] == different[20] < positions[21]
-    key = decode_header_untrusted(encoded(LOG)[10][0])
-    damage(tmp_path / "2", key.term, key.position)
-    found = audit(spark, [tmp_path / str(member) for member in range(3)])
-    assert found.first == positions[20]
-    kinds = {(one.kind, one.member, one.position) for one in found.findings}
-    assert ("damage", 2, positions[10]) in kinds
-    said = next(one.text for one in found.findings if one.position == positions[20])
-    assert "member 0: term 1" in said
-    assert "member 1: term 1" in said
-
-
-# report -----------------------------------------------------------------------------------------
 
 
 def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""How `quorate pipeline audit` tells what it has found."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from rich.console import Console
+
+from .cli_log import lines_of, plain_batch
+from .storage.verify import DumpedBatch
+from .words import counted
+
+if TYPE_CHECKING:
+    from .pipeline.audit import Audit, Divergent
+
+__all__ = ["plain_audit", "show_audit"]
+
+_SHOWN: Final = 3
+"""Entries that are shown of each batch, from the first one on in which they differ."""
+
+
+def plain_audit(found: "Audit") -> dict[str, object]:
+    """Return it for programs; of batches that differ, the first entries in which they do."""
+    records = [
+        {"members": members, "from_entry": begin, **plain_batch(batch)}
+        for members, batch, begin in _versions(found.records)
+    ]
+    return {**attrs.asdict(attrs.evolve(found, records=())), "records": records}
+
+
+def show_audit(console: Console, found: "Audit") -> None:
+    """Print it."""
+    for one in found.members:
+        console.print(f"member {one.member_id}: {one.start:,} to {one.committed:,}, committed")
+    console.print(
+        f"{counted(found.batches, 'batch', 'batches')} compared, "
+        f"{counted(found.entries, 'entry', 'entries')} in the longest log"
+    )
+    for finding in found.findings:
+        whose = f"member {finding.member}, " if finding.member >= 0 else ""
+        place = f"{whose}term {finding.term}, position {finding.position}"
+        console.print(
+            f"{finding.kind.upper()}: {place}: {finding.text}",
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found.records:
+        console.print("The first divergence, from the first entry on that differs:", style="bold")
+    for members, batch, begin in _versions(found.records):
+        whose = f"member{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
+        header, *entries = lines_of(batch, batch.header.end)
+        text = "\n".join([f"{whose}: {header}", *entries])
+        console.print(text, markup=False, soft_wrap=True)
+        if rest := batch.header.count - begin - len(entries):
+            console.print(f"  and {counted(rest, 'entry', 'entries')} more")
+    for words in found.unchecked:
+        console.print(f"NOT CHECKED: {words}", style="yellow", markup=False, soft_wrap=True)
+    if found.findings:
+        console.print(
+            f"WRONG: {counted(len(found.findings), 'finding', 'findings')}.", style="bold red"
+        )
+    else:
+        console.print("The logs agree, as far as each is committed.", style="green")
+
+
+def _versions(
+    records: "Sequence[Divergent]",
+) -> Iterator[tuple[list[int], DumpedBatch, int]]:
+    """Yield each batch that some members have, cut to what is shown, and from which entry on."""
+    batches: list[DumpedBatch] = []
+    owners: list[list[int]] = []
+    for one in records:
+        if one.batch not in batches:
+            batches.append(one.batch)
+            owners.append([])
+        owners[batches.index(one.batch)].append(one.member)
+    begin = next(
+        (
+            at
+            for at, those in enumerate(zip(*(one.entries for one in batches), strict=False))
+            if any(entry != those[0] for entry in those)
+        ),
+        min((len(one.entries) for one in batches), default=0),
+    )
+    for members, batch in zip(owners, batches, strict=True):
+        yield members, attrs.evolve(batch, entries=batch.entries[begin : begin + _SHOWN]), begin
