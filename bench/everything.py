@@ -18,7 +18,11 @@ HERE: Final = Path(__file__).parent
 LONGEST_SECONDS: Final = 900.0
 """One that takes longer hangs, and is ended."""
 
-BENCHES: Final[tuple[tuple[str, ...], ...]] = (("cluster.py",),)
+BENCHES: Final[tuple[tuple[str, ...], ...]] = (
+    ("cluster.py",),
+    ("growth.py",),
+    ("growth_log.py",),
+)
 
 app = App(help_format="markdown", result_action="return_value")
 

@@ -58,7 +58,11 @@ class Bench:
     def found(self, row: Row) -> None:
         """Keep what was found, and say it."""
         self.rows.append(row)
-        plain = (f"{name} {_short(value)}" for name, value in row.items() if name != "runs")
+        plain = (
+            f"{name} {_short(value)}"
+            for name, value in row.items()
+            if name not in {"runs", "samples"} and value is not None
+        )
         self.console.print(f"[dim]{', '.join(plain)}[/dim]", highlight=False)
 
 

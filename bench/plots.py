@@ -74,8 +74,47 @@ def peers(results: Results) -> Figure:
     return figure
 
 
+def growth(key: str, title: str) -> Callable[[Results], Figure]:
+    """Rate, p99 and the leader's processor time, over something."""
+
+    def draw(results: Results) -> Figure:
+        figure, found = panels(3)
+        fields = (("rate", "a second"), ("p99_ms", "p99 ms"), ("leader_us", "leader µs/op"))
+        for axes, (field, label) in zip(found, fields, strict=True):
+            for command, ink in (("set", INK[0]), ("get", INK[1])):
+                lines(axes, results.rows, key, f"{command}_{field}", label=command.upper(), ink=ink)
+            axes.set_title(label, fontsize=10)
+            axes.set_xlabel(title)
+            axes.set_xscale("log" if key != "members" else "linear")
+            axes.set_yscale("log" if field == "p99_ms" else "linear")
+            if field != "p99_ms":
+                axes.set_ylim(bottom=0)
+        found[0].legend(frameon=False)
+        return figure
+
+    return draw
+
+
+def growth_log(results: Results) -> Figure:
+    """Seconds over the length of the log."""
+    figure, found = panels(3)
+    fields = (("restart_s", "restart s"), ("verify_s", "verify s"), ("prune_s", "prune s"))
+    for axes, (field, label) in zip(found, fields, strict=True):
+        lines(axes, results.rows, "log_mb", field)
+        axes.set_title(label, fontsize=10)
+        axes.set_xlabel("log MB")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+    return figure
+
+
 PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "peers": peers,
+    "growth-members": growth("members", "members"),
+    "growth-values": growth("value_bytes", "bytes of a value"),
+    "growth-keys": growth("keys", "keys"),
+    "growth-clients": growth("clients", "clients"),
+    "growth-log": growth_log,
 }
 
 

@@ -108,6 +108,38 @@ def steady(results: Results) -> str:
     return table(results.rows, columns)
 
 
+def growth(key: str, title: str) -> Callable[[Results], str]:
+    """How SET and GET grow with something."""
+    columns: list[Column] = [(title, key, ",")]
+    for name in ("set", "get"):
+        columns += [
+            (f"{name.upper()} a second", f"{name}_rate", ",.0f"),
+            ("p50 ms", f"{name}_p50_ms", ".2f"),
+            ("p99 ms", f"{name}_p99_ms", ".2f"),
+            ("leader µs/op", f"{name}_leader_us", ".1f"),
+            ("follower µs/op", f"{name}_follower_us", ".1f"),
+        ]
+    columns += [("SETs per batch", "set_per_batch", ",.0f")]
+    columns += [("commits a second", "set_commits_per_s", ",.0f"), ("RSS MB", "rss_mb", ",.0f")]
+    columns += [("of it own", "own_mb", ",.0f")]
+    return lambda results: table(results.rows, columns)
+
+
+def growth_log(results: Results) -> str:
+    """What the length of the log costs."""
+    columns = (
+        ("log MB", "log_mb", ",.0f"),
+        ("written MB/s", "written_mb_per_s", ",.0f"),
+        ("restart s", "restart_s", ".2f"),
+        ("verify s", "verify_s", ".1f"),
+        ("verify MB/s", "verify_mb_per_s", ",.0f"),
+        ("prune s", "prune_s", ".2f"),
+        ("RSS MB", "rss_mb", ",.0f"),
+        ("of it own", "own_mb", ",.0f"),
+    )
+    return table(results.rows, columns)
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -116,7 +148,22 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "peers": peers,
     "failover": failover,
     "steady": steady,
+    "growth-members": growth("members", "members"),
+    "growth-values": growth("value_bytes", "bytes of a value"),
+    "growth-keys": growth("keys", "keys"),
+    "growth-clients": growth("clients", "clients"),
+    "growth-log": growth_log,
 }
+
+PICTURES: Final = {
+    "peers": "Rates beside those of etcd and RedisRaft",
+    "growth-members": "Rate, p99 and processor time over the number of members",
+    "growth-values": "Rate, p99 and processor time over the size of values",
+    "growth-keys": "Rate, p99 and processor time over the number of keys",
+    "growth-clients": "Rate, p99 and processor time over the number of clients",
+    "growth-log": "Restart, verification and pruning over the length of the log",
+}
+"""What the plots show, figures/NAME.svg; drawn by :mod:`plots`."""
 
 
 def circumstances(results: Results) -> str:
@@ -143,7 +190,10 @@ def _of(processor: object) -> str:
 def section(results: Results) -> str:
     """What README.md shows of a bench."""
     kind = next(kind for kind in SECTIONS if results.bench in TOGETHER.get(kind, (kind,)))
-    return f"{circumstances(results)}\n\n{SECTIONS[kind](results)}"
+    parts = [circumstances(results), SECTIONS[kind](results)]
+    if kind in PICTURES:
+        parts.append(f"![{PICTURES[kind]}](figures/{kind}.svg)")
+    return "\n\n".join(parts)
 
 
 def gathered(kind: str, directory: Path) -> Results | None:

@@ -1,6 +1,7 @@
 """What bench/README.md shows is what the benches have written."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,16 @@ def test_a_report_of_redis_benchmark_is_read() -> None:
     )
     expected = "Latencies(rate=52910.05, p50_ms=0.239, p99_ms=0.455, p999_ms=0.831)"
     assert done.stdout.strip() == expected, done.stderr
+
+
+def test_every_plot_has_its_table() -> None:
+    done = python(
+        "-c", "import plots, tables; print(sorted(plots.PLOTS) == sorted(tables.PICTURES))"
+    )
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_every_table_of_the_document_can_be_made() -> None:
+    places = re.findall("<!-- figures: ([a-z-]+) -->", (BENCH / "README.md").read_text())
+    script = "import json, tables; print(json.dumps(sorted(tables.SECTIONS)))"
+    assert sorted(places) == json.loads(python("-c", script).stdout)
