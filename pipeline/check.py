@@ -11,20 +11,23 @@ states or time than it may is *undecided*, which is never told as fine.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
 from ..errors import HistoryError
 from ..simulation.history import Operation, decode_operation_untrusted
 from ..simulation.linearizability import Budget, KeyReport, check_key
+from ..simulation.linearizability_window import words
 from ..simulation.specification import Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    _Shown: TypeAlias = dict[str, int | str | bool]
 
 __all__ = ["check_history"]
 
@@ -33,8 +36,23 @@ SECONDS_PER_KEY: Final = 60.0
 _OPERATION: Final = "key binary, start_ns bigint, line binary"
 _VERDICT: Final = (
     "key binary, verdict string, operations bigint, states bigint, "
-    "seconds double, explanation string"
+    "seconds double, explanation string, window array<struct<client: bigint, start_ns: bigint, "
+    "end_ns: bigint, status: string, text: string, offending: boolean>>"
 )
+_WINDOW: Final = pa.list_(
+    pa.struct(
+        {
+            "client": pa.int64(),
+            "start_ns": pa.int64(),
+            "end_ns": pa.int64(),
+            "status": pa.string(),
+            "text": pa.string(),
+            "offending": pa.bool_(),
+        }
+    )
+)
+_MOST_OFFENDING: Final = 32
+_MOST_NEARBY: Final = 24
 
 
 def check_history(
@@ -49,8 +67,10 @@ def check_history(
 
     Returns:
         A row for each key: key, verdict (linearizable, violated or undecided), operations, states
-        (that the search has looked at), seconds, and explanation (for a key that is not
-        linearizable the smallest window of operations that shows it, else null).
+        (that the search has looked at), seconds, explanation (for a key that is not linearizable
+        the smallest window of operations that shows it, else null), and window (the same as an
+        array of operations: client, start_ns, end_ns, status, text, and offending; those that are
+        not offending were under way meanwhile, and do not help). `picture.picture` draws it.
 
     A line that is no operation ends the job with an error that quotes it.
     """
@@ -89,7 +109,8 @@ def _checking(
             began = time.monotonic()  # noqa: TID251 - a budget of real time
             budget = Budget(clock=time.monotonic, deadline=began + seconds)  # noqa: TID251
             report = check_key(key, operations, Strings(), budget)
-            yield _row(report, time.monotonic() - began)  # noqa: TID251
+            took = time.monotonic() - began  # noqa: TID251
+            yield _row(report, took, operations)
 
     return checked
 
@@ -110,8 +131,35 @@ def _by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, list[Ope
         yield key, operations
 
 
-def _row(report: KeyReport, seconds: float) -> pa.RecordBatch:
-    window = None if report.window is None else str(report.window)
+def _window(offending: Sequence[Operation], operations: Sequence[Operation]) -> list[_Shown]:
+    """Return the last of the offending operations, and of those that were under way meanwhile."""
+    marked = set(offending)
+    begin = min(one.start_ns for one in offending)
+    end = max(one.end_ns for one in offending)
+    nearby = [
+        one
+        for one in operations
+        if one.status != "fail"
+        and one.start_ns <= end
+        and (one.end_ns >= begin or one.status == "unknown")
+        and one not in marked
+    ]
+    return [
+        {
+            "client": one.client,
+            "start_ns": one.start_ns,
+            "end_ns": one.end_ns,
+            "status": one.status,
+            "text": words(one),
+            "offending": one in marked,
+        }
+        for one in [*offending[-_MOST_OFFENDING:], *nearby[-_MOST_NEARBY:]]
+    ]
+
+
+def _row(report: KeyReport, seconds: float, operations: Sequence[Operation]) -> pa.RecordBatch:
+    window = report.window
+    shown = None if window is None else _window(window.operations, operations)
     return pa.record_batch(
         {
             "key": pa.array([report.key], pa.binary()),
@@ -119,6 +167,7 @@ def _row(report: KeyReport, seconds: float) -> pa.RecordBatch:
             "operations": [report.operations],
             "states": [report.states],
             "seconds": [seconds],
-            "explanation": pa.array([window], pa.string()),
+            "explanation": pa.array([None if window is None else str(window)], pa.string()),
+            "window": pa.array([shown], _WINDOW),
         }
     )

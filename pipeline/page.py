@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import html
-import io
 from typing import TYPE_CHECKING, Final
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from .drawing import INK, WARN, svg
 from .report import growth
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ __all__ = ["render"]
 
 _WIDTH: Final = 9.0
 _HEIGHT: Final = 2.6
-_INK: Final = "#1f4e79"
-_WARN: Final = "#b03a2e"
 
 _CLOCKS: Final = (
     "A pause is log time: from the last batch of a term to the first of the next, even if nobody "
@@ -145,16 +142,16 @@ def _rows(rows: Sequence[Row]) -> str:
 def _plot(load: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> str:
     figure, axes = _axes("entries a second")
     times = [row["time"] for row in load]
-    axes.step(times, [row["entries"] / bucket_s for row in load], where="post", color=_INK)
+    axes.step(times, [row["entries"] / bucket_s for row in load], where="post", color=INK)
     for row in terms[1:]:
-        axes.axvline(row["began"], color=_WARN, linewidth=0.8)
-    return _svg(figure)
+        axes.axvline(row["began"], color=WARN, linewidth=0.8)
+    return svg(figure)
 
 
 def _length_plot(load: Sequence[Row]) -> str:
     figure, axes = _axes("MiB")
-    axes.plot([row["time"] for row in load], [row["end"] / (1 << 20) for row in load], color=_INK)
-    return _svg(figure)
+    axes.plot([row["time"] for row in load], [row["end"] / (1 << 20) for row in load], color=INK)
+    return svg(figure)
 
 
 def _axes(label: str) -> tuple[Figure, Axes]:
@@ -163,12 +160,3 @@ def _axes(label: str) -> tuple[Figure, Axes]:
     axes.set_ylabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _svg(figure: Figure) -> str:
-    """Draw a figure; the same one gives the same text."""
-    file = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "quorate", "svg.fonttype": "none"}):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    text = file.getvalue()
-    return text[text.index("<svg") :]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import attrs
 from cyclopts import Parameter
+from rich.console import Console
 
 from . import errors
 from .cli_audit import plain_audit, show_audit
@@ -303,6 +304,7 @@ def check(
     /,
     *,
     seconds_per_key: float = 60.0,
+    picture: To = None,
     to: To = None,
     master: Master = "local[*]",
     conf: Settings = (),
@@ -317,6 +319,9 @@ def check(
         JSON lines, as `quorate torture --history` writes them, or a folder of such files.
     seconds_per_key
         How long the search for one key may take; then it is undecided.
+    picture
+        Draw the operations of the keys that are not linearizable into this file, as SVG; of the
+        first eight.
     to
         Write the verdict of each key there, as Parquet.
     master
@@ -338,9 +343,22 @@ def check(
             text = f"{bytes(row['key'])!r}: {row['verdict']}, {row['operations']:,} operations"
             console.print(text, style="bold red", markup=False)
             console.print(row["explanation"] or "", markup=False, soft_wrap=True)
+        if picture is not None:
+            _write_picture(console, found, picture)
     for verdict, (keys, operations) in sorted(counts.items()):
         console.print(f"{verdict}: {counted(keys, 'key', 'keys')}, {operations:,} operations")
     return 0 if counts.keys() <= {"linearizable"} else 1
+
+
+def _write_picture(console: Console, verdicts: "DataFrame", file: Path) -> None:
+    from .pipeline.picture import picture  # noqa: PLC0415 - an extra
+
+    drawn = picture(verdicts)
+    if drawn is None:
+        console.print("No picture: nothing is known not to be linearizable.")
+        return
+    file.write_text(drawn, encoding="utf-8")
+    console.print(f"Written: {file}", markup=False, soft_wrap=True)
 
 
 def _by_verdict(found: "DataFrame") -> "DataFrame":

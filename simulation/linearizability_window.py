@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .history import Operation
     from .specification import Specification
 
-__all__ = ["Window", "shrink"]
+__all__ = ["Window", "shrink", "words"]
 
 S = TypeVar("S", bound="Hashable")
 
@@ -77,8 +77,13 @@ class Window:
 
 def _line(one: Operation, zero: int) -> str:
     begin, end = ((at - zero) / 1e9 for at in (one.start_ns, one.end_ns))
+    return f"{begin:+.6f} s to {end:+.6f} s  client {one.client}: {words(one)}"
+
+
+def words(one: Operation) -> str:
+    """Tell what was asked, and what was the answer, each value cut to its last 40 bytes."""
     asked = " ".join([one.op, *map(_shown, one.args)])
-    return f"{begin:+.6f} s to {end:+.6f} s  client {one.client}: {asked} -> {_shown(one.result)}"
+    return f"{asked} -> {'?' if one.status == 'unknown' else _shown(one.result)}"
 
 
 def _shown(value: object) -> str:

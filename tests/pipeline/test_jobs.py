@@ -14,14 +14,12 @@ import pytest
 
 from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue.service import TRANSACTION, KeyValueService
-from quorate.pipeline.check import check_history
 from quorate.pipeline.export import Exported, export, exported_tables
 from quorate.pipeline.logs import open_log
 from quorate.pipeline.once import unapplied
 from quorate.pipeline.page import render
 from quorate.pipeline.report import growth, report
 from quorate.pipeline.versions import moment_at, state
-from quorate.simulation.history import HistoryWriter, Operation
 from quorate.storage import decode_header_untrusted
 
 from .pipeline_world import (
@@ -240,32 +238,3 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert page.count("<svg") == 2
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|<link|@import)", page)
     assert [one for one in loaded if not "".join(one).startswith("#")] == []
-
-
-# check ------------------------------------------------------------------------------------------
-
-
-def history() -> list[Operation]:
-    """Three keys: one is fine, one reads what was overwritten, one takes too long to decide."""
-    found: list[Operation] = []
-    for at in range(20):
-        found.append(Operation(0, "set", b"fine", (b"%d" % at,), b"OK", at * 10, at * 10 + 5, "ok"))
-        found.append(Operation(1, "get", b"fine", (), b"%d" % at, at * 10 + 6, at * 10 + 8, "ok"))
-    found.append(Operation(0, "set", b"stale", (b"1",), b"OK", 0, 5, "ok"))
-    found.append(Operation(0, "set", b"stale", (b"2",), b"OK", 6, 9, "ok"))
-    found.append(Operation(1, "get", b"stale", (), b"1", 10, 12, "ok"))
-    return found
-
-
-def test_a_history_is_checked_key_by_key(spark: SparkSession, tmp_path: Path) -> None:
-    with (tmp_path / "history.jsonl").open("wb") as file:
-        writer = HistoryWriter(file)
-        for one in history():
-            writer.append(one)
-    rows = check_history(spark, tmp_path / "history.jsonl").orderBy("key").collect()
-    assert [(bytes(row["key"]), row["verdict"], row["operations"]) for row in rows] == [
-        (b"fine", "linearizable", 40),
-        (b"stale", "violated", 3),
-    ]
-    assert "client 1: get -> '1'" in rows[1]["explanation"]
-    assert rows[0]["explanation"] is None

@@ -1,0 +1,156 @@
+"""What is not linearizable as a picture: operations as bars, a row for each client.
+
+Operations that no order explains are red; grey ones were under way meanwhile, and do not help. From
+left to right there is time, but not to scale: moments stand in their order, as far apart as the
+words on the bars need, for what counts is only which operation ended before another one began.
+A white bar is an operation of unknown outcome: it may have happened at any time after its start, or
+never.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from matplotlib.figure import Figure
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from .drawing import INK, WARN, svg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["MAX_KEYS", "Bar", "draw", "picture"]
+
+MAX_KEYS: Final = 8
+"""So many keys are drawn."""
+_MAX_WORDS: Final = 32
+# inches
+_ROW: Final = 0.34
+_AROUND: Final = 1.5
+_LETTER: Final = 0.068
+_LEAST: Final = 0.12
+_MARGIN: Final = 1.5
+_GREY: Final = "#9aa0a6"
+_PAPER: Final = "white"
+_SMALL: Final = 7
+
+
+@attrs.frozen
+class Bar:
+    """An operation as it is drawn.
+
+    Args:
+        client: whose it is.
+        start_ns: when it was asked for.
+        end_ns: when it was answered; None if the outcome is not known.
+        text: what was asked, and what was the answer.
+        offending: no order explains it together with the others that are marked like this.
+    """
+
+    client: int
+    start_ns: int
+    end_ns: int | None
+    text: str
+    offending: bool
+
+
+def picture(verdicts: DataFrame) -> str | None:
+    """Draw the windows of the first :data:`MAX_KEYS` keys that are not linearizable.
+
+    Args:
+        verdicts: of `check.check_history`.
+
+    Returns:
+        A file of SVG, None if there is no such key.
+    """
+    rows = verdicts.where(F.col("verdict") == "violated").orderBy("key").take(MAX_KEYS)
+    return draw([(bytes(row["key"]), _bars(row["window"])) for row in rows]) if rows else None
+
+
+def _bars(window: Sequence[Row]) -> list[Bar]:
+    return [
+        Bar(
+            row["client"],
+            row["start_ns"],
+            row["end_ns"] if row["status"] == "ok" else None,
+            row["text"],
+            row["offending"],
+        )
+        for row in window
+    ]
+
+
+def draw(windows: Sequence[tuple[bytes, Sequence[Bar]]]) -> str:
+    """Draw the windows of some keys below each other, as one file of SVG."""
+    heights = [_ROW * len({bar.client for bar in bars}) + _AROUND for _, bars in windows]
+    places = [_places(bars) for _, bars in windows]
+    widest = max(max(found.values()) for found in places) + _LEAST
+    figure = Figure(figsize=(widest + _MARGIN, sum(heights)), layout="constrained")
+    panels = figure.subplots(len(windows), 1, squeeze=False, height_ratios=heights)
+    for axes, (key, bars), found in zip(panels[:, 0], windows, places, strict=True):
+        axes.set_xlim(0, widest)
+        _panel(axes, key, bars, found)
+    return svg(figure)
+
+
+def _words(bar: Bar) -> str:
+    return bar.text if len(bar.text) <= _MAX_WORDS else f"{bar.text[: _MAX_WORDS - 3]}..."
+
+
+def _places(bars: Sequence[Bar]) -> dict[int | None, float]:
+    """Say where each moment stands; None is the end of those that have none."""
+    moments = {at for bar in bars for at in (bar.start_ns, bar.end_ns) if at is not None}
+    found: dict[int | None, float] = {}
+    last = -_LEAST
+    for at in [*sorted(moments), None]:
+        last += _LEAST
+        for bar in bars:
+            if bar.end_ns == at and bar.start_ns in found:
+                last = max(last, found[bar.start_ns] + _LETTER * len(_words(bar)) + _LEAST)
+        found[at] = last
+    return found
+
+
+def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None, float]) -> None:
+    clients = sorted({bar.client for bar in bars})
+    for bar in sorted(bars, key=lambda bar: (bar.end_ns is not None, bar.start_ns)):
+        known = bar.end_ns is not None
+        left, right = places[bar.start_ns], places[bar.end_ns]
+        row = clients.index(bar.client)
+        axes.barh(
+            row,
+            right - left,
+            left=left,
+            height=0.7,
+            color=(WARN if bar.offending else _GREY) if known else _PAPER,
+            edgecolor=INK,
+            linestyle="-" if known else "--",
+            linewidth=0.6,
+        )
+        # what a history holds is nobody's formula
+        axes.text(
+            left + _LEAST / 2,
+            row,
+            _words(bar),
+            color=_PAPER if known else INK,
+            fontsize=_SMALL,
+            va="center",
+            parse_math=False,
+        )
+    axes.set_yticks(range(len(clients)), [f"client {client}" for client in clients])
+    axes.set_ylim(len(clients) - 0.5, -0.5)
+    zero = min(bar.start_ns for bar in bars)
+    shown = {bar.start_ns for bar in bars if bar.offending}
+    ticks = sorted(shown | {bar.end_ns for bar in bars if bar.offending and bar.end_ns is not None})
+    labels = [f"{(at - zero) / 1e9:+.6f} s" for at in ticks]
+    axes.set_xticks([places[at] for at in ticks], labels, rotation=60, ha="right", fontsize=_SMALL)
+    axes.spines[["top", "right"]].set_visible(False)
+    title = f"{key!r}: no order explains the red operations"
+    axes.set_title(title, loc="left", fontsize=9, parse_math=False)
