@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import attrs
-import pyarrow as pa
 
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
 __all__ = ["TABLES", "Column", "arrow_schema", "columns_of", "ddl"]
 
@@ -31,14 +32,6 @@ class Column:
     sql: str
     meaning: str
 
-
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-}
 
 _PLACE: Final = (
     Column("term", "BIGINT", "leadership term"),
@@ -132,4 +125,13 @@ def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
         raise ConfigurationError(
             f"column {unknown[0]}: the table {table} has {', '.join(known)}, and no other"
         )
-    return pa.schema([pa.field(name, _TYPES[known[name].sql]) for name in wanted])
+    import pyarrow as pa  # noqa: PLC0415 - see `source`
+
+    types = {
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "STRING": pa.string(),
+        "BINARY": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema([pa.field(name, types[known[name].sql]) for name in wanted])

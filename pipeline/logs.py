@@ -19,7 +19,8 @@ from ..storage import decode_header_untrusted, open_readonly
 from ..storage.pages import DATA_FILE
 from ..storage.snapshot_file import SnapshotReader
 from ..storage.tables_disk import tables_position
-from .reading import Connect, Facts, Log, Moment, Origin
+from .origin import Connect, Origin
+from .reading import Facts, Log, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

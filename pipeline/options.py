@@ -10,9 +10,7 @@ import attrs
 
 from ..errors import ConfigurationError
 from .columns import columns_of
-from .decoding import find_decoder
-from .members import parse_members
-from .reading import Connect, Origin
+from .origin import Connect, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,7 +167,10 @@ def parse_options(options: Mapping[str, str]) -> Request:
     table = options.get("table") or "commands"
     columns_of(table)
     decoder = options.get("decoder") or ""
-    find_decoder(decoder)
+    if decoder:
+        from .decoding import find_decoder  # noqa: PLC0415 - few need it, see `source`
+
+        find_decoder(decoder)
     return Request(
         origin=_origin(options),
         table=table,
@@ -195,6 +196,8 @@ def _origin(options: Mapping[str, str]) -> Origin:
         )
     if not connect:
         return Path(options["path"])
+    from .members import parse_members  # noqa: PLC0415 - likewise
+
     parse_members(connect)
     member = _number(options, "member", -1, 0, _MAX_MEMBER)
     return Connect(connect, member if member >= 0 else None)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from ..errors import StorageError, WireError
-from ..node.term_event import decode_term_event_untrusted
 from ..storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ..storage.tables_snapshot import notes_untrusted, records_untrusted
 
@@ -23,28 +21,9 @@ if TYPE_CHECKING:
     from ..storage.snapshot_file import SnapshotReader
     from ..storage.tables_layer import Record
 
-__all__ = ["Connect", "Facts", "Log", "Moment", "Origin"]
+__all__ = ["Facts", "Log", "Moment"]
 
 _LEAST_RANGE_BYTES: Final = 4096
-
-
-@attrs.frozen
-class Connect:
-    """A running cluster.
-
-    Args:
-        members: where members listen for clients, ``HOST:PORT,HOST:PORT``; whoever of them answers
-            names the others.
-        member: read from this member only; None for a follower by preference, and another one when
-            it is lost.
-    """
-
-    members: str
-    member: int | None = None
-
-
-Origin: TypeAlias = Path | Connect
-"""Where a log is read from: the directory of a member or a backup, or a running cluster."""
 
 
 @attrs.frozen
@@ -127,6 +106,8 @@ class Log(ABC):
         None if it is not kept or not committed, or can't be read: `audit` and `quorate log verify`
         name what is damaged.
         """
+        from ..node.term_event import decode_term_event_untrusted  # noqa: PLC0415 - a whole room
+
         if not self.facts.start <= row.base < self.facts.committed:
             return None
         with suppress(StorageError, WireError):

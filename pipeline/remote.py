@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..node.replay_client import Batch
     from ..storage import BatchHeader, SnapshotHead
     from ..transport import BackupResponse
-    from .reading import Connect
+    from .origin import Connect
 
 T = TypeVar("T")
 
