@@ -9,6 +9,7 @@
     │   ├── StoreBusyError          another process has it open
     │   ├── LostStoreError          it is new, but the cluster has a history; or its vote is damaged
     │   ├── DamagedRecordError      a recorded batch does not match its checksum, key or term
+    │   ├── DamagedTablesError      the materialised tables are damaged; they can be made anew
     │   ├── PrunedError             a position below the oldest one that is kept
     │   └── StoreFullError          the disk has no room
     ├── TransportError              links between members
@@ -76,6 +77,14 @@ class DamagedRecordError(StorageError):
         self.term = term
         self.position = position
         self.reason = reason
+
+
+class DamagedTablesError(StorageError):
+    """The materialised tables are damaged.
+
+    They say nothing that the log and its snapshots do not: when they are opened again they are
+    thrown away and made anew.
+    """
 
 
 class PrunedError(StorageError):

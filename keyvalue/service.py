@@ -29,6 +29,7 @@ from ..errors import WireError
 from ..node.service import Command
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
+from ..storage.tables_damage import whole
 from . import expiry, keys, numbers, resp, session_commands, strings, walk
 from .arguments import CommandError, parse_integer
 from .commands import Kind, fault, lookup
@@ -84,14 +85,21 @@ class KeyValueService:
         member_id: int,
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
     ) -> Self:
-        """Open the tables in `directory`; make them when there are none.
+        """Open the tables in `directory`; make them when there are none, or they are damaged.
 
         Raises:
             StoreMismatchError: they are another cluster's or member's, or of another format.
             StoreBusyError: they are open already.
-            StorageError: they are damaged, or there is no room.
+            StoreFullError: there is no room.
         """
-        return cls(Tables.open(directory, cluster=cluster, member_id=member_id, executor=executor))
+        return cls(
+            whole(
+                directory,
+                lambda: Tables.open(
+                    directory, cluster=cluster, member_id=member_id, executor=executor
+                ),
+            )
+        )
 
     def close(self) -> None:
         """Close the tables, after `run` has ended."""

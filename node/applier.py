@@ -66,6 +66,7 @@ class Applier:
         timestamp_ms: log time of the last applied batch.
         entries: applied since the start.
         batches: likewise.
+        wanting: the service has nothing to begin with; nothing is applied before it has (`jump`).
         lagging: a part of what is committed waits for :meth:`run` to apply it.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
@@ -80,6 +81,7 @@ class Applier:
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
         self.entries = 0
+        self.wanting = False
         self.batches = 0
         self.lagging = self.applied_position < self.commit_position
         self.progressed = Signal()
@@ -137,6 +139,8 @@ class Applier:
 
     async def run(self) -> Never:
         """Apply what was left, slice by slice; until cancelled."""
+        while self.wanting:
+            await self.progressed.wait()
         while True:
             if not self.lagging:
                 await self._behind.wait()
@@ -172,6 +176,7 @@ class Applier:
         self.commit_position = max(self.commit_position, position)
         self.timestamp_ms = timestamp_ms
         self._action = None
+        self.wanting = False
         while self._waiting and self._waiting[0].header.position < position:
             self._drop_first()
         self.lagging = position < self.commit_position

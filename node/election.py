@@ -24,6 +24,7 @@ from . import rules
 from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
+from .reloading import reload
 from .scouting import scout
 from .states import State
 
@@ -70,6 +71,7 @@ async def init(e: Election) -> State:
     await core.snapshots.idle()
     await e.room()
     await core.founders.found()
+    await reload(core)
     if core.size == 1 and not core.standby:
         await core.promise(NodeState(e.promised_term + 1, core.member_id))
         e.because("the only member")

@@ -16,8 +16,11 @@ from ..transport import WEATHER, AppendFlags, StreamPurpose
 from .fetching import fetch_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..storage import SnapshotHead
     from .contest import Election
+    from .core import Core
     from .following import Following
     from .rules import Install
 
@@ -37,7 +40,7 @@ async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead
     others = [peer for peer in peers if peer != role.leader_id and core.links.connected(peer)]
     for member in [*others, role.leader_id]:
         try:
-            head = await _fetch(e, member, wanted.oldest)
+            head = await fetch(core, member, partial(_judge, e, wanted.oldest))
         except (*WEATHER, StorageError) as trouble:
             who = core.member_id, member
             log.warning("member %d: no snapshot from member %d: %r", *who, trouble)
@@ -47,14 +50,14 @@ async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead
     raise TransportError("no member has sent a snapshot that the leader's log goes on from")
 
 
-async def _fetch(e: Election, member: int, oldest: int) -> SnapshotHead:
-    """Fetch a member's newest snapshot, or the rest of it.
+async def fetch(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
+    """Fetch a member's newest snapshot, or the rest of it; `judge` raises if it is of no use.
 
     Raises:
         TransportError, OSError, trio's errors of streams: the link broke, or stands still.
-        StorageError: what came is damaged, too old, or there is no room for it.
+        StorageError: what came is damaged or of no use, or there is no room for it.
     """
-    core, snapshots = e.core, e.core.snapshots
+    snapshots = core.snapshots
 
     def arrived(offset: int, file_bytes: int) -> None:
         snapshots.check_room()
@@ -66,7 +69,7 @@ async def _fetch(e: Election, member: int, oldest: int) -> SnapshotHead:
             return await fetch_snapshot(
                 stream,
                 snapshots.folder,
-                judge=partial(_judge, e, oldest),
+                judge=judge,
                 read=snapshots.read,
                 arrived=arrived,
                 patience=4 * core.timeouts.leader_heartbeat_timeout,

@@ -6,7 +6,8 @@ written by another thread. When it is durable its row goes into the recording lo
 ones are dropped, and after them the log that none of those left needs.
 
 At the start the service's own state is taken if the log reaches back to it; else the newest
-snapshot that is whole. One that is damaged is told and passed over.
+snapshot that is whole. One that is damaged is told and passed over. If none is left, one is fetched
+from another member (see :mod:`.reloading`), before which nothing is applied.
 
 A member whose log ends before the others' begin installs a snapshot that it has fetched (see
 :mod:`.installing`): the log begins anew at its position, and the service is loaded. Once begun
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ..errors import StorageError, StoreFullError
+from ..errors import DamagedTablesError, StorageError, StoreFullError
 from ..storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ..storage.environment import free_bytes
 from ..storage.recovery import candidates
@@ -132,8 +133,8 @@ class Snapshots:
         """Clear up, load what the service lacks, and start; then take and install, until cancelled.
 
         Raises:
-            StorageError: the log does not reach back to the service's state, and no snapshot is
-                whole.
+            StorageError: the log does not reach back to the service's state, no snapshot is whole,
+                and there is no other member.
         """
         missing = await self._lane.read(partial(self.folder.open, self._store.snapshots))
         if missing:
@@ -164,7 +165,9 @@ class Snapshots:
                 continue
             await self._load(row)
             return
-        if position < store.start_position:
+        if position < store.start_position and self._config.peers:
+            self._applier.wanting = True
+        elif position < store.start_position:
             raise StorageError(
                 f"member {self._config.member_id}: the service is at {position}, the log begins at "
                 f"{store.start_position}, and there is no whole snapshot to begin with"
@@ -241,6 +244,8 @@ class Snapshots:
                 size,
                 trio.current_time() - began,
             )
+        except DamagedTablesError:
+            raise  # it would not go better the next time
         except StorageError as error:
             self.failure = str(error)
             log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
@@ -326,6 +331,12 @@ class Snapshots:
         self.installing = True
         self._nursery.start_soon(self._install, head)
         await self.idle()
+
+    async def reload(self, head: SnapshotHead) -> None:
+        """Load the service with a snapshot that has come from elsewhere and is of our own log."""
+        async with self._applier.halted():
+            await self._store.add_snapshot(head.row)
+            await self._load(head.row)
 
     async def idle(self) -> None:
         """Wait until none is being installed."""

@@ -18,7 +18,7 @@ import trio
 from cyclopts import Parameter
 
 from .embed import open_node
-from .errors import StoreFullError, leaves
+from .errors import DamagedTablesError, StoreFullError, leaves
 from .keyvalue.client_port import RESERVED_DESCRIPTORS
 from .node.config import NodeConfig, load_config
 from .storage.environment import free_bytes
@@ -73,7 +73,8 @@ async def _serve_until_told(config: NodeConfig, stop: trio.Event) -> None:
     """Run the member until `stop`; after a write that found no room, anew when there is some.
 
     The reserve is to keep that from happening, but others write to the disk too. Of what failed
-    nothing was written, and what was acknowledged is on the disk: it begins as after a crash.
+    nothing was written, and what was acknowledged is on the disk: it begins as after a crash. So it
+    does when it has met damaged tables, which it then makes anew.
 
     Raises:
         StoreFullError: there is no room to begin with.
@@ -81,12 +82,20 @@ async def _serve_until_told(config: NodeConfig, stop: trio.Event) -> None:
     began, pause = trio.Event(), FIRST_PAUSE_SECONDS
     while not stop.is_set():
         full: BaseException | None = None
+        damaged: BaseException | None = None
         try:
             await _serve(config, stop, began)
         except* StoreFullError as group:
             full = next(leaves(group))
             if not began.is_set():
                 raise
+        except* DamagedTablesError as group:
+            damaged = next(leaves(group))
+        if damaged is not None:
+            _LOG.error("the tables are damaged, the member begins anew: %s", damaged)
+            with trio.move_on_after(pause):
+                await stop.wait()
+            continue
         if full is None:
             return
         _LOG.error("a write found no room, the member begins anew when there is: %s", full)

@@ -111,7 +111,10 @@ def plan_recovery(directory: Path) -> RecoveryPlan:
     load = next((row for row in wanted if row not in damaged), None)
     trouble = ""
     if load is None and position < start:
-        trouble = f"the tables are at {position}, the log begins at {start}, no snapshot is whole"
+        trouble = (
+            f"the tables are at {position}, the log begins at {start}, no snapshot is whole: it "
+            "waits for another member's"
+        )
     return RecoveryPlan(
         identity=identity,
         start_position=start,

@@ -16,6 +16,7 @@ a few records at most.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import struct
 from itertools import islice
@@ -34,6 +35,7 @@ from .identity import (
 )
 from .pages import DATA_FILE
 from .rows import seal, unpack_untrusted, unseal_untrusted
+from .tables_damage import DAMAGE, DAMAGED_PAGES, check_mark, found_damaged, telling_damage
 from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
 from .tables_rows import (
     decode_deadline_untrusted,
@@ -125,6 +127,7 @@ class TablesDisk:
             StoreMismatchError: they are another cluster's or member's, or of another format.
             StoreBusyError: they are open already.
             StoreFullError: there is no room to make them.
+            DamagedTablesError: they are damaged, or were found so before.
         """
 
         def initialise(raw: lmdb.Environment) -> None:
@@ -134,6 +137,17 @@ class TablesDisk:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
+        with telling_damage(directory):
+            return cls._open(directory, initialise, Identity(cluster, member_id, 0), map_bytes)
+
+    @classmethod
+    def _open(
+        cls,
+        directory: Path,
+        initialise: Callable[[lmdb.Environment], None],
+        expected: Identity,
+        map_bytes: int,
+    ) -> Self:
         environment = Environment.open(
             directory, max_dbs=TABLES_MAX_DBS, initialise=initialise, map_bytes=map_bytes
         )
@@ -141,7 +155,7 @@ class TablesDisk:
             dbs = environment.databases(TablesDatabases)
             found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
             identity = decode_identity_untrusted(found)
-            check_identity(identity, cluster=cluster, member_id=member_id)
+            check_identity(identity, cluster=expected.cluster, member_id=expected.member_id)
             disk = cls(environment, dbs)
             if disk.position == _INCOMPLETE:
                 disk._empty()
@@ -153,12 +167,19 @@ class TablesDisk:
         self._view.abort()
         self._environment.close()
 
-    # --- the event loop's side
+    # --- the event loop's side; what is found damaged ends the member: see `tables_damage`
 
     def get(self, key: bytes) -> Record | None:
-        """Read a record."""
-        data = self._view.get(stored_key(key), None, self._dbs.records)
-        return None if data is None else decode_record_untrusted(key, data)
+        """Read a record.
+
+        Raises:
+            DamagedTablesError: it is damaged.
+        """
+        try:
+            data = self._view.get(stored_key(key), None, self._dbs.records)
+            return None if data is None else decode_record_untrusted(key, data)
+        except DAMAGE as error:
+            raise found_damaged(self._environment.directory, error) from error
 
     def has(self, key: bytes) -> bool:
         """Say whether there is a record; it is not read."""
@@ -176,8 +197,11 @@ class TablesDisk:
         """Return the key that is stored under `stored`, None without such a record."""
         if len(stored) != HASHED_BYTES:
             return stored
-        data = self._view.get(stored, None, self._dbs.records)
-        return None if data is None else hashed_key_untrusted(stored, data)
+        try:
+            data = self._view.get(stored, None, self._dbs.records)
+            return None if data is None else hashed_key_untrusted(stored, data)
+        except DAMAGE as error:
+            raise found_damaged(self._environment.directory, error) from error
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""
@@ -188,19 +212,25 @@ class TablesDisk:
         """Read all deadlines.
 
         Raises:
-            StorageError: one is damaged.
+            DamagedTablesError: one is damaged.
         """
-        cursor = self._view.cursor(self._dbs.deadlines)
-        return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
+        try:
+            cursor = self._view.cursor(self._dbs.deadlines)
+            return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
+        except DAMAGE as error:
+            raise found_damaged(self._environment.directory, error) from error
 
     def notes(self) -> dict[bytes, bytes]:
         """Read all notes.
 
         Raises:
-            StorageError: one is damaged.
+            DamagedTablesError: one is damaged.
         """
-        cursor = self._view.cursor(self._dbs.notes)
-        return {key: decode_note_untrusted(key, data) for key, data in cursor}
+        try:
+            cursor = self._view.cursor(self._dbs.notes)
+            return {key: decode_note_untrusted(key, data) for key, data in cursor}
+        except DAMAGE as error:
+            raise found_damaged(self._environment.directory, error) from error
 
     def refresh(self) -> None:
         """See what was flushed since."""
@@ -231,7 +261,8 @@ class TablesDisk:
         """
         raw = self._environment.raw
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
-        view = TablesView(raw.begin(), self._dbs.streamed, left_out)
+        found = functools.partial(found_damaged, self._environment.directory)
+        view = TablesView(raw.begin(), self._dbs.streamed, left_out, found)
         self._views = [view]  # only one snapshot is taken at a time
         return view
 
@@ -296,6 +327,8 @@ class TablesDisk:
                     change(txn)
             except lmdb.MapFullError:
                 return False
+            except DAMAGED_PAGES as error:
+                raise found_damaged(self._environment.directory, error) from error
         return True
 
     def _clear(self, txn: Transaction, position: int) -> None:
@@ -351,6 +384,7 @@ def read_applied(directory: Path) -> tuple[int, int]:
         StoreBusyError: this very process has them open.
         StorageError: they are damaged.
     """
+    check_mark(directory)
     environment = Environment.open_readonly(directory, max_dbs=TABLES_MAX_DBS)
     with environment.opening():
         dbs = environment.databases(TablesDatabases)

@@ -29,7 +29,12 @@ from typing import TYPE_CHECKING, Final
 from ..errors import StorageError
 from .executor import Lock
 from .tables_layer import HASHED_BYTES
-from .tables_rows import decode_note_untrusted, decode_record_untrusted, hashed_key_untrusted
+from .tables_rows import (
+    decode_deadline_untrusted,
+    decode_note_untrusted,
+    decode_record_untrusted,
+    hashed_key_untrusted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,8 +61,13 @@ class TablesView:
     """A view of tables that stays as it is; read on any one thread at a time."""
 
     def __init__(
-        self, txn: Transaction, databases: tuple[lmdb._Database, ...], left_out: frozenset[bytes]
+        self,
+        txn: Transaction,
+        databases: tuple[lmdb._Database, ...],
+        left_out: frozenset[bytes],
+        found_damaged: Callable[[Exception], StorageError],
     ) -> None:
+        self._found_damaged = found_damaged
         self._txn: Transaction | None = txn
         self._databases = databases
         self._left_out = left_out
@@ -75,12 +85,14 @@ class TablesView:
 
         Raises:
             StorageError: the view was ended.
+            DamagedTablesError: a row is damaged: no snapshot has it.
         """
         try:
             for table, database in zip(_TABLES, self._databases, strict=True):
                 left_out = self._left_out if table in _OF_KEYS else frozenset[bytes]()
                 rows: Rows = self._read(database, b"", left_out)
                 while rows:
+                    self._check(table, rows)
                     yield from _cut(_block(table, rows))
                     rows = self._read(database, rows[-1][0], left_out)
         finally:
@@ -103,6 +115,26 @@ class TablesView:
                 if size >= BLOCK_BYTES or len(rows) == _MAX_ROWS:
                     break
         return rows
+
+    def _check(self, table: int, rows: Rows) -> None:
+        check = _CHECKS[table]
+        try:
+            for stored, data in rows:
+                check(stored, data)
+        except StorageError as error:
+            raise self._found_damaged(error) from error
+
+
+def _check_record(stored: bytes, data: bytes) -> None:
+    key = hashed_key_untrusted(stored, data) if len(stored) == HASHED_BYTES else stored
+    decode_record_untrusted(key, data)
+
+
+_CHECKS: Final[dict[int, Callable[[bytes, bytes], object]]] = {
+    1: _check_record,
+    2: decode_deadline_untrusted,
+    3: decode_note_untrusted,
+}
 
 
 def _block(table: int, rows: Rows) -> bytes:

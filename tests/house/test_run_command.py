@@ -1,5 +1,7 @@
 """`quorate run` as a process: signals, the pid file, log lines, exit status."""
 
+import contextlib
+import itertools
 import os
 import resource
 import signal
@@ -9,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 import trio
 
@@ -266,6 +269,41 @@ def test_a_write_that_finds_no_room_ends_nothing_for_good(config: NodeConfig, st
     child.terminate()
     child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0
+
+
+def test_damaged_tables_are_thrown_away_and_made_anew(config: NodeConfig, start: Start) -> None:
+    async def command(*words: str) -> object:
+        async with open_resp(config.own.host, config.own.client_port) as client:
+            return await client.call(*words)
+
+    first = start()
+    wait_until_ready(config)
+    for number in range(3):
+        assert trio.run(command, "SET", f"key:{number}", "value") == b"OK"
+    first.terminate()
+    first.communicate(timeout=PATIENCE_SECONDS)
+    with lmdb.open(str(config.directory / "tables"), max_dbs=8) as raw:
+        records = raw.open_db(b"records", create=False)
+        with raw.begin(write=True) as txn:
+            row = txn.get(b"key:1", db=records)
+            assert row is not None
+            txn.put(b"key:1", row[:-1] + b"?", db=records)
+    again = start()
+    wait_until_ready(config)
+    assert trio.run(command, "GET", "key:0") == b"value"
+    with contextlib.suppress(OSError, RespError, trio.BrokenResourceError):
+        trio.run(command, "GET", "key:1")  # which ends the member
+    assert again.stderr
+    told = "".join(
+        itertools.takewhile(lambda line: "they are thrown away" not in line, again.stderr)
+    )
+    assert "the tables are damaged, the member begins anew" in told
+    wait_until_ready(config)
+    for number in range(3):
+        assert trio.run(command, "GET", f"key:{number}") == b"value"
+    again.terminate()
+    again.communicate(timeout=PATIENCE_SECONDS)
+    assert again.returncode == 0
 
 
 def test_what_was_acknowledged_survives_kill_9(config: NodeConfig, start: Start) -> None:
