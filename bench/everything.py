@@ -22,6 +22,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("cluster.py",),
     ("growth.py",),
     ("growth_log.py",),
+    ("overload.py",),
 )
 
 app = App(help_format="markdown", result_action="return_value")

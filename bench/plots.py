@@ -108,6 +108,42 @@ def growth_log(results: Results) -> Figure:
     return figure
 
 
+def overload(results: Results) -> Figure:
+    """Latencies and memory over time, phase after phase."""
+    figure = Figure(figsize=(WIDTH, 2 * HEIGHT), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    began = 0.0
+    for row in results.rows:
+        if "samples" not in row:
+            continue
+        told = [line for line in row["samples"]["lines"] if "p50_ms" in line]
+        times = [began + line["at"] for line in told]
+        for field, ink in (("p50_ms", INK[0]), ("p99_ms", INK[1])):
+            label = field.removesuffix("_ms") if not began else ""
+            above.plot(times, [line[field] for line in told], color=ink, label=label)
+        memory = row["samples"]["memory"]
+        for at, name in enumerate(("leader", "one follower", "the other")):
+            below.plot(
+                [began + seen[0] for seen in memory],
+                [seen[at + 1] for seen in memory],
+                color=INK[at],
+                label="" if began else name,
+            )
+        above.text(began, 1.02, row["phase"], transform=above.get_xaxis_transform(), fontsize=7)
+        for axes in (above, below):
+            axes.axvline(began, color="#999999", linewidth=0.6)
+        began += max(memory[-1][0], told[-1]["at"] if told else 0.0) + 1
+    above.set_yscale("log")
+    above.set_ylabel("ms")
+    below.set_ylabel("own memory, MB")
+    below.set_ylim(bottom=0)
+    below.set_xlabel("seconds")
+    for axes in (above, below):
+        axes.legend(frameon=False, loc="upper right")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "peers": peers,
     "growth-members": growth("members", "members"),
@@ -115,6 +151,7 @@ PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "growth-keys": growth("keys", "keys"),
     "growth-clients": growth("clients", "clients"),
     "growth-log": growth_log,
+    "overload": overload,
 }
 
 

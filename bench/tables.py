@@ -140,6 +140,34 @@ def growth_log(results: Results) -> str:
     return table(results.rows, columns)
 
 
+def overload(results: Results) -> str:
+    """What becomes of everybody under too much load, and of one who never reads."""
+    columns = (
+        ("phase", "phase", "s"),
+        ("SET a second", "rate", ",.0f"),
+        ("p50 ms", "p50_ms", ".1f"),
+        ("p99 ms", "p99_ms", ".1f"),
+        ("longest ms", "longest_ms", ",.0f"),
+        ("error replies", "errors", ",d"),
+        ("which", "codes", "s"),
+        ("cut off unanswered", "dropped", ",d"),
+        ("never answered", "unanswered", ",d"),
+        ("leader MB, most", "leader_mb", ",.0f"),
+        ("follower MB, most", "follower_mb", ",.0f"),
+        ("elections", "elections", "d"),
+    )
+    greedy = (
+        ("one that never reads", "phase", "s"),
+        ("in the end it is", "outcome", "s"),
+        ("MB taken from it", "taken_mb", ",.1f"),
+        ("leader MB, most", "leader_mb", ",.0f"),
+        ("grown by MB", "grown_mb", ",.1f"),
+    )
+    crowds = [row for row in results.rows if "clients" in row]
+    alone = [row for row in results.rows if "taken_mb" in row]
+    return f"{table(crowds, columns)}\n\n{table(alone, greedy)}"
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -153,6 +181,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "growth-keys": growth("keys", "keys"),
     "growth-clients": growth("clients", "clients"),
     "growth-log": growth_log,
+    "overload": overload,
 }
 
 PICTURES: Final = {
@@ -161,6 +190,7 @@ PICTURES: Final = {
     "growth-values": "Rate, p99 and processor time over the size of values",
     "growth-keys": "Rate, p99 and processor time over the number of keys",
     "growth-clients": "Rate, p99 and processor time over the number of clients",
+    "overload": "Latency and memory over time, phase after phase",
     "growth-log": "Restart, verification and pruning over the length of the log",
 }
 """What the plots show, figures/NAME.svg; drawn by :mod:`plots`."""
