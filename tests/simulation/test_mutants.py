@@ -22,11 +22,16 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     assert hunt(mutant) is not None
 
 
+PLAYED = [(each.schedule, each.members) for each in MUTANTS if each.schedule]
+
+
 @pytest.mark.parametrize(
-    "schedule", [each.schedule for each in MUTANTS if each.schedule], ids=lambda each: each.__name__
+    ("schedule", "members"), PLAYED, ids=[schedule.__name__ for schedule, _ in PLAYED]
 )
-def test_a_schedule_does_no_harm_to_the_members_as_they_are(schedule: Schedule) -> None:
-    assert play(schedule) == []
+def test_a_schedule_does_no_harm_to_the_members_as_they_are(
+    schedule: Schedule, members: int
+) -> None:
+    assert play(schedule, members) == []
 
 
 def test_there_are_twenty_and_each_is_another() -> None:

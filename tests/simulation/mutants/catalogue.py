@@ -17,6 +17,7 @@ from .schedules import (
     the_longer_log_is_silent,
     two_stand_in_one_term,
 )
+from .stores import an_old_vote_is_counted_after_an_admission, the_end_of_a_log_rots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,12 +39,14 @@ class Mutant:
             and a schedule does.
         cheap: the hunt takes a second or two.
         schedule: plays the one way in which it does its harm.
+        members: of the cluster with which the schedule is played.
     """
 
     change: Callable[[pytest.MonkeyPatch], None]
     seeds: int
     cheap: bool = False
     schedule: Schedule | None = None
+    members: int = 3
 
     @property
     def name(self) -> str:
@@ -82,6 +85,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(voting.win_an_older_term, 30),
     Mutant(standing.vote_with_an_empty_disk, 0, schedule=a_wiped_member_meets_the_one_that_lags),
     Mutant(standing.count_an_empty_disk, 0, schedule=only_a_wiped_member_hears_the_leader),
+    Mutant(
+        standing.vote_across_an_admission,
+        0,
+        schedule=an_old_vote_is_counted_after_an_admission,
+        members=5,
+    ),
+    Mutant(standing.forget_a_damaged_end, 0, schedule=the_end_of_a_log_rots),
     Mutant(recording.report_before_sync, 5, cheap=True),
     Mutant(recording.count_itself_before_sync, 5, cheap=True),
     Mutant(recording.be_ready_at_once, 5, cheap=True),

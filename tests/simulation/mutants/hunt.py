@@ -43,7 +43,7 @@ def hunt(mutant: Mutant, members: int = 3) -> Found | None:
     with pytest.MonkeyPatch.context() as patch:
         mutant.change(patch)
         if mutant.schedule is not None:
-            wrong = play(mutant.schedule)
+            wrong = play(mutant.schedule, mutant.members)
             return Found(None, wrong[0]) if wrong else None
         for seed in range(mutant.seeds):
             outcome = simulate(Plan(seed, members, HOURS))
@@ -52,15 +52,15 @@ def hunt(mutant: Mutant, members: int = 3) -> Found | None:
     return None
 
 
-def play(schedule: Schedule) -> list[str]:
+def play(schedule: Schedule, members: int = 3) -> list[str]:
     """Play a schedule; give what did not hold, and what harm came of it."""
     with tempfile.TemporaryDirectory() as directory:
-        return run(_play, schedule, Path(directory), seed=0)
+        return run(_play, schedule, Path(directory), members, seed=0)
 
 
-async def _play(schedule: Schedule, directory: Path) -> list[str]:
-    observer = Observer([0, 1, 2], fatal=False)
-    async with open_ledgers(directory, observer=observer, contain=True) as stage:
+async def _play(schedule: Schedule, directory: Path, members: int) -> list[str]:
+    observer = Observer([*range(members)], fatal=False)
+    async with open_ledgers(directory, members, observer=observer, contain=True) as stage:
         try:
             await schedule(stage)
         except AssertionError as wrong:

@@ -1,16 +1,19 @@
-"""Mutants of whose store may vote: a wiped disk is taken for an empty new member."""
+"""Mutants of whose store may vote, and for whom, after something of it was lost."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.node import rules
 from quorate.node.core import Core
 from quorate.node.leadership import Leadership
+from quorate.node.rules import BallotDecision, LogEnd
 
 if TYPE_CHECKING:
     import pytest
 
     from quorate.node.followers import Follower
+    from quorate.transport import RequestVote
 
 
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
@@ -25,3 +28,25 @@ def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
         return [*self.followers.values()]
 
     patch.setattr(Leadership, "voters", property(voters))
+
+
+def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
+    """Vote for a log that is behind, as an operator asks, also if one's own admits a new store."""
+    consider = rules.consider
+
+    def consider_blindly(
+        request: RequestVote, *, admission: LogEnd = rules.NEVER, **more: object
+    ) -> BallotDecision:
+        del admission
+        return consider(request, **more)  # type: ignore[arg-type]
+
+    patch.setattr(rules, "consider", consider_blindly)
+
+
+def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
+    """Vote and stand with a log whose end was damaged as if it had never been longer."""
+
+    def floor(core: Core) -> LogEnd:
+        return LogEnd(*core.store.standing.floor)
+
+    patch.setattr(Core, "floor", property(floor))
