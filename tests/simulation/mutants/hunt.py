@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+import trio
 
 from quorate.simulation import Observer, Plan, run, simulate
 from quorate.simulation.ledger import open_ledgers
@@ -63,6 +64,6 @@ async def _play(schedule: Schedule, directory: Path, members: int) -> list[str]:
     async with open_ledgers(directory, members, observer=observer, contain=True) as stage:
         try:
             await schedule(stage)
-        except AssertionError as wrong:
+        except (AssertionError, trio.TooSlowError) as wrong:
             return [*observer.violations, str(wrong) or "the schedule does not come to its end"]
         return [*observer.violations, *harm(stage)]
