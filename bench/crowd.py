@@ -7,11 +7,13 @@ a number that counts up. `redis-benchmark` ends at the first error and tells of 
 this one goes on, connects again when it is cut off, and counts everything. It is an epoll loop
 without a framework, so that two thousand clients leave the processors to the members.
 
-It prints a line of JSON for each second, and a last one with what each client was told in the end.
+It ends after its seconds, or when it is told so (SIGTERM), with the last replies. It prints a line
+of JSON for each second, and a last one with what each client was told in the end.
 """
 
 import json
 import select
+import signal
 import socket
 import sys
 import time
@@ -157,6 +159,10 @@ class Crowd:
             client.acknowledged = client.sent
         self._ask(client)
 
+    def end(self) -> None:
+        """Send nothing more."""
+        self.ending = True
+
     def waiting(self) -> int:
         """How many wait for a reply."""
         return sum(client.asked > 0 for client in self.clients)
@@ -168,13 +174,13 @@ def run(crowd: Crowd, seconds: float) -> None:
     for client in crowd.clients:
         crowd.connect(client)
     told = began
-    while (now := time.perf_counter()) < began + seconds:
+    while (now := time.perf_counter()) < began + seconds and not crowd.ending:
         crowd.turn()
         if now >= told + 1:
             print(crowd.tally.line(now - began), flush=True)
             told = now
-    crowd.ending = True
-    while crowd.waiting() and time.perf_counter() < began + seconds + GRACE_SECONDS:
+    crowd.ending, last = True, time.perf_counter() + GRACE_SECONDS
+    while crowd.waiting() and time.perf_counter() < last:
         crowd.turn()
     print(crowd.tally.line(time.perf_counter() - began), flush=True)
     told_to = {c.key.decode(): (c.acknowledged, c.sent) for c in crowd.clients}
@@ -185,7 +191,9 @@ def main(words: Sequence[str]) -> None:
     """Run by the words of the command line."""
     port, clients, seconds, *rest = words
     size, name = (*rest, *("256", "crowd")[len(rest) :])
-    run(Crowd(int(port), int(clients), int(size), name), float(seconds))
+    crowd = Crowd(int(port), int(clients), int(size), name)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: crowd.end())
+    run(crowd, float(seconds))
 
 
 if __name__ == "__main__":

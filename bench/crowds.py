@@ -1,6 +1,7 @@
 """Crowds as the benches use them: started, listened to, and checked against what is stored."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -51,12 +52,37 @@ class Told:
 
 
 async def run_crowd(
-    port: int, clients: int, seconds: float, *, value_bytes: int = 256, name: str = "crowd"
+    port: int,
+    clients: int,
+    seconds: float,
+    *,
+    value_bytes: int = 256,
+    name: str = "crowd",
+    until: trio.Event | None = None,
 ) -> Told:
-    """Have so many clients load a member for so long."""
+    """Have so many clients load a member for so long, or until something happens."""
     words = map(str, (port, clients, seconds, value_bytes, name))
-    done = await trio.run_process([sys.executable, str(PROGRAM), *words], capture_stdout=True)
-    *lines, last = map(json.loads, done.stdout.decode().splitlines())
+    process = await trio.lowlevel.open_process(
+        [sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+
+    async def end() -> None:
+        if until is not None:
+            await until.wait()
+            process.terminate()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            text = b"".join([chunk async for chunk in process.stdout])
+            nursery.cancel_scope.cancel()
+        if await process.wait():
+            raise RuntimeError(f"crowd.py ended with exit status {process.returncode}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+    *lines, last = map(json.loads, text.decode().splitlines())
     return Told(lines, last["unanswered"], last["clients"])
 
 

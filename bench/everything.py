@@ -23,6 +23,9 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("growth.py",),
     ("growth_log.py",),
     ("overload.py",),
+    ("embedded.py",),
+    ("catchup.py",),
+    ("restart.py",),
 )
 
 app = App(help_format="markdown", result_action="return_value")

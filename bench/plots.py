@@ -144,6 +144,26 @@ def overload(results: Results) -> Figure:
     return figure
 
 
+def catchup(results: Results) -> Figure:
+    """How far behind the follower is, and the rate of the clients."""
+    figure, (left, right) = panels(2)
+    (row,) = results.rows
+    seen = row["samples"]["positions"]
+    left.plot(
+        [at for at, _, _ in seen], [(head - own) / 1e6 for _, head, own in seen], color=INK[0]
+    )
+    left.set_ylabel("MB behind")
+    told = row["samples"]["lines"][:-1]
+    right.plot([line["at"] for line in told], [line["answers"] for line in told], color=INK[1])
+    right.set_ylabel("SET a second")
+    for axes in (left, right):
+        axes.set_xlabel("seconds")
+        axes.set_xlim(0, told[-1]["at"])
+        axes.set_ylim(bottom=0)
+        axes.axvspan(seen[0][0], seen[-1][0], color="#999999", alpha=0.15)
+    return figure
+
+
 PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "peers": peers,
     "growth-members": growth("members", "members"),
@@ -152,6 +172,7 @@ PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "growth-clients": growth("clients", "clients"),
     "growth-log": growth_log,
     "overload": overload,
+    "catchup": catchup,
 }
 
 

@@ -168,6 +168,43 @@ def overload(results: Results) -> str:
     return f"{table(crowds, columns)}\n\n{table(alone, greedy)}"
 
 
+def embedded(results: Results) -> str:
+    """The store inside of a program beside RESP."""
+    columns = (("way", "way", "s"), ("tasks or clients", "clients", "d"), *RUN[:4])
+    return table(results.rows, (*columns, ("to RESP", "to_resp", ".2f")))
+
+
+def restart(results: Results) -> str:
+    """Memory, and how soon members serve again."""
+    sides = [
+        (f"{side} {title}", f"{side}_{field}", ",.0f")
+        for side in ("leader", "follower")
+        for title, field in (("RSS MB", "rss_mb"), ("PSS MB", "pss_mb"), ("own MB", "own_mb"))
+    ]
+    starts = (("started again", "what", "s"), ("median s", "median_s", ".2f"))
+    held = table([row for row in results.rows if "keys" in row], [("keys", "keys", ","), *sides])
+    back = [row for row in results.rows if "what" in row]
+    return f"{held}\n\n{table(back, (*starts, ('longest s', 'longest_s', '.2f')))}"
+
+
+def catchup(results: Results) -> str:
+    """A catch-up under load."""
+    columns = (
+        ("MB behind", "behind_mb", ",.0f"),
+        ("MB fetched", "caught_up_mb", ",.0f"),
+        ("s to start", "start_s", ".2f"),
+        ("s to catch up", "catch_up_s", ".1f"),
+        ("MB/s", "mb_per_s", ",.0f"),
+        ("SET a second before", "rate_whole", ",.0f"),
+        ("with it away", "rate_away", ",.0f"),
+        ("while it catches up", "rate_during", ",.0f"),
+        ("to before", "during_to_whole", ".2f"),
+        ("after", "rate_after", ",.0f"),
+        ("errors", "errors", "d"),
+    )
+    return table(results.rows, columns)
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -182,6 +219,9 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "growth-clients": growth("clients", "clients"),
     "growth-log": growth_log,
     "overload": overload,
+    "embedded": embedded,
+    "restart": restart,
+    "catchup": catchup,
 }
 
 PICTURES: Final = {
@@ -190,6 +230,7 @@ PICTURES: Final = {
     "growth-values": "Rate, p99 and processor time over the size of values",
     "growth-keys": "Rate, p99 and processor time over the number of keys",
     "growth-clients": "Rate, p99 and processor time over the number of clients",
+    "catchup": "Position of the follower, and the clients' rate, over time",
     "overload": "Latency and memory over time, phase after phase",
     "growth-log": "Restart, verification and pruning over the length of the log",
 }

@@ -1,0 +1,121 @@
+"""The store inside of a program, beside the same store over RESP.
+
+The leader is a member within this process; the two others are processes of their own. In turns, 256
+tasks here await `kv.set()` one after the other, and `redis-benchmark` with 256 clients sets the
+same keys at this member's port. In the end all members must have all keys.
+"""
+
+import statistics
+import sys
+import time
+from typing import Final
+
+import attrs
+import trio
+from crowd import percentiles
+from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
+from measuring import Latencies, Load, benchmark, check, fill, settled
+
+from quorate import Node, open_node
+from quorate.cluster import LocalCluster
+
+TASKS: Final = 256
+LOAD: Final = Load("set", TASKS)
+VALUE: Final = b"x" * LOAD.value_bytes
+
+
+async def embedded(node: Node, seconds: float) -> Latencies:
+    """Have all tasks set keys for so long."""
+    taken: list[float] = []
+    ends = time.perf_counter() + seconds
+    keys = LOAD.keys
+
+    async def write(number: int) -> None:
+        kv = node.kv
+        while (asked := time.perf_counter()) < ends:
+            await kv.set(b"key:%012d" % (number % keys), VALUE)
+            taken.append(time.perf_counter() - asked)
+            number += 7919
+
+    began = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for number in range(TASKS):
+            nursery.start_soon(write, number * 389)
+    rate = len(taken) / (time.perf_counter() - began)
+    found = percentiles(taken)
+    return Latencies(rate, found["p50_ms"], found["p99_ms"], found["p999_ms"])
+
+
+async def lead(node: Node) -> None:
+    """Have this process's member take the leadership."""
+    while not node.topology.is_leader:
+        if node.topology.leader_id is not None:
+            await node.member.control(f"transfer {node.status().member_id}")
+        await trio.sleep(0.1)
+
+
+async def over_resp(port: int, seconds: float) -> Latencies:
+    """Have redis-benchmark set keys for about so long."""
+    guess = await benchmark(LOAD, port, LOAD.trial())
+    return await benchmark(LOAD, port, int(guess.rate * seconds))
+
+
+async def in_turns(bench: Bench, node: Node, runs: int, seconds: float) -> None:
+    """Measure both ways."""
+    found: dict[str, list[Latencies]] = {"await kv.set()": [], "RESP": []}
+    for _ in range(runs):
+        found["await kv.set()"].append(await embedded(node, seconds))
+        assert node.client_address is not None
+        found["RESP"].append(await over_resp(node.client_address[1], seconds))
+    ours, theirs = found.values()
+    ratios = (our.rate / their.rate for our, their in zip(ours, theirs, strict=True))
+    ratio = statistics.median(ratios)
+    for way, taken in found.items():
+        columns = zip(*map(attrs.astuple, taken), strict=True)
+        middle = Latencies(*map(statistics.median, columns))
+        row = {"way": way, "clients": TASKS, **attrs.asdict(middle), "to_resp": 1.0}
+        if taken is ours:
+            row["to_resp"] = ratio
+        bench.found({**row, "runs": [*map(attrs.asdict, taken)]})
+
+
+async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
+    """Bring a cluster up with this process in it, and measure."""
+    config, *others = lay_out_members(bench.place, 3)
+    cluster = LocalCluster([config, *others])
+    try:
+        for member in cluster.members[1:]:
+            await member.start()
+        async with open_node(config) as node:
+            await settled(cluster)
+            await lead(node)
+            await fill(cluster, LOAD)
+            await in_turns(bench, node, runs, seconds)
+            await check(cluster, LOAD)
+    finally:
+        await cluster.kill()
+
+
+app = make_app()
+
+
+@app.default
+async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 3.0) -> None:
+    """Measure the embedded store beside the same one over RESP.
+
+    Parameters
+    ----------
+    runs
+        Runs of each; the median is shown.
+    seconds
+        About how long each lasts.
+    """
+    stop_without("redis-benchmark", "redis-tools")
+    if options.quick:
+        runs, seconds = 2, 1.0
+    with open_bench("embedded", options, tasks=TASKS, runs=runs, seconds=seconds) as bench:
+        await measure_all(bench, runs, seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(app())
