@@ -38,12 +38,13 @@ from .limits import (
     MAX_SESSIONS,
 )
 
-__all__ = ["Sessions", "no_session"]
+__all__ = ["LAST_ID", "Sessions", "no_session"]
 
 _ID: Final = struct.Struct(">Q")
 _REPLY: Final = struct.Struct(">QQ")
 _SESSION: Final = struct.Struct(">QQQ")
-_LAST_ID: Final = _ID.pack(0)
+LAST_ID: Final = _ID.pack(0)
+"""The note that has the last id that was given."""
 
 _TOO_MANY: Final = resp.error(
     f"SESSIONLIMIT the cluster has {MAX_SESSIONS} sessions already; nothing was done"
@@ -107,7 +108,7 @@ class Sessions:
             self._load_untrusted(key, tables.notes.rows[key])
 
     def _load_untrusted(self, key: bytes, row: bytes) -> None:
-        if key == _LAST_ID and len(row) == _ID.size:
+        if key == LAST_ID and len(row) == _ID.size:
             (self._last_id,) = _ID.unpack(row)
         elif len(key) == _ID.size and len(row) == _SESSION.size:
             timeout_ms, deadline_ms, floor = _SESSION.unpack(row)
@@ -136,7 +137,7 @@ class Sessions:
         if len(self._sessions) >= MAX_SESSIONS:
             raise CommandError(_TOO_MANY)
         self._last_id = session_id = max(revision, self._last_id + 1)  # several in one entry
-        self._tables.put_note(_LAST_ID, _ID.pack(session_id))
+        self._tables.put_note(LAST_ID, _ID.pack(session_id))
         self._sessions[session_id] = session = _Session(timeout_ms)
         self._alive(session_id, session, now)
         return session_id

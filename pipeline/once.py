@@ -18,18 +18,20 @@ from ..errors import PrunedError
 from ..keyvalue.arguments import CommandError
 from ..keyvalue.commands import lookup
 from ..keyvalue.session_commands import session
-from ..keyvalue.sessions import Sessions
+from ..keyvalue.sessions import LAST_ID, Sessions
 from ..storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ..storage.tables_notes import Notes
 from .replay import commands_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..keyvalue.store import KeyStore
     from ..storage import Entry
     from ..storage.tables import Tables
     from .logs import Log
 
-__all__ = ["unapplied"]
+__all__ = ["sessions_at", "unapplied"]
 
 _NAME: Final = b"quorate.session"
 
@@ -51,24 +53,44 @@ def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
         PrunedError: the log does not tell which sessions there were at `begin`.
         DamagedRecordError: a batch is damaged.
     """
-    row = log.facts.snapshot_at(begin)
+    places = _walk(*_at_snapshot(log, begin), log, end)
+    return [(at, index) for at, index, applied in places if at >= begin and not applied]
+
+
+def sessions_at(log: Log, position: int) -> tuple[int, bytes | None]:
+    """Say how many sessions there were at a position, and what the note `LAST_ID` said, if any.
+
+    Raises:
+        PrunedError: the log does not tell which sessions there were before.
+        DamagedRecordError: a batch is damaged.
+    """
+    store, start = _at_snapshot(log, position)
+    for _ in _walk(store, start, log, position):
+        pass
+    return len(store.sessions), store.notes.rows.get(LAST_ID)
+
+
+def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
+    """Return the sessions of the newest snapshot up to a position, and where it stands."""
+    row = log.facts.snapshot_at(position)
     start = row.position if row else 0
     if start < log.facts.start:
         raise PrunedError(
             f"{log.facts.whose}: sessions must be known from position {start} on, and "
             f"the log begins at position {log.facts.start}: read from a copy that still has it"
         )
-    store = _Store(dict(log.notes(row)) if row else {})
-    found: list[tuple[int, int]] = []
+    return _Store(dict(log.notes(row)) if row else {}), start
+
+
+def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Go through the log; yield position and index of each entry, and whether it is applied."""
     for batch in log.batches(start, end):
         header = decode_header_untrusted(batch)
         store.now = max(store.now, header.timestamp_ms)
         for index, entry in enumerate(decode_entries_untrusted(batch)):
             store.revision = header.position + index + 1
-            if not _applied(store, entry) and header.position >= begin:
-                found.append((header.position, index))
+            yield header.position, index, _applied(store, entry)
         store.sessions.expire(store.now)
-    return found
 
 
 def _applied(store: _Store, entry: Entry) -> bool:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = ["Moment", "from_snapshot", "moment_at", "read_log", "state", "versions"]
+__all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
+
+NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
+"""What :func:`present` tells more than :func:`state`."""
 
 _SHARDS: Final = 32
 _ROWS: Final = 4096
@@ -120,13 +123,17 @@ def state(spark: SparkSession, origin: Origin, at: Moment | None = None) -> Data
     Raises:
         PrunedError: the log no longer begins at position 0, and there is no such snapshot.
     """
-    at = at or moment_at(origin)
+    found = present(spark, origin, at or moment_at(origin))
+    return found.drop(*NOT_OF_STATE)
+
+
+def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
+    """Return those :func:`versions` that were there at a point of the log."""
     with open_log(origin) as log:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
     before = from_snapshot(spark, origin, begin) if row else None
-    found = versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
-    return found.drop("valid_to", "valid_to_time", "tag", "change")
+    return versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
 
 
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:

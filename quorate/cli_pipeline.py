@@ -1,6 +1,7 @@
 """`quorate pipeline`: the recorded log on Spark, as tables and as answers."""
 
 import json
+import random
 import re
 import signal
 import sys
@@ -9,21 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import attrs
 from cyclopts import Parameter
 from rich.console import Console
 
 from . import errors
-from .cli_audit import plain_audit, show_audit
+from .cli_pipeline_show import plain_audit, show_audit, show_export, show_written
 from .cli_restore import parse_point
 from .cli_status import AsJson, make_console
-from .cli_tables import show_frame, show_rows
+from .cli_tables import show_frame
+from .storage.restore import check_empty
 from .words import counted, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .pipeline.export import Exported
     from .pipeline.logs import Moment, Origin
 
 __all__ = ["audit", "check", "export", "report", "state"]
@@ -118,29 +118,13 @@ def export(
 
         origin = _origin(directory, connect)
         if not follow:
-            _show_export(job.export(spark, origin, to), to, as_json=as_json)
+            show_export(job.export(spark, origin, to), to, as_json=as_json)
             return 0
         with suppress(KeyboardInterrupt):
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             for done in job.follow(spark, origin, to):
-                _show_export(done, to, as_json=as_json)
+                show_export(done, to, as_json=as_json)
     return 0
-
-
-def _show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(attrs.asdict(done)), flush=True)
-        return
-    show_rows(
-        make_console(),
-        {
-            "positions": f"{done.begin:,} to {done.end:,}",
-            "log": counted(done.commands, "row", "rows") + " added",
-            "kv_history": counted(done.history, "version", "versions") + " ended",
-            "kv_current": counted(done.current, "key", "keys"),
-            "written to": str(to),
-        },
-    )
 
 
 def state(
@@ -149,6 +133,7 @@ def state(
     *,
     connect: Connects = None,
     at: Annotated[str | None, Parameter(show_default=False)] = None,
+    snapshot: To = None,
     to: To = None,
     master: Master = "local[*]",
     conf: Settings = (),
@@ -164,6 +149,9 @@ def state(
         from a follower, if there is one.
     at
         A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
+    snapshot
+        Write it into this directory as a snapshot, of which `quorate restore --new-cluster` makes
+        a cluster. Sessions are left out.
     to
         Write all keys there, as Parquet; an older result is replaced.
     master
@@ -172,12 +160,15 @@ def state(
         A setting of Spark, NAME=VALUE; may be given several times.
     """
     _either(directory, connect)
+    if snapshot is not None:
+        check_empty(snapshot)
     with _spark(master, conf) as spark:
-        from .pipeline.versions import state as run  # noqa: PLC0415 - an extra
+        from .pipeline.versions import NOT_OF_STATE, present  # noqa: PLC0415 - an extra
 
         origin = _origin(directory, connect)
         moment = _moment(origin, at)
-        found = run(spark, origin, moment).persist()
+        there = present(spark, origin, moment).persist()
+        found = there.drop(*NOT_OF_STATE)
         if to is not None:
             found.write.mode("overwrite").parquet(str(to))
         console = make_console()
@@ -186,6 +177,12 @@ def state(
             f"{counted(found.count(), 'key', 'keys')} at position {moment.position:,}, {time}"
         )
         show_frame(console, found.select("key", "value", "expires_at", "valid_from").orderBy("key"))
+        if snapshot is not None:
+            from .pipeline.restorable import write_snapshot  # noqa: PLC0415 - an extra
+
+            rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+            done = write_snapshot(spark, origin, moment, snapshot, rng=rng, there=there)
+            show_written(done, snapshot)
     return 0
 
 

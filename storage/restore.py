@@ -26,12 +26,12 @@ from .executor import ThreadExecutor
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
-from .snapshot_file import SnapshotReader
-from .snapshot_folder import SnapshotFolder, SnapshotWriter
+from .snapshot_file import SnapshotHead, SnapshotReader
+from .snapshot_folder import SnapshotFolder, write_whole
 from .standing import Standing, StandingKind
 from .store import Store
 from .tables_disk import tables_position
-from .verify import verify
+from .verify import VerifyReport, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +44,9 @@ log = logging.getLogger("quorate.storage")
 
 SETTLE_BYTES: Final = 4 << 20
 """So much log is submitted before it is waited for that it is durable."""
+
+NO_MEMBER: Final = -1
+"""Whose store it is that belongs to no member."""
 
 _UNFINISHED: Final = "log.restoring"
 
@@ -215,14 +218,9 @@ async def restore(
     Raises:
         StorageError: there is a store already; the disk failed or is full; something is damaged.
     """
-    for name in ("log", "tables"):
-        if (target / name).exists():
-            raise StoreMismatchError(f"{target / name}: there is something already; move it away")
-    unfinished = target / _UNFINISHED
-    with told(target):
-        shutil.rmtree(unfinished, ignore_errors=True)
-        make_directory(target / "snapshots")
-    store = Store.open(unfinished, cluster=cluster, member_id=member_id, rng=rng, executor=executor)
+    store = Store.open(
+        _prepare(target), cluster=cluster, member_id=member_id, rng=rng, executor=executor
+    )
     with closing(store):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
@@ -234,29 +232,66 @@ async def restore(
             if recovering:
                 await store.save_standing(Standing(StandingKind.RECOVERING))
             nursery.cancel_scope.cancel()
-    report = verify(unfinished)
-    if not report.ok:
-        raise StorageError(f"{unfinished}: {report.findings[0]}")
+    return _finish(target).batches
+
+
+async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> None:
+    """Make the log of a directory that holds one snapshot to restore from, and nothing else.
+
+    Args:
+        directory: has the file of the snapshot in its folder, and no store.
+        head: of the snapshot.
+        rng: draws the instance id.
+
+    Raises:
+        StorageError: there is a store already; the disk failed or is full; something is damaged.
+    """
+    store = Store.open(_prepare(directory), cluster=head.cluster, member_id=NO_MEMBER, rng=rng)
+    with closing(store):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            await store.install(head.row, head.terms, suspended=head.suspended)
+            nursery.cancel_scope.cancel()
+    _finish(directory)
+
+
+def check_empty(target: Path) -> None:
+    """Refuse a directory that has a store.
+
+    Raises:
+        StoreMismatchError: it has.
+    """
+    for name in ("log", "tables"):
+        if (target / name).exists():
+            raise StoreMismatchError(f"{target / name}: there is something already; move it away")
+
+
+def _prepare(target: Path) -> Path:
+    """Return where a store is made that has no name yet."""
+    check_empty(target)
+    unfinished = target / _UNFINISHED
     with told(target):
-        unfinished.rename(target / "log")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        make_directory(target / "snapshots")
+    return unfinished
+
+
+def _finish(target: Path) -> VerifyReport:
+    """Check what was made, and give it its name."""
+    report = verify(target / _UNFINISHED)
+    if not report.ok:
+        raise StorageError(f"{target / _UNFINISHED}: {report.findings[0]}")
+    with told(target):
+        (target / _UNFINISHED).rename(target / "log")
         sync_directory(target)
-    return report.batches
+    return report
 
 
 async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store) -> None:
     """Write the snapshot for the store's own cluster, and let its log begin there."""
     with SnapshotReader(SnapshotFolder(plan.source / "snapshots").path_of(row)) as reader:
         head = attrs.evolve(reader.head, cluster=store.identity.cluster)
-        writer = SnapshotWriter(target / "snapshots", head, reader.pieces())
-        try:
-            while writer.step():
-                pass
-            writer.finish()
-        except StorageError:
-            writer.abandon()
-            raise
-        finally:
-            writer.close()
+        write_whole(target / "snapshots", head, reader.pieces())
     await store.install(head.row, head.terms, suspended=head.suspended)
 
 

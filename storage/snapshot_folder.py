@@ -175,6 +175,24 @@ class SnapshotWriter:
         self._path.unlink(missing_ok=True)
 
 
+def write_whole(directory: Path, head: SnapshotHead, pieces: Iterator[bytes]) -> Summary:
+    """Write a snapshot in one go; for tools.
+
+    Raises:
+        StorageError: the disk failed or is full, or the pieces end in trouble; nothing is left.
+    """
+    writer = SnapshotWriter(directory, head, pieces)
+    try:
+        while writer.step():
+            pass
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        writer.close()
+
+
 class Transfer:
     """A snapshot that arrives from another member.
 

@@ -37,7 +37,7 @@ from .tables_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import lmdb
 
@@ -135,6 +135,32 @@ _CHECKS: Final[dict[int, Callable[[bytes, bytes], object]]] = {
     2: decode_deadline_untrusted,
     3: decode_note_untrusted,
 }
+
+
+def encode_tables(tables: Sequence[Iterable[tuple[bytes, bytes]]]) -> Iterator[bytes]:
+    """Yield the stream of tables that are nowhere yet, as if they were; for tools.
+
+    Args:
+        tables: the rows of records, deadlines and notes as LMDB would have them (`tables_rows`), in
+            the order of their stored keys.
+
+    Raises:
+        StorageError: they are not in this order.
+    """
+    for table, all_rows in zip(_TABLES, tables, strict=True):
+        rows: Rows = []
+        size, last = 0, b""
+        for row in all_rows:
+            if row[0] <= last:
+                raise StorageError(f"row {row[0][:64]!r} does not come behind {last[:64]!r}")
+            last = row[0]
+            rows.append(row)
+            size += len(row[0]) + len(row[1])
+            if size >= BLOCK_BYTES or len(rows) == _MAX_ROWS:
+                yield from _cut(_block(table, rows))
+                rows, size = [], 0
+        if rows:
+            yield from _cut(_block(table, rows))
 
 
 def _block(table: int, rows: Rows) -> bytes:

@@ -10,7 +10,7 @@ import lmdb
 import trio
 
 from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue.service import TRANSACTION, KeyValueService
 from quorate.node.service import Command
 from quorate.node.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
 from quorate.storage import (
@@ -37,13 +37,14 @@ ELECTION_MS = 250
 
 @attrs.frozen
 class Batch:
-    """A batch to be written: the payloads of its commands, their stamps if any, and when."""
+    """A batch to be written: the payloads of its entries, their stamps if any, and when."""
 
     payloads: tuple[bytes, ...]
     timestamp_ms: int
     term: int = 0
     flags: int = 0
     stamps: tuple[tuple[int, int], ...] = ()
+    kind: EntryKind = EntryKind.COMMAND
 
 
 def pipeline(*commands: str) -> bytes:
@@ -61,6 +62,41 @@ def one_each(commands: Sequence[str], *, per_batch: int = 10, terms: int = 1) ->
     return batches
 
 
+def mixed(count: int, seed: int = 1) -> list[Batch]:
+    """Batches of all kinds of commands on few keys, half a second apart."""
+    rng = Random(seed)
+    batches: list[Batch] = []
+    for at in range(count):
+        payloads: list[bytes] = []
+        for _ in range(rng.randint(1, 4)):
+            commands = [one_of(rng) for _ in range(rng.choice((1, 1, 1, 5)))]
+            payloads.append(pipeline(*commands))
+        flags = TRANSACTION if rng.random() < 0.2 else 0
+        batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, at // 40, flags))
+    return batches
+
+
+def one_of(rng: Random) -> str:
+    """A command; one in a hundred empties the store, one in twenty needs several keys at once."""
+    key, other = (f"user:{rng.randrange(30)}" for _ in range(2))
+    usual = [
+        f"SET {key} {rng.randrange(1000)}",
+        f"SET {key} x{rng.randrange(1000)} PX {rng.randrange(1, 9000)}",
+        f"SET {key} only NX",
+        f"INCR {key}",
+        f"APPEND {key} tail",
+        f"DEL {key} {other}",
+        f"MSET {key} 1 {other} 2",
+        f"PEXPIRE {key} 4000",
+        f"GET {key}",
+    ]
+    if rng.random() < 0.01:
+        return "FLUSHALL"
+    return rng.choice(
+        [f"RENAME {key} {other}", f"COPY {key} {other}"] if rng.random() < 0.05 else usual
+    )
+
+
 def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
     """The batches as a leader encodes them, with the row of each term beside its first one."""
     position, term = 0, -1
@@ -69,7 +105,7 @@ def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
         row = None
         stamps = batch.stamps or ((0, 0),) * len(batch.payloads)
         entries = [
-            Entry(EntryKind.COMMAND, payload, batch.flags, *stamp)
+            Entry(batch.kind, payload, batch.flags, *stamp)
             for payload, stamp in zip(batch.payloads, stamps, strict=True)
         ]
         if batch.term != term:

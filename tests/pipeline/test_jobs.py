@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from quorate.errors import PrunedError, StorageError
-from quorate.keyvalue.service import TRANSACTION, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.pipeline.export import Exported, export, exported_tables
 from quorate.pipeline.logs import open_log
 from quorate.pipeline.once import unapplied
@@ -27,6 +27,7 @@ from .pipeline_world import (
     Batch,
     apply,
     encoded,
+    mixed,
     one_each,
     pipeline,
     shorten_log,
@@ -42,41 +43,6 @@ pytestmark = pytest.mark.spark
 
 Held = dict[bytes, tuple[bytes, int, int]]
 """Value, expiry (ms, 0 for never) and revision by key."""
-
-
-def mixed(count: int, seed: int = 1) -> list[Batch]:
-    """Batches of all kinds of commands on few keys, half a second apart."""
-    rng = Random(seed)
-    batches: list[Batch] = []
-    for at in range(count):
-        payloads: list[bytes] = []
-        for _ in range(rng.randint(1, 4)):
-            commands = [one_of(rng) for _ in range(rng.choice((1, 1, 1, 5)))]
-            payloads.append(pipeline(*commands))
-        flags = TRANSACTION if rng.random() < 0.2 else 0
-        batches.append(Batch(tuple(payloads), BEGAN_MS + 500 * at, at // 40, flags))
-    return batches
-
-
-def one_of(rng: Random) -> str:
-    """A command; one in a hundred empties the store, one in twenty needs several keys at once."""
-    key, other = (f"user:{rng.randrange(30)}" for _ in range(2))
-    usual = [
-        f"SET {key} {rng.randrange(1000)}",
-        f"SET {key} x{rng.randrange(1000)} PX {rng.randrange(1, 9000)}",
-        f"SET {key} only NX",
-        f"INCR {key}",
-        f"APPEND {key} tail",
-        f"DEL {key} {other}",
-        f"MSET {key} 1 {other} 2",
-        f"PEXPIRE {key} 4000",
-        f"GET {key}",
-    ]
-    if rng.random() < 0.01:
-        return "FLUSHALL"
-    return rng.choice(
-        [f"RENAME {key} {other}", f"COPY {key} {other}"] if rng.random() < 0.05 else usual
-    )
 
 
 def by_a_member(batches: list[Batch], directory: Path, until: int) -> Held:

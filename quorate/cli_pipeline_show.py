@@ -1,22 +1,62 @@
-"""How `quorate pipeline audit` tells what it has found."""
+"""How `quorate pipeline` tells what its jobs have done and found."""
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 from rich.console import Console
 
 from .cli_log import lines_of, plain_batch
+from .cli_status import make_console
+from .cli_tables import show_rows
 from .storage.verify import DumpedBatch
-from .words import counted
+from .words import counted, size
 
 if TYPE_CHECKING:
     from .pipeline.audit import Audit, Divergent
+    from .pipeline.export import Exported
+    from .pipeline.restorable import Written
 
-__all__ = ["plain_audit", "show_audit"]
+__all__ = ["plain_audit", "show_audit", "show_export", "show_written"]
 
 _SHOWN: Final = 3
 """Entries that are shown of each batch, from the first one on in which they differ."""
+
+
+def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
+    """Print it, or for programs."""
+    if as_json:
+        print(json.dumps(attrs.asdict(done)), flush=True)
+        return
+    show_rows(
+        make_console(),
+        {
+            "positions": f"{done.begin:,} to {done.end:,}",
+            "log": counted(done.commands, "row", "rows") + " added",
+            "kv_history": counted(done.history, "version", "versions") + " ended",
+            "kv_current": counted(done.current, "key", "keys"),
+            "written to": str(to),
+        },
+    )
+
+
+def show_written(done: "Written", directory: Path) -> None:
+    """Print it."""
+    console, of = make_console(), done.summary
+    console.print(
+        f"{directory}: the snapshot at {of.head.position:,}, {size(of.raw_bytes)}, digest "
+        f"{of.digest}; quorate restore --from {directory} --new-cluster NAME --to DIR",
+        markup=False,
+        soft_wrap=True,
+    )
+    if done.sessions:
+        console.print(
+            f"{counted(done.sessions, 'session is', 'sessions are')} left out: clients of the new "
+            "cluster open their own",
+            style="yellow",
+        )
 
 
 def plain_audit(found: "Audit") -> dict[str, object]:
