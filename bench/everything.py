@@ -26,6 +26,7 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("embedded.py",),
     ("catchup.py",),
     ("restart.py",),
+    ("snapshot.py",),
 )
 
 app = App(help_format="markdown", result_action="return_value")

@@ -206,16 +206,21 @@ def key_groups(load: Load, sample: int) -> Iterator[list[bytes]]:
         yield [b"key:%012d" % number for number in numbers]
 
 
-async def fill(cluster: LocalCluster, load: Load) -> None:
-    """Set every key that a load may read."""
+async def fill(cluster: LocalCluster, load: Load, pool: bytes = b"x") -> None:
+    """Set every key that a load may read, to pieces of a pool of bytes."""
+    while len(pool) < 2 * load.value_bytes:
+        pool += pool
     leader, _ = await settled(cluster)
     at = address_of(cluster, leader.member_id)
-    groups, value = key_groups(load, load.keys), b"x" * load.value_bytes
+    groups, most = key_groups(load, load.keys), len(pool) - load.value_bytes
 
     async def some() -> None:
         async with open_resp(at.host, at.client_port) as client:
             for names in groups:
-                await client.call(b"MSET", *(part for name in names for part in (name, value)))
+                begins = ((int(name[4:]) * 4099) % most for name in names)
+                values = (pool[at : at + load.value_bytes] for at in begins)
+                pairs = zip(names, values, strict=True)
+                await client.call(b"MSET", *(part for pair in pairs for part in pair))
 
     async with trio.open_nursery() as nursery:
         for _ in range(FILLERS):

@@ -86,8 +86,9 @@ def growth(key: str, title: str) -> Callable[[Results], Figure]:
             axes.set_title(label, fontsize=10)
             axes.set_xlabel(title)
             axes.set_xscale("log" if key != "members" else "linear")
-            axes.set_yscale("log" if field == "p99_ms" else "linear")
-            if field != "p99_ms":
+            if field == "p99_ms" or key == "value_bytes":
+                axes.set_yscale("log")
+            else:
                 axes.set_ylim(bottom=0)
         found[0].legend(frameon=False)
         return figure
@@ -129,7 +130,8 @@ def overload(results: Results) -> Figure:
                 color=INK[at],
                 label="" if began else name,
             )
-        above.text(began, 1.02, row["phase"], transform=above.get_xaxis_transform(), fontsize=7)
+        name = row["phase"].replace(", ", "\n")
+        above.text(began, 1.02, name, transform=above.get_xaxis_transform(), fontsize=7)
         for axes in (above, below):
             axes.axvline(began, color="#999999", linewidth=0.6)
         began += max(memory[-1][0], told[-1]["at"] if told else 0.0) + 1
@@ -139,7 +141,7 @@ def overload(results: Results) -> Figure:
     below.set_ylim(bottom=0)
     below.set_xlabel("seconds")
     for axes in (above, below):
-        axes.legend(frameon=False, loc="upper right")
+        axes.legend(frameon=False, loc="lower right")
         axes.spines[["top", "right"]].set_visible(False)
     return figure
 

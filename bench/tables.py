@@ -205,6 +205,37 @@ def catchup(results: Results) -> str:
     return table(results.rows, columns)
 
 
+def snapshot(results: Results) -> str:
+    """What snapshots cost and save."""
+    tables: tuple[tuple[str, tuple[Column, ...]], ...] = (
+        (
+            "snapshot",
+            (
+                ("snapshot of all three members", "snapshot", "s"),
+                ("MB", "mb", ",.0f"),
+                ("s", "seconds", ".1f"),
+                ("MB/s", "mb_per_s", ",.0f"),
+            ),
+        ),
+        ("writes", (("SETs", "writes", "s"), ("clients", "clients", "d"), *RUN[:6])),
+        (
+            "disk",
+            (
+                ("disk of the leader", "disk", "s"),
+                ("log MB", "log_mb", ",.0f"),
+                ("its file MB", "log_file_mb", ",.0f"),
+                ("free in it MB", "log_free_mb", ",.0f"),
+                ("tables MB", "tables_file_mb", ",.0f"),
+                ("snapshots MB", "snapshots_mb", ",.0f"),
+            ),
+        ),
+        ("follower", (("a follower comes back", "follower", "s"), ("s", "seconds", ".1f"))),
+    )
+    return "\n\n".join(
+        table([row for row in results.rows if kind in row], columns) for kind, columns in tables
+    )
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -222,6 +253,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "embedded": embedded,
     "restart": restart,
     "catchup": catchup,
+    "snapshot": snapshot,
 }
 
 PICTURES: Final = {
