@@ -6,7 +6,7 @@ BIN := .venv/bin
 ready := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep standalone model spin bench bench-peers lock clean
+.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep model spin bench bench-peers lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +41,6 @@ mutants: $(ready) ## what the simulation is worth: members with one rule taken o
 
 sweep: $(ready) ## simulated clusters on every broken network of 3 to 5 members, and some of 7
 	@$(BIN)/python -m tests.simulation.sweep
-
-standalone: $(ready) ## export on a Spark cluster of processes, whose executor and driver are killed; minutes
-	@$(BIN)/python -m pytest tests/pipeline/standalone.py -o faulthandler_timeout=900 $(ARGS)
 
 model: $(ready) ## explore every state of the elector's model, larger than make test does
 	@$(BIN)/python -m tests.model
