@@ -27,6 +27,8 @@ BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("catchup.py",),
     ("restart.py",),
     ("snapshot.py",),
+    ("storage.py",),
+    ("transport.py",),
 )
 
 app = App(help_format="markdown", result_action="return_value")

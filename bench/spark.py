@@ -11,22 +11,19 @@ Histories of single keys with five clients are checked by plain Python and by Sp
 # pyright: basic, reportMissingTypeStubs=false
 # (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
 
-import json
 import os
-import platform
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import attrs
 import trio
-from cyclopts import App, Parameter
+from harness import USUAL, Common, make_app, open_bench
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.keyvalue.resp import encode_command
@@ -44,8 +41,6 @@ KEYS: Final = 1_000_000
 NARROW: Final = "term bigint, position bigint, length bigint"
 CLIENTS: Final = 5
 PER_KEY: Final = 200
-
-app = App(help=__doc__, version_flags=[])
 
 
 @attrs.frozen
@@ -259,14 +254,16 @@ def checking(spark: SparkSession, place: Path, sizes: list[int]) -> list[Figure]
     return found
 
 
+app = make_app()
+
+
 @app.default
 def main(
     *,
+    options: Common = USUAL,
     entries: int = 1_000_000,
     long: int = 10_000_000,
     operations: int = 1_000_000,
-    directory: Annotated[Path | None, Parameter(show_default=False)] = None,
-    to: Annotated[Path | None, Parameter(name="--json", show_default=False)] = None,
 ) -> None:
     """Measure.
 
@@ -278,25 +275,22 @@ def main(
         Of the long log; a multiple of 64; 0 to leave it out.
     operations
         Of the longest history; there is one of a tenth, and one of a hundredth.
-    directory
-        Where logs and histories go; a temporary directory if left out.
-    to
-        Keep all figures there, with the circumstances.
     """
-    with tempfile.TemporaryDirectory(dir=directory, prefix="bench-pipeline-") as name:
-        place, found = Path(name), list[Figure]()
-        print("| what | rows | seconds | a second | MiB at most |\n|---|---:|---:|---:|---:|")
+    if options.quick:
+        entries, long, operations = 64_000, 0, 10_000
+    with open_bench("spark", options) as bench:
+        found: list[Figure] = []
         for size in (one for one in (entries, long) if one):
-            found.append(measure("writing a log", lambda s=size: written(place / str(s), s)))  # type: ignore[misc]
+            to = bench.place / str(size)
+            found.append(measure("writing a log", lambda s=size, to=to: written(to, s)))  # type: ignore[misc]
         with open_session(settings={"spark.driver.memory": "2g"}) as spark:
-            found += reading(spark, place / str(entries), entries, parquet=place / "parquet")
+            log, parquet = bench.place / str(entries), bench.place / "parquet"
+            found += reading(spark, log, entries, parquet=parquet)
             if long:
-                found += large(spark, place / str(long), long)
-            found += checking(spark, place, [operations // 100, operations // 10, operations])
-    if to is not None:
-        said = {"python": platform.python_version(), "processors": os.cpu_count()}
-        figures = [attrs.asdict(one) for one in found]
-        to.write_text(json.dumps({"circumstances": said, "figures": figures}, indent=2))
+                found += large(spark, bench.place / str(long), long)
+            sizes = [operations // 100, operations // 10, operations]
+            found += checking(spark, bench.place, sizes)
+        bench.rows += [attrs.asdict(one) | {"rate": one.rows / one.seconds} for one in found]
 
 
 def written(directory: Path, count: int) -> int:

@@ -1,7 +1,5 @@
 """Storage: durable appends, replay, truncation, pruning and reopening, beside three others.
 
-    python bench/storage.py [--quick] [--json FILE] [--dir DIR]
-
 The store (with its writer thread, as in a member) stands beside a raw file with fdatasync, SQLite
 (WAL, synchronous=FULL) and RocksDB (synced WAL), all on the same disk, with the same batches. An
 append is one batch, encoded, written and durable before the next one is begun; so this is the
@@ -10,17 +8,13 @@ round, and what is shown is the median of the rounds, so a noisy minute hits all
 Whole logs are read from the page cache; reading checks every checksum. What was appended,
 truncated and pruned is read back, outside of the time that is measured, and must be all there.
 
-DIR must be on a real disk: on a RAM disk a sync costs nothing.
+It must be a real disk (--dir): on a RAM disk a sync costs nothing.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import shutil
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,16 +23,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import lmdb
-import trio
-from rich.table import Table
+from harness import USUAL, Common, make_app, open_bench
 from storage_peers import CONTESTANTS
 
-from quorate.cli_status import make_console
 from quorate.storage import Entry, EntryKind, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from results import Row
     from rich.console import Console
     from storage_peers import Contestant, Opener
 
@@ -245,95 +238,32 @@ async def measure(
     return appends, {name: median_handling(runs) for name, runs in handled.items()}
 
 
-def show_appends(appends: dict[Load, dict[str, Appends]], console: Console) -> None:
-    """Print the appends."""
-    table = Table(title="Appending, one durable commit after another", title_justify="left")
-    table.add_column(no_wrap=True)
-    for heading in ("commits/s", "entries/s", "MB/s", "p50 µs", "p99 µs", f"of {BASELINE}"):
-        table.add_column(heading, justify="right")
-    for load, medians in appends.items():
-        table.add_section()
-        table.add_row(f"[bold]{load.name}[/bold]")
-        for name, one in medians.items():
-            table.add_row(
-                f"  {name}",
-                f"{one.commits_per_s:,.0f}",
-                f"{one.entries_per_s:,.0f}",
-                f"{one.mb_per_s:,.1f}",
-                f"{one.p50_us:,.0f}",
-                f"{one.p99_us:,.0f}",
-                f"{one.of_raw:.2f}",
-            )
-    console.print(table)
-
-
-def show_handling(handled: dict[str, Handling], plan: Plan, console: Console) -> None:
-    """Print what was done with whole logs."""
-    title = f"A log of {plan.log_bytes >> 20} MiB, {LOG_ENTRIES} entries in each batch"
-    table = Table(title=title, title_justify="left")
-    table.add_column(no_wrap=True)
-    for heading in (
-        "replay MB/s",
-        f"of {BASELINE}",
-        "truncate 10 % ms",
-        "prune 25 % ms",
-        "reopen ms",
-    ):
-        table.add_column(heading, justify="right")
-    for name, one in handled.items():
-        table.add_row(
-            name,
-            f"{one.replay_mb_per_s:,.0f}",
-            f"{one.replay_mb_per_s / handled[BASELINE].replay_mb_per_s:.2f}",
-            f"{one.truncate_ms:,.2f}",
-            "-" if one.prune_ms is None else f"{one.prune_ms:,.2f}",
-            "-" if one.reopen_ms is None else f"{one.reopen_ms:,.2f}",
-        )
-    console.print(table)
-
-
-def as_json(
-    plan: Plan, appends: dict[Load, dict[str, Appends]], handled: dict[str, Handling]
-) -> str:
-    """Return everything for programs."""
-    loads = [
+def rows_of(appends: dict[Load, dict[str, Appends]], handled: dict[str, Handling]) -> list[Row]:
+    """A line for each load and contestant, then one for each contestant's whole log."""
+    raw = handled[BASELINE].replay_mb_per_s
+    loads: list[Row] = [
         {"load": load.name, **attrs.asdict(load), "contestant": name, **attrs.asdict(one)}
         for load, medians in appends.items()
         for name, one in medians.items()
     ]
-    logs = [{"contestant": name, **attrs.asdict(one)} for name, one in handled.items()]
-    machine = {
-        "machine": platform.machine(),
-        "processors": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "lmdb": ".".join(map(str, lmdb.version())),
-    }
-    return json.dumps(
-        {"machine": machine, "plan": attrs.asdict(plan), "append": loads, "log": logs}, indent=2
-    )
+    logs: list[Row] = [
+        {"log": name, **attrs.asdict(one), "of_raw": one.replay_mb_per_s / raw}
+        for name, one in handled.items()
+    ]
+    return loads + logs
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="Durable appends, replay and more, side by side.")
-    parser.add_argument("--quick", action="store_true", help="less than 15 s instead of 90 s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--dir", type=Path, default=Path.cwd(), help="where to write the logs")
-    options = parser.parse_args()
+app = make_app()
+
+
+@app.default
+async def main(*, options: Common = USUAL) -> None:
+    """Measure durable appends, replay and more, side by side; --dir must be on a real disk."""
     plan = QUICK if options.quick else DEFAULT
-    console = make_console()
-    options.dir.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="bench-storage-", dir=options.dir))
-    try:
-        appends, handled = trio.run(measure, plan, directory, console)
-    finally:
-        shutil.rmtree(directory)
-    show_appends(appends, console)
-    show_handling(handled, plan, console)
-    if options.json is not None:
-        options.json.write_text(as_json(plan, appends, handled) + "\n")
+    lmdb_version = ".".join(map(str, lmdb.version()))
+    with open_bench("storage", options, **attrs.asdict(plan), lmdb=lmdb_version) as bench:
+        bench.rows += rows_of(*await measure(plan, bench.place, bench.console))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(app())

@@ -236,6 +236,57 @@ def snapshot(results: Results) -> str:
     )
 
 
+def storage(results: Results) -> str:
+    """The store beside others."""
+    appends = (
+        ("durable appends", "load", "s"),
+        ("of", "contestant", "s"),
+        ("commits a second", "commits_per_s", ",.0f"),
+        ("entries a second", "entries_per_s", ",.0f"),
+        ("MB/s", "mb_per_s", ",.1f"),
+        ("p50 µs", "p50_us", ",.0f"),
+        ("p99 µs", "p99_us", ",.0f"),
+        ("of the raw file", "of_raw", ".2f"),
+    )
+    logs = (
+        ("a whole log", "log", "s"),
+        ("replay MB/s", "replay_mb_per_s", ",.0f"),
+        ("of the raw file", "of_raw", ".2f"),
+        ("truncate 10 % ms", "truncate_ms", ",.2f"),
+        ("prune 25 % ms", "prune_ms", ",.2f"),
+        ("reopen ms", "reopen_ms", ",.2f"),
+    )
+    first = table([row for row in results.rows if "load" in row], appends)
+    return f"{first}\n\n{table([row for row in results.rows if 'log' in row], logs)}"
+
+
+def transport(results: Results) -> str:
+    """What messages cost, and how fast links are."""
+    messages = (
+        ("message", "message", "s"),
+        ("bytes", "bytes", ",.0f"),
+        ("encode µs", "encode_us", ".2f"),
+        ("decode µs", "decode_us", ".2f"),
+    )
+    links = (
+        ("link", "link", "s"),
+        ("bytes", "frame_bytes", ",d"),
+        ("messages a second", "messages_per_s", ",d"),
+        ("MB/s", "mb_per_s", ",.1f"),
+        ("µs/message, both ends", "cpu_us_per_message", ".2f"),
+        ("round trip µs", "round_trip_us", ".1f"),
+    )
+    first = table([row for row in results.rows if "message" in row], messages)
+    return f"{first}\n\n{table([row for row in results.rows if 'link' in row], links)}"
+
+
+def spark(results: Results) -> str:
+    """The pipeline."""
+    columns = (("what", "what", "s"), ("rows", "rows", ",d"), ("seconds", "seconds", ".2f"))
+    more = (("a second", "rate", ",.0f"), ("MiB at most", "peak_mib", ",.0f"))
+    return table(results.rows, (*columns, *more))
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -254,6 +305,9 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "restart": restart,
     "catchup": catchup,
     "snapshot": snapshot,
+    "storage": storage,
+    "transport": transport,
+    "spark": spark,
 }
 
 PICTURES: Final = {

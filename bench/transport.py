@@ -1,26 +1,23 @@
 """Transport: what a message costs to encode and decode, and how fast links carry the log.
 
-    python bench/transport.py [--json FILE]
-
 The codec part times one call, the best of several rounds. The link part runs two members in one
 process over loopback TCP: one sends `LogBatch` frames, which it encoded once, and keeps at most a
 window of bytes unacknowledged; the other decodes them. So both ends share one core, as does
 whatever else runs on the machine: on two machines each end has a core to itself.
 """
 
-import argparse
-import json
 import socket
+import sys
 import time
 import timeit
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
 import trio
+from harness import USUAL, Common, make_app, open_bench
 
 from quorate.transport import (
     Address,
@@ -224,24 +221,26 @@ async def link_speeds(seconds: float) -> dict[str, dict[str, float]]:
     }
 
 
-def main() -> None:
-    """Measure, print, and write the figures to a file if one is given."""
-    parser = argparse.ArgumentParser(description="Costs of the transport")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement of links")
-    arguments = parser.parse_args()
-    codec = codec_costs()
-    for name, cost in codec.items():
-        print(
-            f"{name:18} {cost['bytes']:6.0f} bytes"
-            f"   encode {cost['encode_us']:6.2f} µs   decode {cost['decode_us']:6.2f} µs"
-        )
-    links = trio.run(link_speeds, arguments.seconds)
-    for name, figures in links.items():
-        print(f"{name:18} " + "   ".join(f"{key} {value:,}" for key, value in figures.items()))
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"codec": codec, "links": links}, indent=2) + "\n")
+app = make_app()
+
+
+@app.default
+async def main(*, options: Common = USUAL, seconds: float = 3.0) -> None:
+    """Measure what messages cost and how fast links are.
+
+    Parameters
+    ----------
+    seconds
+        For each measurement of links.
+    """
+    if options.quick:
+        seconds = 1.0
+    with open_bench("transport", options, seconds=seconds) as bench:
+        for name, cost in codec_costs().items():
+            bench.found({"message": name, **cost})
+        for name, figures in (await link_speeds(seconds)).items():
+            bench.found({"link": name, **figures})
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(app())
