@@ -179,7 +179,7 @@ def _compare(
         invariants.terms_that_differ(terms),
         invariants.misplaced_batches(terms, batches),
         invariants.misplaced_openings(
-            _behind_start(terms, "base", facts), _behind_start(marks, "position", facts)
+            _inside(terms, "base", facts), _inside(marks, "position", facts)
         ),
     ]
     rows = union(frames).limit(_MAX_FINDINGS).collect()
@@ -188,13 +188,18 @@ def _compare(
     return [Finding(*row) for row in rows]
 
 
-def _behind_start(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
-    """Leave out what stands where a log was shortened: its term may have begun before."""
-    behind = F.lit(False)
+def _inside(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
+    """Leave out what stands at the edges of a log.
+
+    Where it was shortened its term may have begun before; and behind what was committed first of
+    all, a log that grows meanwhile has more in one table than in the other.
+    """
+    inside = F.lit(False)
     for one in facts:
         least = one.start + 1 if one.start else 0
-        behind |= (F.col("member") == one.member_id) & (F.col(column) >= least)
-    return frame.where(behind)
+        within = F.col(column).between(least, one.committed - 1)
+        inside |= (F.col("member") == one.member_id) & within
+    return frame.where(inside)
 
 
 def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str]) -> list[Finding]:

@@ -44,14 +44,11 @@ def session_commands(spark: SparkSession, origin: Origin) -> DataFrame:
         StorageError: a snapshot or a batch is damaged.
     """
     names = ("member", "session", "sequence", "term", "position", "index")
-    commands = read_log(spark, origin, "entries", names=names).where("session != 0")
     with open_log(origin) as log:
+        stop = log.facts.committed  # the log may grow meanwhile
         beginnings = _beginnings(log)
-        found = [
-            (since, *place)
-            for since in beginnings
-            for place in unapplied(log, since, log.facts.committed)
-        ]
+        found = [(since, *place) for since in beginnings for place in unapplied(log, since, stop)]
+    commands = read_log(spark, origin, "entries", names, endPosition=stop).where("session != 0")
     left_out = spark.createDataFrame(found, "since bigint, position bigint, `index` int")
     frames = [
         commands.where(F.col("position") >= since).withColumn("since", F.lit(since).cast("bigint"))
@@ -64,7 +61,8 @@ def session_commands(spark: SparkSession, origin: Origin) -> DataFrame:
 
 def _beginnings(log: Log) -> list[int]:
     facts = log.facts
-    kept = [row.position for row in facts.snapshots if facts.start <= row.position]
+    known = [row.position for row in facts.snapshots]
+    kept = [position for position in known if facts.start <= position <= facts.committed]
     return [0, *kept] if facts.start == 0 or not kept else kept
 
 

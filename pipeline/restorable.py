@@ -95,27 +95,30 @@ def write_snapshot(
             sessions, last_id = sessions_at(log, head.position)
     there = present(spark, origin, at) if there is None else there
     rows = there.select("key", "value", "tag", "expires_at", "revision")
+    notes = [] if last_id is None else [(LAST_ID, encode_note(LAST_ID, last_id))]
+    summary = _write(rows, notes, head, SnapshotFolder(directory / "snapshots"))
+    trio.run(partial(make_source, directory, head, rng=rng))
+    return Written(summary, sessions)
+
+
+def _write(
+    rows: DataFrame, notes: list[tuple[bytes, bytes]], head: SnapshotHead, folder: SnapshotFolder
+) -> Summary:
+    """Sort the rows, and write them into a file."""
     rows = rows.withColumn("expires_at", F.unix_millis("expires_at")).mapInArrow(_encoded, _ROW)
     rows.persist()
     try:
         size = rows.agg(F.sum(F.length("stored") + F.length("record"))).first()
         parts = 1 if size is None or size[0] is None else 1 + size[0] // PARTITION_BYTES
         ordered = rows.repartitionByRange(parts, "stored").sortWithinPartitions("stored")
-        notes = [] if last_id is None else [(LAST_ID, encode_note(LAST_ID, last_id))]
+        deadlines = ordered.where("deadline is not null").select("stored", "deadline")
         pieces = encode_tables(
-            [
-                _pairs(ordered.select("stored", "record")),
-                _pairs(ordered.where("deadline is not null").select("stored", "deadline")),
-                notes,
-            ]
+            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), notes]
         )
-        folder = SnapshotFolder(directory / "snapshots")
         folder.open([])
-        summary = write_whole(folder.directory, head, pieces)
+        return write_whole(folder.directory, head, pieces)
     finally:
         rows.unpersist()
-    trio.run(partial(make_source, directory, head, rng=rng))
-    return Written(summary, sessions)
 
 
 def _encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

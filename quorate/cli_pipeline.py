@@ -14,12 +14,18 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from . import errors
-from .cli_pipeline_show import plain_audit, show_audit, show_export, show_written
+from .cli_pipeline_show import (
+    plain_audit,
+    show_audit,
+    show_export,
+    show_state,
+    show_written,
+)
 from .cli_restore import parse_point
 from .cli_status import AsJson, make_console
 from .cli_tables import show_frame
 from .storage.restore import check_empty
-from .words import counted, utc
+from .words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,19 +177,19 @@ def state(
         found = there.drop(*NOT_OF_STATE)
         if to is not None:
             found.write.mode("overwrite").parquet(str(to))
-        console = make_console()
-        time = utc(moment.timestamp_ms)
-        console.print(
-            f"{counted(found.count(), 'key', 'keys')} at position {moment.position:,}, {time}"
-        )
-        show_frame(console, found.select("key", "value", "expires_at", "valid_from").orderBy("key"))
+        show_state(make_console(), found, moment)
         if snapshot is not None:
-            from .pipeline.restorable import write_snapshot  # noqa: PLC0415 - an extra
-
-            rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-            done = write_snapshot(spark, origin, moment, snapshot, rng=rng, there=there)
-            show_written(done, snapshot)
+            _write_snapshot(spark, origin, moment, snapshot, there)
     return 0
+
+
+def _write_snapshot(
+    spark: "SparkSession", origin: "Origin", moment: "Moment", to: Path, there: "DataFrame"
+) -> None:
+    from .pipeline.restorable import write_snapshot  # noqa: PLC0415 - an extra
+
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    show_written(write_snapshot(spark, origin, moment, to, rng=rng, there=there), to)
 
 
 def _either(directory: object, connect: str | None) -> None:

@@ -10,16 +10,19 @@ from rich.console import Console
 
 from .cli_log import lines_of, plain_batch
 from .cli_status import make_console
-from .cli_tables import show_rows
+from .cli_tables import show_frame, show_rows
 from .storage.verify import DumpedBatch
-from .words import counted, size
+from .words import counted, size, utc
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from .pipeline.audit import Audit, Divergent
     from .pipeline.export import Exported
+    from .pipeline.logs import Moment
     from .pipeline.restorable import Written
 
-__all__ = ["plain_audit", "show_audit", "show_export", "show_written"]
+__all__ = ["plain_audit", "show_audit", "show_export", "show_state", "show_written"]
 
 _SHOWN: Final = 3
 """Entries that are shown of each batch, from the first one on in which they differ."""
@@ -40,6 +43,13 @@ def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
             "written to": str(to),
         },
     )
+
+
+def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
+    """Print how many keys there are, and the first ones."""
+    keys = counted(found.count(), "key", "keys")
+    console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
+    show_frame(console, found.select("key", "value", "expires_at", "valid_from").orderBy("key"))
 
 
 def show_written(done: "Written", directory: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
+from quorate.node import State
 from quorate.node.term_event import (
     MAX_EVENT_BYTES,
     MAX_REASON_CHARACTERS,
@@ -21,22 +22,38 @@ from quorate.node.term_event import (
     encode_term_event,
 )
 from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.script import Script, scripted
 from quorate.storage import EntryKind, decode_entries_untrusted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quorate.simulation import Ledger, World
+    from quorate.node.member import Member
 
 EVENT = TermEvent(2, 7, 4096, 1, "leader heartbeat timeout", 312, 2)
 
 
-def events(world: World[Ledger], member: int) -> list[TermEvent]:
+@scripted()
+async def test_an_attempt_that_failed_is_part_of_the_election(s: Script) -> None:
+    leader = await s.follow(1, 0)
+    leader.commit(0)
+    begun = await s.enters(State.INIT)
+    assert begun.reason == "leader heartbeat timeout"
+    await s.win()
+    assert (await s.enters(State.INIT)).reason == "inactive follower quorum"
+    await s.lead()
+    opened = s.transitions[-1].at
+    await s.until(lambda: s.store.append_position > 0)
+    (event,) = events(s.member)
+    assert event.reason == "leader heartbeat timeout"
+    assert event.election_ms / 1000 == pytest.approx(opened - begun.at, abs=0.001)
+
+
+def events(member: Member) -> list[TermEvent]:
     """What the entries of a member's log say that open its terms."""
-    member_store = world.hosts[member].running.core.store
     return [
         decode_term_event_untrusted(entry.payload)
-        for batch in member_store.scan(0)
+        for batch in member.core.store.scan(0)
         for entry in decode_entries_untrusted(batch)
         if entry.kind is EntryKind.NEW_LEADERSHIP_TERM
     ]
@@ -49,7 +66,7 @@ async def test_every_log_says_why_a_term_began_and_how_long_the_election_took(
         await world.start()
         first = await world.settled()
         await world.command(first, b"a")
-        (opening,) = events(world, first)
+        (opening,) = events(world.hosts[first].running)
         assert (opening.leader_member_id, opening.reason) == (first, "node started")
         await world.kill(first)
         killed = trio.current_time()
@@ -57,8 +74,9 @@ async def test_every_log_says_why_a_term_began_and_how_long_the_election_took(
         waited = trio.current_time() - killed
         await world.command(second, b"b")
         third = next(at for at in world.hosts if at not in {first, second})
-        last = events(world, second)[-1]
-        assert events(world, third) == events(world, second)
+        found = events(world.hosts[second].running)
+        assert events(world.hosts[third].running) == found
+        last = found[-1]
         assert (last.leader_member_id, last.reason) == (second, "log disconnected from leader")
         assert last.ready_members == 2
         assert 0 < last.election_ms / 1000 <= waited
