@@ -2,8 +2,10 @@
 
 A log is written, of SETs of 100 bytes to a million keys, and read whole: by plain Python in one
 process, by Spark from the source in 1, 2 and 4 partitions, and by Spark from Parquet that was made
-of it. Each is read for three of its columns and for all. The memory is that of this process, its
-JVM and its Python workers, together, at most; pages that they share count for each.
+of it. Each is read for three of its columns and for all, several times; the median counts. A log
+that is longer is asked for a count and a sum, and for the state of the store. The memory is that of
+this process, its JVM and its Python workers, together, at most; pages that they share count for
+each.
 
 Histories of single keys with five clients are checked by plain Python and by Spark.
 """
@@ -13,17 +15,20 @@ Histories of single keys with five clients are checked by plain Python and by Sp
 
 import os
 import random
+import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import attrs
+import pyarrow as pa
+import pyspark
 import trio
-from harness import USUAL, Common, make_app, open_bench
+from harness import USUAL, Bench, Common, make_app, open_bench
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.keyvalue.resp import encode_command
@@ -31,32 +36,19 @@ from quorate.pipeline import open_session
 from quorate.pipeline.check import check_history
 from quorate.pipeline.decode import decode
 from quorate.pipeline.logs import open_log
+from quorate.pipeline.versions import moment_at, state
 from quorate.simulation.history import HistoryWriter, Operation, read_history_untrusted
 from quorate.simulation.linearizability import check_key
 from quorate.simulation.specification import Strings
 from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
 
 PER_BATCH: Final = 64
+VALUE_BYTES: Final = 100
 KEYS: Final = 1_000_000
 NARROW: Final = "term bigint, position bigint, length bigint"
 CLIENTS: Final = 5
 PER_KEY: Final = 200
-
-
-@attrs.frozen
-class Figure:
-    """What was measured: rows or operations, seconds, and memory of all processes in MiB."""
-
-    what: str
-    rows: int
-    seconds: float
-    peak_mib: float
-
-    def __str__(self) -> str:
-        rate = f"{self.rows / self.seconds:,.0f}"
-        return (
-            f"| {self.what} | {self.rows:,} | {self.seconds:.2f} | {rate} | {self.peak_mib:,.0f} |"
-        )
+MEMORY: Final = "2g"
 
 
 # The log ------------------------------------------------------------------------------------------
@@ -66,7 +58,7 @@ async def write_log(directory: Path, count: int) -> None:
     """Write a log of so many entries."""
     store = Store.open(directory, cluster="bench", member_id=0, rng=random.Random(0))
     chance, position, term = random.Random(1), 0, TermRow(0, 0, None, 0)
-    value = chance.randbytes(100)
+    value = chance.randbytes(VALUE_BYTES)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         for at in range(0, count + PER_BATCH, PER_BATCH):  # the last batch is not known committed
@@ -126,15 +118,29 @@ def watched() -> Generator[list[float]]:
         thread.join()
 
 
-def measure(what: str, call: Callable[[], int]) -> Figure:
-    """Time a call that returns how many rows it has dealt with."""
+def measure(bench: Bench, what: str, call: Callable[[], int], runs: int = 1) -> None:
+    """Time a call that returns how many rows it has dealt with; the median of the runs counts."""
+    rows, seconds = 0, list[float]()
+    load = os.getloadavg()[0]
     with watched() as peak:
-        began = time.perf_counter()
-        rows = call()
-        seconds = time.perf_counter() - began
-    found = Figure(what, rows, seconds, peak[0])
-    print(found, flush=True)
-    return found
+        for _ in range(runs):
+            began = time.perf_counter()
+            rows = call()
+            seconds.append(time.perf_counter() - began)
+    median = statistics.median(seconds)
+    spread = {"lowest_s": min(seconds), "highest_s": max(seconds)} if runs > 1 else {}
+    bench.found(
+        {
+            "what": what,
+            "rows": rows,
+            "seconds": median,
+            **spread,
+            "rate": rows / median,
+            "peak_mib": peak[0],
+            "load_before": load,
+            "runs": seconds,
+        }
+    )
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -158,8 +164,9 @@ def drained(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def reading(spark: SparkSession, directory: Path, count: int, *, parquet: Path) -> list[Figure]:
+def reading(bench: Bench, spark: SparkSession, directory: Path, count: int, runs: int) -> None:
     """Measure all ways to read a log."""
+    parquet = bench.place / "parquet"
 
     def source(partitions: int, schema: str | None) -> DataFrame:
         reader = spark.read.format("quorate").option("partitions", partitions)
@@ -171,34 +178,45 @@ def reading(spark: SparkSession, directory: Path, count: int, *, parquet: Path) 
         return count
 
     narrow = [one.split()[0] for one in NARROW.split(", ")]
-    found = [
-        measure("plain, 3 columns", lambda: plain(directory, "entries", narrow)),
-        measure("plain, commands", lambda: plain(directory, "commands", None)),
-    ]
-    drained(source(2, None).where("position < 100000"))  # the first query is slower
+    for names, table, what in ((narrow, "entries", "3 columns"), (None, "commands", "commands")):
+        measure(bench, f"plain Python, {what}", partial(plain, directory, table, names), runs)
+    drained(source(2, None))  # the first query is slower
     for partitions in (1, 2, 4):
         name = f"Spark, {partitions} partition{'s' * (partitions > 1)}"
         for schema, what in ((NARROW, "3 columns"), (None, "commands")):
-            frame = source(partitions, schema)
-            found.append(measure(f"{name}, {what}", lambda f=frame: drain(f)))  # type: ignore[misc]
+            measure(bench, f"{name}, {what}", partial(drain, source(partitions, schema)), runs)
     source(4, None).write.mode("overwrite").parquet(str(parquet))
     stored = spark.read.parquet(str(parquet))
-    found.append(measure("Parquet, 3 columns", lambda: drain(stored.select(*narrow))))
-    found.append(measure("Parquet, commands", lambda: drain(stored)))
-    return found
+    drained(stored)
+    measure(bench, "Parquet, 3 columns", partial(drain, stored.select(*narrow)), runs)
+    measure(bench, "Parquet, commands", partial(drain, stored), runs)
 
 
-def large(spark: SparkSession, directory: Path, count: int) -> list[Figure]:
-    """Measure a question to a long log."""
+def long_log(bench: Bench, spark: SparkSession, directory: Path, count: int) -> None:
+    """Measure questions to a long log."""
 
     def ask() -> int:
         log = spark.read.format("quorate").load(str(directory))
         row = log.where("operation = 'SET'").selectExpr("count(*)", "sum(length(value))").first()
         assert row is not None
-        assert tuple(row) == (count, 100 * count)
+        assert tuple(row) == (count, VALUE_BYTES * count)
         return count
 
-    return [measure("Spark, count and sum over a long log", ask)]
+    def hold() -> int:
+        row = state(spark, directory, moment_at(directory)).selectExpr("count(*)").first()
+        assert row is not None
+        assert row[0] == distinct_keys(count)
+        return count
+
+    measure(bench, "Spark, count and sum over a long log", ask)
+    measure(bench, "Spark, state of a long log", hold)
+
+
+def distinct_keys(count: int) -> int:
+    """How many keys the first entries of a log are about."""
+    chance = random.Random(1)
+    chance.randbytes(VALUE_BYTES)
+    return len({chance.randrange(KEYS) for _ in range(count)})
 
 
 # Checking -----------------------------------------------------------------------------------------
@@ -241,17 +259,19 @@ def check_on_spark(spark: SparkSession, file: Path) -> int:
     return int(rows[0][1])
 
 
-def checking(spark: SparkSession, place: Path, sizes: list[int]) -> list[Figure]:
+def checking(bench: Bench, spark: SparkSession, sizes: list[int]) -> None:
     """Measure checks of histories of several lengths."""
-    found: list[Figure] = []
     for count in sizes:
-        file = place / f"history-{count}.jsonl"
+        file = bench.place / f"history-{count}.jsonl"
         write_history(file, count)
-        found.append(measure(f"plain, {count:,} operations", lambda f=file: check_plainly(f)))  # type: ignore[misc]
-        found.append(
-            measure(f"Spark, {count:,} operations", lambda f=file: check_on_spark(spark, f))  # type: ignore[misc]
-        )
-    return found
+        measure(bench, "plain Python, check of a history", partial(check_plainly, file))
+        measure(bench, "Spark, check of a history", partial(check_on_spark, spark, file))
+
+
+def written(directory: Path, count: int) -> int:
+    """Write a log and say how long it is."""
+    trio.run(write_log, directory / "log", count)
+    return count
 
 
 app = make_app()
@@ -261,11 +281,12 @@ app = make_app()
 def main(
     *,
     options: Common = USUAL,
-    entries: int = 1_000_000,
+    entries: int = 2_000_000,
     long: int = 10_000_000,
     operations: int = 1_000_000,
+    runs: int = 3,
 ) -> None:
-    """Measure.
+    """Measure the pipeline's source, and its check of histories.
 
     Parameters
     ----------
@@ -275,28 +296,22 @@ def main(
         Of the long log; a multiple of 64; 0 to leave it out.
     operations
         Of the longest history; there is one of a tenth, and one of a hundredth.
+    runs
+        How often each way to read is measured.
     """
     if options.quick:
-        entries, long, operations = 64_000, 0, 10_000
-    with open_bench("spark", options) as bench:
-        found: list[Figure] = []
-        for size in (one for one in (entries, long) if one):
-            to = bench.place / str(size)
-            found.append(measure("writing a log", lambda s=size, to=to: written(to, s)))  # type: ignore[misc]
-        with open_session(settings={"spark.driver.memory": "2g"}) as spark:
-            log, parquet = bench.place / str(entries), bench.place / "parquet"
-            found += reading(spark, log, entries, parquet=parquet)
+        entries, long, operations, runs = 64_000, 128_000, 10_000, 1
+    settings = {"entries": entries, "value_bytes": VALUE_BYTES, "keys": KEYS, "runs": runs}
+    versions = {"spark": pyspark.__version__, "pyarrow": pa.__version__}
+    with open_bench("spark", options, **settings, **versions, driver_memory=MEMORY) as bench:
+        for size in dict.fromkeys((entries, long)):
+            if size:
+                measure(bench, "writing a log", partial(written, bench.place / str(size), size))
+        with open_session(settings={"spark.driver.memory": MEMORY}) as spark:
+            reading(bench, spark, bench.place / str(entries), entries, runs)
             if long:
-                found += large(spark, bench.place / str(long), long)
-            sizes = [operations // 100, operations // 10, operations]
-            found += checking(spark, bench.place, sizes)
-        bench.rows += [attrs.asdict(one) | {"rate": one.rows / one.seconds} for one in found]
-
-
-def written(directory: Path, count: int) -> int:
-    """Write a log and say how long it is."""
-    trio.run(write_log, directory / "log", count)
-    return count
+                long_log(bench, spark, bench.place / str(long), long)
+            checking(bench, spark, [operations // 100, operations // 10, operations])
 
 
 if __name__ == "__main__":

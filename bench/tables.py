@@ -282,9 +282,17 @@ def transport(results: Results) -> str:
 
 def spark(results: Results) -> str:
     """The pipeline."""
-    columns = (("what", "what", "s"), ("rows", "rows", ",d"), ("seconds", "seconds", ".2f"))
-    more = (("a second", "rate", ",.0f"), ("MiB at most", "peak_mib", ",.0f"))
-    return table(results.rows, (*columns, *more))
+    columns = (
+        ("what", "what", "s"),
+        ("rows", "rows", ",d"),
+        ("s", "seconds", ".2f"),
+        ("lowest", "lowest_s", ".2f"),
+        ("highest", "highest_s", ".2f"),
+        ("a second", "rate", ",.0f"),
+        ("MiB, most", "peak_mib", ",.0f"),
+        ("load before", "load_before", ".1f"),
+    )
+    return table(results.rows, columns)
 
 
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
