@@ -198,6 +198,10 @@ def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, st
             "operations",
             f"{ended['ok']:,} ok, {ended['fail']:,} failed, {ended['unknown']:,} unknown",
         ),
+        (
+            "in sessions",
+            f"{outcome.answered:,} of them, each done once, sent {outcome.sent:,} times",
+        ),
         ("nothing ok for", f"{span(outcome.longest_pause)} at the longest"),
         ("keys", f"{outcome.keys:,}, each checked for linearizability"),
         ("logs", f"equal and sound, {size(outcome.commit_position)} committed"),

@@ -6,6 +6,8 @@ When the faults are over, all members must agree. Then:
 
 - the history, with a last read of every key, is linearizable, key by key: no acknowledged write is
   lost, none is applied twice, none that was refused has an effect, no read is stale;
+- of what clients did in sessions each sequence that was answered was done once, however often it
+  was sent;
 - every member's own state is what that last read found, and it holds no other key;
 - the recordings of all members are equal up to the commit position, batch by batch;
 - `verify` finds each of them sound;
@@ -37,6 +39,7 @@ from .torture_checks import check_recordings, check_state
 from .torture_clients import Clients
 from .torture_faults import LOOK_SECONDS, Fault, Nemesis, NoProgressError
 from .torture_network import Namespaces, open_namespaces
+from .torture_sessions import SessionClients
 
 __all__ = ["Outcome", "Plan", "check_history", "check_states", "torture"]
 
@@ -79,6 +82,8 @@ class Outcome:
         operations: how many operations ended ok, failed, unknown; the last reads are among them.
         elections: how many terms there were.
         longest_pause: the longest time in which no operation was ok; seconds.
+        answered: how many commands of sessions were answered, in `operations` too.
+        sent: how often those were sent.
         keys: how many keys were used.
         commit_position: of the log, in the end.
         violations: all that did not hold.
@@ -88,6 +93,8 @@ class Outcome:
     operations: dict[str, int]
     elections: int
     longest_pause: float
+    answered: int
+    sent: int
     keys: int
     commit_position: int
     violations: tuple[str, ...]
@@ -107,9 +114,10 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
     with plan.history.open("wb") as file:
         async with _open_members(plan) as (cluster, network):
             clients = Clients(cluster.addresses, HistoryWriter(file), plan.seed)
+            sessions = SessionClients(clients, plan.seed)
             rng = random.Random(f"{plan.seed}/nemesis")  # noqa: S311 - no secret
             nemesis = Nemesis(cluster, clients, rng, tell, plan.faults, network)
-            elections = await _make_trouble(plan, nemesis)
+            elections = await _make_trouble(plan, nemesis, sessions)
     tell("checking the recordings")
     commit, found = check_recordings([member.config.directory for member in cluster.members])
     tell(f"checking the history of {clients.outcomes.total():,} operations")
@@ -119,6 +127,8 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
         operations={status: clients.outcomes[status] for status in ("ok", "fail", "unknown")},
         elections=elections,
         longest_pause=clients.longest_pause,
+        answered=sessions.answered,
+        sent=sessions.sent,
         keys=len(report.keys),
         commit_position=commit,
         violations=(*clients.violations, *found, *map(str, report.trouble)),
@@ -153,7 +163,7 @@ async def _open_members(plan: Plan) -> AsyncGenerator[tuple[LocalCluster, Namesp
             await cluster.kill()
 
 
-async def _make_trouble(plan: Plan, nemesis: Nemesis) -> int:
+async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> int:
     """Let clients work and faults happen; then see that all is well. Returns the number of terms.
 
     What is not as it should be is told to the clients' violations.
@@ -162,17 +172,20 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis) -> int:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clients.run)
+            nursery.start_soon(sessions.run)
             await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
-        terms = await check_states(nemesis)
+        terms = await check_states(nemesis, sessions)
     except* (NoProgressError, OSError, RespError) as group:
         clients.violations += list(map(str, leaves(group)))
         terms = -1
     return terms
 
 
-async def check_states(nemesis: Nemesis) -> int:
+async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None) -> int:
     """Read every key once more, and at every member; return the number of terms.
+
+    What was under way in sessions is brought to its end before.
 
     Raises:
         NoProgressError: the members do not agree, or never for long enough.
@@ -182,9 +195,12 @@ async def check_states(nemesis: Nemesis) -> int:
     with trio.move_on_after(RECOVERY_SECONDS):
         while True:
             leader = await _agreed(cluster)
+            if sessions is not None:
+                await sessions.finish()
+                leader = await _agreed(cluster)
             nemesis.tell("all members agree; reading every key, and then at every member")
             last = await clients.read_all()
-            found: list[str] = []
+            found = sessions.check(dict(zip(clients.keys, last, strict=True))) if sessions else []
             for address in cluster.addresses:
                 found += await check_state(list(clients.keys), last, address)
             # a request without a client any more may still have come in between

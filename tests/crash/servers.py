@@ -29,7 +29,7 @@ class FakeStore:
 
     def __init__(self, state: dict[bytes, bytes] | None = None) -> None:
         self.state = state or {}
-        self.commands = 0
+        self.commands: int = 0
 
     def execute(self, name: str, key: bytes, args: list[bytes]) -> Value:
         """Do what the specification says."""
