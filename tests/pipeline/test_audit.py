@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import attrs
 import pytest
 
 from quorate.cli_pipeline_show import plain_audit, show_audit
@@ -29,7 +28,6 @@ from quorate.storage import (
 from .pipeline_world import (
     BEGAN_MS,
     Batch,
-    damage,
     encoded,
     encoded_anew,
     forgetful_snapshot,
@@ -59,32 +57,6 @@ def test_members_that_agree_are_told_so_even_if_one_is_behind(
     assert found.findings == ()
     assert found.batches == 39 + 39 + 24
     assert (found.entries, found.first) == (39 * 5 + 3, None)
-
-
-@pytest.mark.spark
-def test_the_first_batch_that_differs_is_found_and_damage_too(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    other = [
-        attrs.evolve(batch, payloads=(pipeline("SET k99 other"), *batch.payloads[1:]))
-        if at in {20, 30}
-        else batch
-        for at, batch in enumerate(LOG)
-    ]
-    for member, batches in ((0, LOG), (1, other), (2, LOG)):
-        write_log(tmp_path / str(member), batches, member_id=member)
-    positions = [decode_header_untrusted(data).position for data, _ in encoded(LOG)]
-    different = [decode_header_untrusted(data).position for data, _ in encoded(other)]
-    assert positions[20] == different[20] < positions[21]
-    key = decode_header_untrusted(encoded(LOG)[10][0])
-    damage(tmp_path / "2", key.term, key.position)
-    found = audit(spark, [tmp_path / str(member) for member in range(3)])
-    assert found.first == positions[20]
-    kinds = {(one.kind, one.member, one.position) for one in found.findings}
-    assert ("damage", 2, positions[10]) in kinds
-    said = next(one.text for one in found.findings if one.position == positions[20])
-    assert "member 0: term 1" in said
-    assert "member 1: term 1" in said
 
 
 @pytest.mark.spark
@@ -128,6 +100,10 @@ def test_whatever_breaks_a_promise_is_found(spark: SparkSession, tmp_path: Path)
         "it has the leaders 1 and 2"
     }
     assert found.first == HEADERS[5].position
+    said = [one.text for one in found.findings if one.kind == "divergence"]
+    assert "member 0: term 0" in said[0]
+    assert "member 1: term 0" in said[0]
+    assert len(said) == len(changes)
     assert [one.member for one in found.records] == [0, 1, 2]
     assert {one.batch.header.timestamp_ms for one in found.records} == {BEGAN_MS, BEGAN_MS + 5000}
 
