@@ -20,6 +20,7 @@ LONGEST_SECONDS: Final = 900.0
 
 BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("cluster.py",),
+    ("anatomy.py",),
     ("growth.py",),
     ("growth_log.py",),
     ("overload.py",),

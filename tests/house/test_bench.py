@@ -71,7 +71,7 @@ def test_every_plot_has_its_table() -> None:
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_every_table_of_the_document_can_be_made() -> None:
-    places = re.findall("<!-- figures: ([a-z-]+) -->", (BENCH / "README.md").read_text())
+def test_every_table_has_its_place() -> None:
+    places = set(re.findall("<!-- figures: ([a-z-]+) -->", (BENCH / "README.md").read_text()))
     script = "import json, tables; print(json.dumps(sorted(tables.SECTIONS)))"
-    assert sorted(places) == json.loads(python("-c", script).stdout)
+    assert places == {"goals", *json.loads(python("-c", script).stdout)}
