@@ -33,6 +33,7 @@ from typing import Final, Literal, cast
 import attrs
 
 from ..errors import ConfigurationError
+from ..storage.journal import JOURNAL_BYTES
 from .settings import (
     SECONDS,
     Expects,
@@ -167,6 +168,10 @@ class Limits:
     """Where the leader closes a batch; one request that is larger is a batch of its own."""
     batches_in_flight: int = attrs.field(default=3, validator=between(1, 1024, "1 to 1024"))
     """Batches that the leader has proposed and that are not committed yet."""
+    journal_bytes: int = attrs.field(
+        default=JOURNAL_BYTES, validator=between(16 * 1024, 64 * _MIB, "bytes, 16 KiB to 64 MiB")
+    )
+    """So much log is carried over from the journal to LMDB at once; other writes wait meanwhile."""
     reserve_bytes: int = attrs.field(
         default=64 * _MIB, validator=between(0, 2**50, "bytes, 0 to 1 PiB")
     )

@@ -73,6 +73,7 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             rng=rng,
             executor=executor,
             peers=others,
+            journal_bytes=config.limits.journal_bytes,
         )
         lost = store.recorded.lost
         if lost == NOTHING_LOST or others:

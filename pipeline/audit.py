@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import ConfigurationError, StorageError
 from ..storage import check_batch_untrusted, decode_entries_untrusted
-from ..storage.verify import DumpedBatch
+from ..storage.describe import DumpedBatch
 from . import invariants
 from .double_apply import doubly_applied, session_commands
 from .invariants import union

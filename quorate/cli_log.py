@@ -17,13 +17,14 @@ from .cli_status import AsJson, make_console
 from .errors import StoreMismatchError, WireError
 from .node.term_event import TermEvent, decode_term_event_untrusted
 from .storage.batch import Entry, EntryKind
+from .storage.describe import Description, DumpedBatch, openings
+from .storage.describe import describe as describe_store
+from .storage.describe import dump as dump_store
 from .storage.identity import Identity
 from .storage.pages import DATA_FILE
 from .storage.recording_log import ForcedRow
 from .storage.standing import StandingKind
-from .storage.verify import Description, DumpedBatch, VerifyReport, openings
-from .storage.verify import describe as describe_store
-from .storage.verify import dump as dump_store
+from .storage.verify import VerifyReport
 from .storage.verify import verify as verify_store
 from .storage.verify_tables import TablesReport, verify_tables
 from .words import counted, size, utc

@@ -11,7 +11,7 @@ from rich.console import Console
 from .cli_log import lines_of, plain_batch
 from .cli_status import make_console
 from .cli_tables import show_frame, show_rows
-from .storage.verify import DumpedBatch
+from .storage.describe import DumpedBatch
 from .words import counted, size, utc
 
 if TYPE_CHECKING:

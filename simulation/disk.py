@@ -6,11 +6,11 @@ that would have to be trusted; the contract tests of the executor and of the sto
 disk as they do on a thread.
 
 What LMDB does at a commit: it writes the pages of the transaction into free places of the file,
-syncs, and then writes the new root into one of two small headers, and syncs again. So when the
-power goes during a commit there are three outcomes (:class:`Fate`). Nothing is there, the
-transaction is there although nobody was told, or any part of its pages is there, but not the
-header: a torn batch, which the next start must not see. All three are made for real, the last one
-by putting the file together from pages of before and after.
+syncs, and then writes the new root into one of two small headers, and syncs again. The journal of a
+store writes a group in its place, and syncs. So when the power goes during a write there are three
+outcomes (:class:`Fate`). Nothing is there, the write is there although nobody was told, or any part
+of its pages is there, but not LMDB's header: a torn batch, which the next start must not see. All
+three are made for real, the last one by putting the files together from pages of before and after.
 
 What a disk does not do here: forget a write that it has reported durable (a drive that lies), and
 reorder commits.
@@ -19,12 +19,18 @@ reorder commits.
 from __future__ import annotations
 
 import enum
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from ..storage import InlineExecutor, Job
+from ..storage.environment import Environment
 from ..storage.executor import nothing
+from ..storage.founding import nothing_to_make
+from ..storage.journal import JOURNAL_FILE
+from ..storage.recorder import carry_over
+from ..storage.state import MAX_DBS, Databases, load_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,8 +51,9 @@ if TYPE_CHECKING:
 
 
 DATA_FILE: Final = "data.mdb"
-PAGE_BYTES: Final = 4096
 HEADER_PAGES: Final = 2
+SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
 
 J = TypeVar("J", bound=Job)
 T = TypeVar("T")
@@ -141,7 +148,7 @@ class Lane(InlineExecutor[J]):
         self._directory = directory
         self._commit = write
         self._under_way = 0
-        self._torn: bytes | None = None
+        self._torn: dict[str, bytes] = {}
 
     async def _turn(self, size: int) -> None:
         self._under_way = size
@@ -154,19 +161,25 @@ class Lane(InlineExecutor[J]):
         group = self._waiting[: self._under_way]
         super().cut_power()
         if group and fate is not Fate.LOST:
-            before = self._file()
+            before = self._files()
             self._commit(group)
             if fate is Fate.TORN:
-                self._torn = torn(before, self._file(), self._disk.rng)
+                after, rng = self._files(), self._disk.rng
+                if before[DATA_FILE] != after[DATA_FILE]:
+                    self._torn[DATA_FILE] = torn(before[DATA_FILE], after[DATA_FILE], rng)
+                old = before.get(JOURNAL_FILE, b"")
+                if old != after.get(JOURNAL_FILE, b""):
+                    self._torn[JOURNAL_FILE] = torn_journal(old, after[JOURNAL_FILE], rng)
 
     def settle(self) -> None:
         """See `Disk.settle`."""
-        if self._torn is not None:
-            (self._directory / DATA_FILE).write_bytes(self._torn)
-            self._torn = None
+        for name, content in self._torn.items():
+            (self._directory / name).write_bytes(content)
+        self._torn.clear()
 
-    def _file(self) -> bytes:
-        return (self._directory / DATA_FILE).read_bytes()
+    def _files(self) -> dict[str, bytes]:
+        paths = {name: self._directory / name for name in (DATA_FILE, JOURNAL_FILE)}
+        return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
     def _try(self, group: Sequence[J]) -> None:
         disk, self._under_way = self._disk, 0
@@ -182,7 +195,7 @@ class Lane(InlineExecutor[J]):
 
 
 def torn(before: bytes, after: bytes, rng: Random) -> bytes:
-    """Put a file together from before and after a commit: some new pages, and the old headers."""
+    """Put a file together from before and after a write: some new pages, and the old headers."""
     size = max(len(before), len(after))
     old, new = before.ljust(size, b"\0"), after.ljust(size, b"\0")
     pages: list[bytes] = []
@@ -193,9 +206,22 @@ def torn(before: bytes, after: bytes, rng: Random) -> bytes:
     return whole if rng.random() < 0.5 else whole[: len(before)]
 
 
-def rot(directory: Path, record: bytes, rng: Random) -> int:
-    """Flip one bit in every copy of a recorded batch; return in how many.
+def torn_journal(before: bytes, after: bytes, rng: Random) -> bytes:
+    """Put a journal together from before and after a write: some of the new sectors, not all."""
+    before = before.ljust(len(after), b"\0")
+    places = [slice(at, at + SECTOR_BYTES) for at in range(0, len(after), SECTOR_BYTES)]
+    changed = [place for place in places if before[place] != after[place]]
+    found = bytearray(before)
+    for place in rng.sample(changed, rng.randrange(len(changed))):
+        found[place] = after[place]
+    return bytes(found)
 
+
+def rot(directory: Path, record: bytes, rng: Random) -> int:
+    """Flip one bit in every copy of a recorded batch that LMDB has; return in how many.
+
+    Not in the journal, which has only the last moments of the log, and can't be told from one that
+    a power cut has torn when its last group is damaged.
     Pages that LMDB has given up may hold copies that nobody reads any more. An open store sees the
     change, for it maps the file.
 
@@ -216,3 +242,15 @@ def rot(directory: Path, record: bytes, rng: Random) -> int:
             found += 1
             at = data.find(record, at + 1)
     return found
+
+
+def carry_over_journal(directory: Path) -> None:
+    """Have LMDB get what the journal of a closed store holds, as at its next start.
+
+    For who wants to damage what is there then.
+    """
+    environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
+    with closing(environment):
+        dbs = environment.databases(Databases)
+        identity = environment.read(lambda txn: load_identity(txn, dbs))
+        carry_over(environment, dbs, identity, peers=False)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 import attrs
 import trio
 
 from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State
+from ..node.config import Limits
 from ..storage import found
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["TIMEOUTS", "Setting", "World", "open_world"]
 
 LOOK_SECONDS = 0.005
+
+
+LIMITS: Final = Limits(journal_bytes=32 << 10)
+"""The journals of stores are small, so that they are often carried over."""
 
 
 class World(Generic[S_co]):
@@ -93,7 +98,7 @@ class World(Generic[S_co]):
         setting = self.setting
         policy = setting.snapshot
         config = NodeConfig(
-            "simulated", i, folder, members, timeouts=setting.timeouts, snapshot=policy
+            "simulated", i, folder, members, "lan", setting.timeouts, LIMITS, snapshot=policy
         )
         rng = random.Random(f"{setting.seed}/disk/{i}")
         disk = Disk(rng, setting.fsync, setting.fsync_jitter)

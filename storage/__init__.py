@@ -16,6 +16,7 @@ from .batch import (
     decode_header_untrusted,
     encode_batch,
 )
+from .describe import Description, DumpedBatch, describe, dump
 from .executor import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
 from .founding import force, found, make_store
 from .identity import Identity
@@ -26,7 +27,7 @@ from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot
 from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
 from .standing import Standing, StandingKind
 from .store import Store, Write
-from .verify import Description, DumpedBatch, Finding, VerifyReport, describe, dump, verify
+from .verify import Finding, VerifyReport, verify
 
 __all__ = [
     "BATCH_ALIGNMENT",

@@ -14,7 +14,7 @@ import attrs
 
 from .batch import HEADER_BYTES, EntryKind, decode_header_untrusted
 from .node_state import NODE_STATE_KEY, NodeState, encode_node_state
-from .recording import END_KEY, KEY, delete_before, delete_from
+from .recording import END_KEY, KEY, Record, delete_before, delete_from, put_record
 from .recording_log import (
     SnapshotRow,
     TermRow,
@@ -54,10 +54,12 @@ class Change:
     Args:
         after: the state once it is durable.
         apply: makes it in a transaction.
+        record: what it appends, if it does nothing else.
     """
 
     after: Recorded
     apply: Callable[[Transaction], None]
+    record: Record | None = None
 
 
 def nothing(old: Recorded) -> Change:
@@ -81,7 +83,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
     assert row.end is None or header.end <= row.end, f"{header} ends behind {row}"
     if term_row is not None:
         assert (term_row.term, term_row.base) == (header.term, header.position), f"{term_row}"
-    key = KEY.pack(header.term, header.position)
+    record = Record(header.term, header.position, batch)
     # An entry that admits a store is alone in its batch.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
     admission = (header.term, header.end) if admits else old.admission
@@ -102,8 +104,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
     )
 
     def apply(txn: Transaction) -> None:
-        stored = txn.put(key, batch, append=True, db=dbs.log)
-        assert stored, f"{header} is not behind the last key"
+        put_record(txn, dbs, record)
         if terms is not old.terms:
             put_terms(txn, dbs, old.terms, terms)
         if admits:
@@ -111,7 +112,8 @@ def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
-    return Change(after, apply)
+    alone = terms is old.terms and not admits and lost == old.lost
+    return Change(after, apply, record if alone else None)
 
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:

@@ -12,6 +12,7 @@ from .environment import Environment
 from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
 from .mending import mend
 from .readonly import open_readonly
+from .recorder import carry_over
 from .recording_log import ForcedRow, encode_forced
 from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
 from .state import LOST_KEY, MAX_DBS, Databases, initialise, load, load_identity, load_standing
@@ -93,10 +94,11 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
     """
     with open_readonly(directory) as store:  # also that there is one, and that it can be read
         check_has_vote(directory, store.standing)
-    environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=_none_to_make)
+    environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
+        carry_over(environment, dbs, identity, peers=True)
         mend(environment, dbs, identity.member_id, peers=True)
         recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
         term = recorded.terms[-1].term if recorded.terms else -1
@@ -125,5 +127,6 @@ def check_has_vote(directory: Path, standing: Standing) -> None:
         raise StorageError(f"{directory}: this store has no vote: it may lack what others had")
 
 
-def _none_to_make(_raw: lmdb.Environment) -> None:
+def nothing_to_make(_raw: lmdb.Environment) -> None:
+    """Stand in for what makes a store where there is one."""
     raise AssertionError("there is a store")  # pragma: no cover - it was opened before

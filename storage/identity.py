@@ -15,7 +15,7 @@ import attrs
 from ..errors import ConfigurationError, StorageError, StoreMismatchError
 from .rows import seal, unseal_untrusted
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 IDENTITY_KEY: Final = b"identity"
 
 _MAX_CLUSTER_BYTES: Final = 256

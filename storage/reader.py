@@ -21,7 +21,7 @@ from .recording_log import term_at
 from .state import load_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .batch import BatchHeader
     from .environment import Environment, Transaction
@@ -34,11 +34,20 @@ CHUNK_BYTES: Final = 1 << 20
 
 @attrs.frozen
 class LogReader:
-    """Reads batches of one environment."""
+    """Reads batches of one environment, and behind them those of its journal.
+
+    Args:
+        environment: of the store.
+        dbs: its sub-databases.
+        member_id: whose store it is.
+        tail: gives what the journal holds. It is asked before LMDB is, to which a writer may carry
+            it over meanwhile: then a batch is found twice, and not missed.
+    """
 
     environment: Environment
     dbs: Databases
     member_id: int
+    tail: Callable[[], Sequence[Record]] = tuple
 
     def chunk(
         self, terms: tuple[TermRow, ...], position: int, stop: int, limit_bytes: int
@@ -52,9 +61,11 @@ class LogReader:
         if row is None:
             return None
         term = row.term
+        tail = self.tail()
         records = self.environment.read(
             lambda txn: self._records(txn, term, position, stop, limit_bytes)
         )
+        _add_tail(records, tail, position, stop, limit_bytes)
         expected = position
         for record in records:  # outside of the transaction, which is to be short
             if record.position != expected:
@@ -92,7 +103,7 @@ class LogReader:
         """Return the error for a kept position at which no batch begins."""
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
-        before = self.environment.read(lambda txn: self.before(txn, key))
+        before = self._before(key)
         if before is not None and position < before.end:
             return StorageError(
                 f"member {self.member_id}: position {position} is inside of the batch "
@@ -111,10 +122,17 @@ class LogReader:
 
         return self.environment.read(look)
 
-    def before(self, txn: Transaction, key: bytes) -> Record | None:
+    def _before(self, key: bytes) -> Record | None:
         """Return the last record in front of `key`, unchecked."""
-        with txn.cursor(self.dbs.log) as cursor:
-            return record_before(cursor, self.member_id, key)
+        for record in reversed(self.tail()):
+            if KEY.pack(record.term, record.position) < key:
+                return record
+
+        def look(txn: Transaction) -> Record | None:
+            with txn.cursor(self.dbs.log) as cursor:
+                return record_before(cursor, self.member_id, key)
+
+        return self.environment.read(look)
 
     def boundary(self, recorded: Recorded, position: int) -> int:
         """Return where the batch begins that covers `position`, as far as the log reaches."""
@@ -122,7 +140,7 @@ class LogReader:
             return recorded.append_position
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position + 1)
-        record = self.environment.read(lambda txn: self.before(txn, key))
+        record = self._before(key)
         return recorded.start_position if record is None else record.position
 
     def ending_at(self, recorded: Recorded, position: int) -> tuple[int, int]:
@@ -134,7 +152,7 @@ class LogReader:
         """
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
-        record = self.environment.read(lambda txn: self.before(txn, key))
+        record = self._before(key)
         if record is None and position == recorded.start_position:
             return self.environment.read(lambda txn: load_origin(txn, self.dbs))
         if record is None or record.end != position or row is None:
@@ -195,3 +213,18 @@ class LogReader:
                 raise self.missing(recorded, position)
             yield from batches
             position += sum(map(len, batches))
+
+
+def _add_tail(
+    records: list[Record], tail: Sequence[Record], position: int, stop: int, limit_bytes: int
+) -> None:
+    """Add to records from `position` on what the journal has behind them."""
+    end = records[-1].end if records else position
+    room = limit_bytes - (end - position)
+    for record in tail:
+        if record.position == end < stop:
+            room -= len(record.batch)
+            if records and room < 0:
+                return
+            records.append(record)
+            end = record.end

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
+from ..errors import DamagedRecordError
+from .batch import decode_header_untrusted
 from .environment import Environment
+from .journal import load_generation, read_journal
 from .reader import LogReader
+from .recording_log import row_of
 from .state import MAX_DBS, Databases, StateView, load, load_identity
 
 if TYPE_CHECKING:
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .identity import Identity
+    from .recording import Record
     from .state import Recorded
 
 
@@ -28,16 +35,16 @@ class ReadOnlyStore(StateView):
         identity: whose it is.
         environment: the LMDB environment.
         dbs: its sub-databases.
+        tail: what its journal held.
     """
 
-    def __init__(
-        self, environment: Environment, dbs: Databases, identity: Identity, recorded: Recorded
-    ) -> None:
-        super().__init__(recorded)
+    def __init__(self, environment: Environment, dbs: Databases, identity: Identity) -> None:
         self.identity = identity
         self.environment = environment
         self.dbs = dbs
-        self._reader = LogReader(environment, dbs, identity.member_id)
+        self.tail: tuple[Record, ...] = ()
+        self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
+        super().__init__(self._load())
 
     def refresh(self) -> None:
         """Read again what is durable now.
@@ -45,7 +52,22 @@ class ReadOnlyStore(StateView):
         Raises:
             StorageError: something of it is damaged.
         """
-        self._recorded = _load(self.environment, self.dbs, self.identity)
+        self._recorded = self._load()
+
+    def _load(self) -> Recorded:
+        found = read_journal(self.environment.directory)
+        member_id, instance_id = self.identity.member_id, self.identity.instance_id
+        recorded, generation = self.environment.read(
+            lambda txn: (
+                load(txn, self.dbs, member_id, lenient=True),
+                load_generation(txn, self.dbs),
+            )
+        )
+        tail = found.tail(member_id, instance_id, generation, recorded.append_position)
+        self.tail = tail.records
+        for record in tail.records:
+            recorded = _with_batch(member_id, recorded, record)
+        return recorded
 
     def boundary(self, position: int) -> int:
         """Return where the batch begins that covers `position`.
@@ -92,8 +114,27 @@ def open_readonly(directory: Path) -> ReadOnlyStore:
     with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
-        return ReadOnlyStore(environment, dbs, identity, _load(environment, dbs, identity))
+        return ReadOnlyStore(environment, dbs, identity)
 
 
-def _load(environment: Environment, dbs: Databases, identity: Identity) -> Recorded:
-    return environment.read(lambda txn: load(txn, dbs, identity.member_id, lenient=True))
+def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
+    """Return the state with one more batch, checked by the caller, at the end of the log.
+
+    Raises:
+        DamagedRecordError: it does not lie where the recording log says.
+    """
+    header = decode_header_untrusted(record.batch)
+    row = row_of(recorded.terms, header.term)
+    if row is None or header.position < row.base or (row.end is not None and header.end > row.end):
+        raise DamagedRecordError(
+            member_id=member_id,
+            term=header.term,
+            position=header.position,
+            reason=f"the recording log says {row}",
+        )
+    return attrs.evolve(
+        recorded,
+        append_position=header.end,
+        last_commit_position=max(recorded.last_commit_position, header.commit_position),
+        last_timestamp_ms=header.timestamp_ms,
+    )

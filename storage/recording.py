@@ -17,7 +17,8 @@ from ..errors import DamagedRecordError, WireError
 from .batch import BatchHeader, check_sum_untrusted
 
 if TYPE_CHECKING:
-    from .environment import Cursor
+    from .environment import Cursor, Transaction
+    from .state import Databases
 
 KEY: Final = struct.Struct(">QQ")
 END_KEY: Final = b"\xff" * KEY.size
@@ -95,6 +96,13 @@ def record_before(cursor: Cursor, member_id: int, key: bytes) -> Record | None:
 def _current(cursor: Cursor, member_id: int) -> Record:
     term, position = decode_key_untrusted(member_id, cursor.key())
     return Record(term, position, cursor.value())
+
+
+def put_record(txn: Transaction, dbs: Databases, record: Record) -> None:
+    """Put a record behind all others."""
+    key = KEY.pack(record.term, record.position)
+    stored = txn.put(key, record.batch, append=True, db=dbs.log)
+    assert stored, f"term {record.term}, position {record.position} is not behind the last key"
 
 
 def delete_from(cursor: Cursor, key: bytes) -> None:

@@ -1,11 +1,10 @@
 """The store of one member: log, recording log, votes and identity in one LMDB environment.
 
-Everything is written in the order of the calls, in groups, by the executor's one writer; a
-group is one transaction, so what belongs together (the first batch of a term and the term's
-row) is durable together, and a process killed at any moment finds exactly the last durable
-batch. The store keeps two values of one type: what was submitted, against which calls are
-checked, and what is durable, which the properties show. The second follows the first when a
-write is reported, on the trio thread.
+Everything is written in the order of the calls, in groups, by the executor's one writer (see
+:mod:`.recorder`); what belongs together (the first batch of a term and the term's row) is durable
+together, and a process killed at any moment finds exactly the last durable batch. The store keeps
+two values of one type: what was submitted, against which calls are checked, and what is durable,
+which the properties show. The second follows the first when a write is reported, on trio's thread.
 
 `run` must be running for anything to become durable. An awaiting call that is cancelled may
 still take effect: what was submitted is written.
@@ -26,8 +25,10 @@ from .batch import decode_header_untrusted
 from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
 from .identity import Identity, check_identity
+from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
-from .reader import CHUNK_BYTES, LogReader
+from .reader import CHUNK_BYTES
+from .recorder import Recorder, carry_over
 from .recording_log import SnapshotRow, TermRow, row_of, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Never, Self
 
     from .changes import Change
-    from .environment import Transaction
     from .executor import ExecutorFactory
     from .node_state import NodeState
     from .standing import Standing
@@ -57,24 +57,19 @@ class Write:
     done: Callable[[], None]
 
 
-def _ignore(_position: int) -> None:
-    """Stand in for an owner who does not want to know."""
-
-
 class Store(StateView):
     """The store; made by `Store.open`. Its properties show what is durable.
 
     Attributes:
         identity: whose it is.
         executor: what writes it.
-        commits: durable transactions since it was opened; each holds a group of writes.
-        on_durable: set by the owner; called on the trio thread with the append position after
-            each group of writes that held a batch.
+        commits: groups of writes that became durable since it was opened.
+        on_durable: set by the owner; called with the append position after each that held a batch.
     """
 
     def __init__(
         self,
-        reader: LogReader,
+        recorder: Recorder,
         identity: Identity,
         recorded: Recorded,
         executor: ExecutorFactory[Write],
@@ -82,8 +77,10 @@ class Store(StateView):
         super().__init__(recorded)
         self.identity = identity
         self.executor = executor(self._write, delivered=self._delivered)
-        self.on_durable: Callable[[int], None] = _ignore
-        self._reader = reader
+        self.on_durable: Callable[[int], None] = lambda _position: None
+        self._recorder = recorder
+        self._dbs = recorder.dbs
+        self._reader = recorder.reader(identity.member_id)
         self._submitted = recorded
         self._grown = False
         self.commits = 0
@@ -99,18 +96,18 @@ class Store(StateView):
         executor: ExecutorFactory[Write] = ThreadExecutor,
         map_bytes: int = INITIAL_MAP_BYTES,
         peers: bool = False,
+        journal_bytes: int = JOURNAL_BYTES,
     ) -> Self:
         """Open the store in `directory`; make one, durably, when there is none.
 
-        The recording log is mended if it has to be, and with `peers`, who have what is missing
-        then, a damaged end of the log is cut off (see :mod:`.mending`). The last batch is read back
-        and checked. `rng` draws the instance id of a new store.
+        What is damaged is mended if it can be; with `peers`, who have what is missing then, a
+        damaged end of the log is cut off (see :mod:`.mending`). `rng` draws the instance id.
 
         Raises:
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: it is open already.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the last batch or the recording log is damaged beyond that.
+            DamagedRecordError: the end of the log or the recording log is damaged beyond that.
             LostStoreError: its vote, or whether it has one, is damaged.
         """
         new = Identity(cluster, member_id, rng.getrandbits(64))
@@ -124,13 +121,15 @@ class Store(StateView):
             dbs = environment.databases(Databases)
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
+            generation = carry_over(environment, dbs, identity, peers=peers)
             mend(environment, dbs, member_id, peers=peers)
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
-        return cls(LogReader(environment, dbs, member_id), identity, recorded, executor)
+        journal = Journal(directory, identity.instance_id, generation, journal_bytes)
+        return cls(Recorder(environment, dbs, journal), identity, recorded, executor)
 
     def close(self) -> None:
         """Close the store, after `run` has ended; idempotent."""
-        self._reader.environment.close()
+        self._recorder.close()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Write until cancelled; what was submitted until then is written first.
@@ -167,7 +166,7 @@ class Store(StateView):
         Raises:
             WireError: `batch` has no header of a batch.
         """
-        change = changes.append(self._reader.dbs, self._submitted, batch, term_row)
+        change = changes.append(self._dbs, self._submitted, batch, term_row)
         after = change.after
         regained = after.lost != self._submitted.lost
 
@@ -255,7 +254,7 @@ class Store(StateView):
         Raises:
             StorageError: it does not fit between its neighbours, or is no part of this log.
         """
-        await self.settled()
+        await self.carried_over()
         old, header = self._submitted, decode_header_untrusted(batch)
         row = row_of(old.terms, header.term)
         if row is None or header.position < max(row.base, old.start_position):
@@ -296,10 +295,11 @@ class Store(StateView):
 
         The recording log keeps their terms. Cancelled, it leaves what was not dropped yet.
         """
-        await self.settled()
         while True:
+            await self.carried_over()
+            recorded = self._recorded
             prefix = await self.executor.read(
-                lambda: self._reader.prefix(self._recorded, position, PRUNE_STEP)
+                functools.partial(self._reader.prefix, recorded, position, PRUNE_STEP)
             )
             if prefix is None:
                 return
@@ -369,10 +369,15 @@ class Store(StateView):
         if self._submitted is not self._recorded:
             await self._durably(lambda _dbs, old: changes.nothing(old))
 
+    async def carried_over(self) -> None:
+        """Wait until everything submitted so far is in LMDB."""
+        if self._submitted is not self._recorded or self._recorder.tail():
+            await self._durably(lambda _dbs, old: changes.nothing(old))
+
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
         """Submit a change and return when it is durable."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        change = make(self._reader.dbs, self._submitted)
+        change = make(self._dbs, self._submitted)
         durable = trio.Event()
 
         def written() -> None:
@@ -384,13 +389,8 @@ class Store(StateView):
         await durable.wait()
 
     def _write(self, group: Sequence[Write]) -> None:
-        """Write a group in one transaction (on the writer thread, if there is one)."""
-
-        def apply(txn: Transaction) -> None:
-            for write in group:
-                write.change.apply(txn)
-
-        self._reader.environment.write(apply)
+        """Make a group durable (on the writer thread, if there is one)."""
+        self._recorder.write([write.change for write in group])
 
     def _delivered(self) -> None:
         """Tell the owner, once per group."""

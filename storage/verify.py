@@ -1,7 +1,7 @@
-"""Looking into a store from outside: describe it, verify every byte of it, dump it.
+"""Looking into a store from outside: verify every byte of it.
 
-Pure functions that return data; whoever calls them prints it. They read in short transactions,
-so a member may run meanwhile, in another process. `verify` checks every checksum, that every
+A pure function that returns data; whoever calls it prints it. It reads in short transactions, so a
+member may run meanwhile, in another process. It checks every checksum, that every
 batch is the one its key names, that the log has no hole, that terms lie where the recording log
 says, that the leader's clock never went back, and that every snapshot beside it is whole. It goes
 on after a finding.
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from ..errors import DamagedRecordError, StorageError, WireError
-from .batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
+from .batch import BatchHeader, check_batch_untrusted
 from .environment import Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
-from .node_state import NodeState  # noqa: TC001 - as above
-from .pages import DATA_FILE, Unreadable, unreadable
-from .readonly import open_readonly
-from .recording import decode_key_untrusted
+from .journal import load_generation, read_journal
+from .pages import Unreadable, unreadable
+from .recording import KEY, decode_key_untrusted
 from .recording_log import (
     ForcedRow,
     SnapshotRow,
@@ -34,7 +33,6 @@ from .recording_log import (
     row_of,
 )
 from .snapshot_folder import SnapshotFolder
-from .standing import Standing  # noqa: TC001 - as above
 from .state import (
     LOG_TABLE,
     MAX_DBS,
@@ -58,30 +56,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS: Final = 1000
 """As many findings a report holds; more are counted only."""
 _CHUNK_BYTES: Final = 4 << 20
-_META_PAGES: Final = 2
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class Description:
-    """What a store holds; positions are byte offsets of the log, which is `bytes` long."""
-
-    identity: Identity
-    node_state: NodeState
-    terms: tuple[TermRow, ...]
-    snapshots: tuple[SnapshotRow, ...]
-    start_position: int
-    append_position: int
-    commit_position: int
-    timestamp_ms: int
-    batches: int
-    bytes: int
-    file_bytes: int
-    page_bytes: int
-    free_pages: int
-    standing: Standing
-    forced: tuple[ForcedRow, ...]
 
 
 @attrs.frozen
@@ -128,88 +104,6 @@ class VerifyReport:
         return self.count == 0
 
 
-@attrs.frozen
-class DumpedBatch:
-    """A batch of the log, decoded."""
-
-    header: BatchHeader
-    entries: list[Entry]
-
-
-def describe(directory: Path) -> Description:
-    """Say what the store in `directory` holds, without reading the log.
-
-    Raises:
-        StoreMismatchError: there is none, or it is of another format.
-        StoreBusyError: this very process has it open.
-        StorageError: its tables are damaged.
-    """
-    with open_readonly(directory) as store:
-        recorded = store.recorded
-        batches, page_bytes, free_pages = store.environment.read(
-            lambda txn: _pages(store.environment, txn, store.dbs)
-        )
-        return Description(
-            identity=store.identity,
-            node_state=recorded.node_state,
-            terms=recorded.terms,
-            snapshots=recorded.snapshots,
-            start_position=recorded.start_position,
-            append_position=recorded.append_position,
-            commit_position=recorded.last_commit_position,
-            timestamp_ms=recorded.last_timestamp_ms,
-            batches=batches,
-            bytes=recorded.append_position - recorded.start_position,
-            file_bytes=(directory / DATA_FILE).stat().st_size,
-            page_bytes=page_bytes,
-            free_pages=free_pages,
-            standing=recorded.standing,
-            forced=recorded.forced,
-        )
-
-
-def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[int, int, int]:
-    """Return records of the log, bytes of a page, and pages that hold nothing but free space.
-
-    LMDB does not tell the last one; it is what no table uses, its own list of free pages included.
-    """
-    log = txn.stat(dbs.log)
-    stats = [log, txn.stat(dbs.terms), txn.stat(dbs.snapshots), txn.stat(dbs.meta), txn.stat()]
-    used = sum(s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
-    free = environment.raw.info()["last_pgno"] + 1 - _META_PAGES - used
-    return log["entries"], log["psize"], free
-
-
-def openings(directory: Path) -> dict[int, Entry]:
-    """Return the first entry of each term, as far as it is kept and undamaged.
-
-    Raises:
-        StorageError: as `open_readonly`.
-    """
-    found: dict[int, Entry] = {}
-    with open_readonly(directory) as store:
-        for row in store.terms:
-            with contextlib.suppress(StorageError, WireError):  # `verify` names what is damaged
-                for batch in store.scan(row.base, row.base + 1):
-                    if check_batch_untrusted(batch).term == row.term:  # an empty term has none
-                        found[row.term] = decode_entries_untrusted(batch)[0]
-    return found
-
-
-def dump(
-    directory: Path, from_position: int | None = None, to: int | None = None
-) -> Iterator[DumpedBatch]:
-    """Yield the batches from `from_position` (default: the first one) up to `to`, decoded.
-
-    Raises:
-        StorageError: as `open_readonly` and `ReadOnlyStore.scan`.
-    """
-    with open_readonly(directory) as store:
-        start = store.start_position if from_position is None else from_position
-        for batch in store.scan(start, to):
-            yield DumpedBatch(check_batch_untrusted(batch), decode_entries_untrusted(batch))
-
-
 def verify(directory: Path) -> VerifyReport:
     """Check everything in the store in `directory`.
 
@@ -231,6 +125,7 @@ def verify(directory: Path) -> VerifyReport:
         while records := environment.read(verifier.next_records):
             for key, value in records:
                 verifier.check(key, value)
+        verifier.check_tail(environment)
         folder = SnapshotFolder(directory.parent / "snapshots")
         for row in verifier.snapshots if folder.directory.is_dir() else ():
             damage = verifier.check_snapshot(row, folder)
@@ -357,6 +252,26 @@ class _Verifier:
                 room -= len(value)
                 more = cursor.next()
         return records
+
+    def check_tail(self, environment: Environment) -> None:
+        """Check what the journal holds, behind all that LMDB does."""
+        found = read_journal(environment.directory)
+
+        def rest(txn: Transaction) -> tuple[int, list[tuple[bytes, bytes]]]:
+            return load_generation(txn, self.dbs), self.next_records(txn)
+
+        member_id, instance_id = self.identity.member_id, self.identity.instance_id
+        while True:
+            generation, records = environment.read(rest)
+            if not records:
+                break
+            for key, value in records:  # carried over since LMDB was read
+                self.check(key, value)
+        tail = found.tail(member_id, instance_id, generation, self.expected or 0)
+        for record in tail.records:
+            self.check(KEY.pack(record.term, record.position), record.batch)
+        if tail.damage is not None:
+            self.found(tail.damage.term, tail.damage.position, tail.damage.reason)
 
     def check(self, key: bytes, value: bytes) -> None:
         """Check one record of the log."""

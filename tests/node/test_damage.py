@@ -17,6 +17,7 @@ from quorate.errors import (
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.rules import consider
 from quorate.simulation import Ledger
+from quorate.simulation.disk import carry_over_journal
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.observer import Observer
 from quorate.simulation.peers import ME
@@ -101,6 +102,7 @@ async def test_a_member_does_not_replay_a_damaged_record(
 
 def spoil(folder: Path, which: list[int], *, missing: bool = False) -> list[int]:
     """Damage some batches of a log, by their number, or take them away; give their positions."""
+    carry_over_journal(folder / "log")
     with lmdb.open(str(folder / "log"), max_dbs=8, map_size=1 << 30) as environment:
         db = environment.open_db(b"log", create=False)
         with environment.begin(write=True) as txn:

@@ -97,11 +97,11 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
     done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
     everything = done.until(len(done.records), Chance(Random(0), 1.0, 1.0))
     there = Tree.of(tmp_path / "store")
-    assert everything.keys() == there.files.keys() == {"data.mdb", "lock", "lock.mdb"}
-    for name in ("data.mdb", "lock"):
+    assert everything.keys() == there.files.keys() == {"data.mdb", "journal", "lock", "lock.mdb"}
+    for name in ("data.mdb", "journal", "lock"):
         assert everything[name] == there.files[name]
     synced = done.until(len(done.records), Chance(Random(0), 0.0, 0.0))
-    assert synced.keys() == {"data.mdb", "lock"}
+    assert synced.keys() == everything.keys()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -129,14 +129,14 @@ async def test_a_failed_write_ends_the_store_and_nothing_behind_it_is_written(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, failing = open_store(tmp_path, make), False
-    write = store._reader.environment.write  # pyright: ignore[reportPrivateUsage]
+    write = store._recorder.write  # pyright: ignore[reportPrivateUsage]
 
     def write_or_fail(*arguments: object) -> None:
         if failing:
             raise StorageError("the disk is gone")
         write(*arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(store._reader.environment, "write", write_or_fail)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(store._recorder, "write", write_or_fail)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

@@ -28,6 +28,8 @@ async def work(store: Store, rng: Random) -> None:
     while True:
         base, term = store.appended_position, store.log_term + 1
         await store.append_durably(batch_at(base, term=term), term_row=TermRow(term, base, None, 0))
+        for _ in range(rng.randrange(20)):  # into the journal, until it is carried over
+            await store.append_durably(batch_at(store.appended_position, term=term, size=1000))
         for _ in range(rng.randrange(40)):
             size = rng.choice([10, 1000, 100_000])
             store.append(batch_at(store.appended_position, term=term, size=size))

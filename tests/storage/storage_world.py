@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from quorate.storage.state import Recorded
 
 MAP_BYTES = 1 << 24
+JOURNAL_BYTES = 1 << 15
+"""Full after eight small groups, so that tests see it being carried over."""
 virtual = partial(InlineExecutor[Write], latency=0.01)
 
 
@@ -63,6 +65,8 @@ def open_store(
     member_id: int = 1,
     seed: int = 1,
     map_bytes: int = MAP_BYTES,
+    journal_bytes: int = JOURNAL_BYTES,
+    peers: bool = False,
 ) -> Store:
     """Open a store as member 1 of the cluster "testing"."""
     return Store.open(
@@ -72,6 +76,8 @@ def open_store(
         rng=Random(seed),
         executor=executor,
         map_bytes=map_bytes,
+        journal_bytes=journal_bytes,
+        peers=peers,
     )
 
 

@@ -1,0 +1,265 @@
+"""The journal in front of the log table: what is in it counts, whatever comes in between."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from storage_world import batch_at, begin_term, open_store, recorded_in, running
+
+from quorate.errors import DamagedRecordError
+from quorate.storage import (
+    InlineExecutor,
+    NodeState,
+    Store,
+    TermRow,
+    ThreadExecutor,
+    Write,
+    describe,
+    dump,
+    open_readonly,
+    verify,
+)
+from quorate.storage.environment import Environment
+from quorate.storage.journal import JOURNAL_FILE, read_journal
+from quorate.storage.state import MAX_DBS, Databases, load_identity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.storage.journal import Tail
+
+at_once = partial(open_store, executor=InlineExecutor[Write])
+BLOCK = 4096
+
+
+async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
+    """Append small batches one after the other, each durable before the next."""
+    made: list[bytes] = []
+    for _ in range(count):
+        made.append(batch_at(store.appended_position, term=store.log_term, size=size))
+        await store.append_durably(made[-1])
+    return made
+
+
+async def make(directory: Path, count: int) -> list[bytes]:
+    """Make a store of one term: its first batch in LMDB, and so many more in the journal."""
+    async with running(at_once(directory)) as store:
+        await begin_term(store, 0)
+        await append(store, count)
+        return list(store.scan(0))
+
+
+def in_lmdb(directory: Path) -> int:
+    """Count the batches in LMDB alone."""
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    dbs = environment.databases(Databases)
+    try:
+        return environment.read(lambda txn: txn.stat(dbs.log)["entries"])
+    finally:
+        environment.close()
+
+
+def spoil(directory: Path, at: int) -> None:
+    """Flip a bit of the journal."""
+    path = directory / JOURNAL_FILE
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+async def test_what_is_only_appended_is_in_the_journal_and_seen_by_all(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path)) as store:
+        await begin_term(store, 0)
+        await append(store, 5)
+        whole = list(store.scan(0))
+        assert len(whole) == 6
+        assert await store.read(0) == whole
+        middle = len(whole[0]) * 3
+        assert await store.read(middle) == whole[3:]
+        assert await store.read(middle, limit_bytes=1) == whole[3:4]
+        assert await store.read(0, end=middle) == whole[:3]
+        assert await store.boundary(middle + 7) == middle
+        assert await store.last_batch() == whole[-1]
+    async with running(at_once(tmp_path)) as again:
+        assert list(again.scan(0)) == whole
+
+
+async def test_tools_see_what_is_in_the_journal_only(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 5)
+    assert in_lmdb(tmp_path) == 1
+    with open_readonly(tmp_path) as store:
+        assert list(store.scan(0)) == whole
+        assert store.append_position == sum(map(len, whole))
+        assert store.boundary(len(whole[0]) + 1) == len(whole[0])
+    found = describe(tmp_path)
+    assert (found.batches, found.append_position) == (6, sum(map(len, whole)))
+    assert [each.header.position for each in dump(tmp_path)][-1] == found.append_position - len(
+        whole[-1]
+    )
+    report = verify(tmp_path)
+    assert (report.ok, report.batches, report.bytes) == (True, 6, found.append_position)
+    assert in_lmdb(tmp_path) == 1  # they touch nothing
+
+
+async def test_a_full_journal_is_carried_over(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path)) as store:
+        await begin_term(store, 0)
+        await append(store, 30)
+        whole = list(store.scan(0))
+    assert 24 <= in_lmdb(tmp_path) < 31
+    with open_readonly(tmp_path) as readonly:
+        assert list(readonly.scan(0)) == whole
+    assert recorded_in(tmp_path).append_position == sum(map(len, whole))
+    assert in_lmdb(tmp_path) == 31  # opening for writing carries over
+
+
+async def test_many_at_once_go_to_lmdb(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path, journal_bytes=1 << 20)) as store:
+        await begin_term(store, 0)
+        await append(store, 2)
+        await append(store, 1, size=200_000)
+        await append(store, 1)
+    assert in_lmdb(tmp_path) == 4
+
+
+async def test_a_vote_is_never_in_front_of_what_came_before_it(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path)) as store:
+        await begin_term(store, 0)
+        await append(store, 3)
+        await store.save_node_state(NodeState(7, 2))
+        await append(store, 2)
+    assert in_lmdb(tmp_path) == 4
+    recorded = recorded_in(tmp_path)
+    assert recorded.node_state == NodeState(7, 2)
+    assert verify(tmp_path).batches == 6
+
+
+async def test_what_was_truncated_does_not_come_back(tmp_path: Path) -> None:
+    """The journal's older groups lie behind the newer ones in the file, and fit in place."""
+    async with running(at_once(tmp_path)) as store:
+        end = await begin_term(store, 0)
+        await append(store, 5)
+        await store.truncate(end)
+        await append(store, 1, size=33)
+        whole = list(store.scan(0))
+        assert len(whole) == 2
+    async with running(at_once(tmp_path)) as again:
+        assert list(again.scan(0)) == whole
+
+
+async def test_what_was_carried_over_is_not_taken_twice(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 4)
+    before = (tmp_path / JOURNAL_FILE).read_bytes()
+    recorded_in(tmp_path)
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == before  # void by its generation only
+    async with running(at_once(tmp_path)) as store:
+        await store.truncate(len(whole[0]))
+    assert recorded_in(tmp_path).append_position == len(whole[0])
+
+
+async def test_the_journal_of_another_store_is_void(tmp_path: Path) -> None:
+    await make(tmp_path / "one", 4)
+    async with running(at_once(tmp_path / "two", seed=2)) as store:
+        await begin_term(store, 0)
+        await append(store, 1)
+    (tmp_path / "one" / JOURNAL_FILE).replace(tmp_path / "two" / JOURNAL_FILE)
+    assert verify(tmp_path / "two").batches == 1
+
+
+async def test_the_last_group_may_be_torn_anywhere(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 3)
+    path = tmp_path / JOURNAL_FILE
+    data = path.read_bytes()
+    group = 48 + len(whole[-1])
+    for at in [*range(0, group, 7), group - 1]:
+        torn = bytearray(data)
+        torn[2 * BLOCK + at : 3 * BLOCK] = bytes(BLOCK - at)
+        path.write_bytes(torn)
+        with open_readonly(tmp_path) as store:
+            left = list(store.scan(0))
+        assert left == (whole if at > group - 140 else whole[:3])  # the batch ends in zeros
+        assert verify(tmp_path).ok
+    spoil(tmp_path, 2 * BLOCK + 60)
+    async with running(at_once(tmp_path)) as store:
+        assert list(store.scan(0)) == whole[:3]
+        again = await append(store, 2)
+    async with running(at_once(tmp_path)) as store:
+        assert list(store.scan(0)) == [*whole[:3], *again]
+
+
+@pytest.mark.parametrize("at", [2, 20, 60, 150])
+async def test_damage_in_front_of_a_whole_group_is_noticed(tmp_path: Path, at: int) -> None:
+    whole = await make(tmp_path, 5)
+    spoil(tmp_path, 2 * BLOCK + at)
+    end = sum(map(len, whole[:3]))
+    assert [(f.term, f.position) for f in verify(tmp_path).findings] == [(0, end)]
+    with open_readonly(tmp_path) as store:
+        assert list(store.scan(0)) == whole[:3]
+    with pytest.raises(DamagedRecordError, match="the journal is damaged at byte 8192") as caught:
+        at_once(tmp_path)
+    assert caught.value.position == end
+
+
+async def test_with_other_members_what_is_damaged_is_noted_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = await make(tmp_path, 5)
+    spoil(tmp_path, 2 * BLOCK + 60)
+    at_once(tmp_path, peers=True).close()
+    assert "votes for nobody who lacks it" in caplog.text
+    async with running(at_once(tmp_path)) as store:
+        assert store.recorded.lost == (0, sum(map(len, whole)))
+        assert list(store.scan(0)) == whole[:3]
+        for batch in whole[3:]:
+            await store.append_durably(batch)
+        assert store.recorded.lost == (-1, 0)
+    assert recorded_in(tmp_path).lost == (-1, 0)
+
+
+async def test_a_journal_that_does_not_continue_the_log_is_damage(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 2)
+    path = tmp_path / JOURNAL_FILE
+    data = path.read_bytes()
+    path.write_bytes(data[BLOCK : 2 * BLOCK] + data[BLOCK:])
+    assert tail_of(tmp_path, whole).lost == (0, sum(map(len, whole)))
+    with pytest.raises(DamagedRecordError, match="the journal is damaged at byte 0"):
+        at_once(tmp_path)
+
+
+def tail_of(directory: Path, whole: list[bytes]) -> Tail:
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    dbs = environment.databases(Databases)
+    identity = environment.read(lambda txn: load_identity(txn, dbs))
+    environment.close()
+    return read_journal(directory).tail(1, identity.instance_id, 0, len(whole[0]))
+
+
+@pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
+async def test_readers_and_the_writer_agree_while_it_is_carried_over(
+    tmp_path: Path, executor: type[ThreadExecutor[Write]]
+) -> None:
+    async with running(open_store(tmp_path, executor)) as store:
+        await begin_term(store, 0)
+        position = store.append_position
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append, store, 200)
+            while position < store.append_position or position < 200 * 200:
+                batches = await store.read(position, limit_bytes=500)
+                assert all(batches)
+                position += sum(map(len, batches))
+        assert len(list(store.scan(0))) == 201
+
+
+async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
+    async with running(at_once(tmp_path)) as store:
+        await begin_term(store, 0)
+        await append(store, 2)
+        base = store.appended_position
+        await store.append_durably(batch_at(base, term=4), term_row=TermRow(4, base, None, 0))
+        await append(store, 2)
+        terms = store.terms
+    assert recorded_in(tmp_path).terms == terms
+    assert verify(tmp_path).ok
