@@ -1,9 +1,10 @@
 """kill -9 at every step of a snapshot: taking, pruning, sending, fetching and installing it.
 
 Two enumerations. In real processes the process is killed before and after each call that changes
-the disk (a commit of LMDB, fsync, rename, unlink). In simulated clusters a member is killed before
-each of its steps, whatever it is doing there. After each kill the member starts again, and nothing
-may be missing.
+the disk (a commit of LMDB, a part of a file, fsync, rename, unlink). In simulated clusters a member
+is killed before each of its steps, whatever it is doing there. After each kill the member starts
+again, and nothing may be missing. Both write down what they have killed at, and it must be all that
+there is to a snapshot.
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ import trio
 
 from quorate.keyvalue import resp
 from quorate.keyvalue.service import KeyValueService
-from quorate.node import Command, MemberConfig, NodeConfig, open_member
+from quorate.node import Command, MemberConfig, NodeConfig, open_member, serving
 from quorate.node.applier import Applier
 from quorate.node.config import SnapshotPolicy
 from quorate.node.snapshots import Snapshots
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import SnapshotReader, Store, ThreadExecutor, Write, check_snapshot
+from quorate.storage import (
+    SnapshotReader,
+    SnapshotWriter,
+    Store,
+    ThreadExecutor,
+    Transfer,
+    Write,
+    check_snapshot,
+)
 from quorate.storage.environment import Environment
 from quorate.storage.executor import nothing
 from quorate.storage.tables_disk import TablesDisk
@@ -41,6 +50,10 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import Member
+    from quorate.node.pace import Pace
+    from quorate.simulation.host import Host
+    from quorate.simulation.ledger import Ledger
+    from quorate.transport import FrameStream
 
 KEYS = 200
 MOST_STEPS = 400
@@ -88,34 +101,47 @@ def read(service: KeyValueService) -> list[bytes]:
 # --- real processes -------------------------------------------------------------------------------
 
 
-def die_at(step: int) -> Callable[[], None]:
-    """Wrap all that changes the disk: the process kills itself at the given step."""
+def die_at(step: int, steps: Path) -> Callable[[], None]:
+    """Wrap all that changes the disk: the process kills itself at the given step.
+
+    The names of the steps up to there go into a file.
+    """
     left = step
 
-    def tick() -> None:
+    def tick(name: str) -> None:
         nonlocal left
         left -= 1
+        with steps.open("a") as file:
+            file.write(f"{name}\n")
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def ticking(owner: object, name: str) -> None:
+    def ticking(owner: object, name: str, called: str) -> None:
         real = getattr(owner, name)
 
         def call(*arguments: object, **named: object) -> object:
-            tick()
+            tick(f"before {called}")
             result = real(*arguments, **named)
-            tick()
+            tick(f"after {called}")
             return result
 
         setattr(owner, name, call)
 
     def arm() -> None:
         for name in ("fsync", "rename", "unlink"):
-            ticking(os, name)
-        ticking(Environment, "write")
-        ticking(TablesDisk, "_transact")
+            ticking(os, name, name)
+        ticking(SnapshotWriter, "step", "a piece")
+        ticking(Transfer, "write", "a part")
+        ticking(Environment, "write", "log")
+        ticking(TablesDisk, "_transact", "tables")
 
     return arm
+
+
+def in_order(steps: Path, *wanted: str) -> bool:
+    """Whether each of these comes behind the one before, among what was stepped through."""
+    names = iter(steps.read_text().splitlines())
+    return all(any(name == f"before {each}" for name in names) for each in wanted)
 
 
 def in_child(work: Callable[[], Awaitable[None]]) -> int:
@@ -167,9 +193,13 @@ def test_a_process_killed_at_each_step_of_taking_and_pruning_has_lost_nothing(
     kills = 0
     for step in range(MOST_STEPS):
         folder = tmp_path / str(step)
-        ended = in_child(partial(take, folder, die_at(step)))
+        steps = tmp_path / f"steps-{step}"
+        ended = in_child(partial(take, folder, die_at(step, steps)))
         assert in_child(partial(look, folder, 2)) == 0, f"step {step}"
         if ended == 0:
+            # the file, its row; the row of the older one, its file; the log before that
+            writing = ("tables", "a piece", "a piece", "fsync", "rename", "fsync", "log")
+            assert in_order(steps, *writing, "log", "unlink", "fsync", "log")
             break
         assert ended == -signal.SIGKILL
         kills += 1
@@ -229,9 +259,13 @@ def test_a_process_killed_at_each_step_of_installing_has_all_of_it_or_nothing(
     kills = 0
     for step in range(MOST_STEPS):
         folder = tmp_path / str(step)
-        ended = in_child(partial(install, folder, source, die_at(step)))
+        steps = tmp_path / f"steps-{step}"
+        ended = in_child(partial(install, folder, source, die_at(step, steps)))
         assert in_child(partial(look_at_installed, folder)) == 0, f"step {step}"
         if ended == 0:
+            # what comes, its name; the log begins anew, and then the tables
+            coming = ("a part", "a part", "fsync", "rename", "fsync", "log")
+            assert in_order(steps, *coming, "tables", "tables", "tables")
             break
         assert ended == -signal.SIGKILL
         kills += 1
@@ -243,6 +277,16 @@ def test_a_process_killed_at_each_step_of_installing_has_all_of_it_or_nothing(
 # --- simulated clusters ---------------------------------------------------------------------------
 
 
+def doing(member: Member | None) -> str:
+    """What a member does about snapshots."""
+    if member is None:
+        return ""
+    snapshots = member.core.snapshots
+    if getattr(snapshots, "_cleaning").locked():  # noqa: B009 - it is not to be seen from outside
+        return "pruning"
+    return snapshots.activity.partition(" ")[0]
+
+
 @pytest.mark.parametrize("who", ["leader", "follower"])
 async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_back(
     tmp_path: Path, autojump_clock: MockClock, who: str
@@ -252,6 +296,7 @@ async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_bac
         await world.start()
         leader = await world.settled()
         await load(world, leader, 250, b"a")
+        done: set[str] = set()
         for step in range(MOST_STEPS):
             leader = await world.settled()
             victim = leader if who == "leader" else world.others(leader)[0]
@@ -260,7 +305,13 @@ async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_bac
             before = world.hosts[via].running.store.snapshots
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(snapshot_or_not, world.hosts[via].running))
-                world.hosts[victim].crash_after(step, world.hosts[victim].kill)
+                host = world.hosts[victim]
+
+                def die(host: Host[Ledger] = host) -> None:
+                    done.add(doing(host.member))
+                    host.kill()
+
+                host.crash_after(step, die)
                 await trio.sleep(0.3)
                 world.hosts[victim].disarm()
                 nursery.cancel_scope.cancel()
@@ -274,7 +325,23 @@ async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_bac
             pytest.fail("it does not come to an end")
         await world.settled()
         await equal(world)
-        assert step > 10
+        assert done >= {"taking", "pruning"}
+
+
+def watch_senders(monkeypatch: pytest.MonkeyPatch) -> set[Snapshots]:
+    """Give who sends a snapshot, at any time."""
+    sending: set[Snapshots] = set()
+    serve = serving.serve_snapshot
+
+    async def watched(snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None) -> None:
+        sending.add(snapshots)
+        try:
+            await serve(snapshots, stream, pace)
+        finally:
+            sending.discard(snapshots)
+
+    monkeypatch.setattr(serving, "serve_snapshot", watched)
+    return sending
 
 
 async def snapshot_or_not(member: Member) -> None:
@@ -286,14 +353,16 @@ async def snapshot_or_not(member: Member) -> None:
 
 @pytest.mark.parametrize("who", ["receiver", "sender"])
 async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_installed_comes_back(
-    tmp_path: Path, autojump_clock: MockClock, who: str
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
+    sending = watch_senders(monkeypatch)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         await world.start()
         leader = await world.settled()
         await pruned(world, leader)
-        survived = step = 0
+        survived = 0
+        done: set[str] = set()
         for step in range(0, MOST_STEPS, 3):
             leader = await world.settled()
             late, sender = world.others(leader)
@@ -301,7 +370,14 @@ async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_install
             await world.wipe(late)
             victim = late if who == "receiver" else sender
             await world.start(late)
-            world.hosts[victim].crash_after(step, world.hosts[victim].kill)
+            host = world.hosts[victim]
+
+            def die(host: Host[Ledger] = host) -> None:
+                sends = host.member is not None and host.member.core.snapshots in sending
+                done.add("sending" if sends else doing(host.member))
+                host.kill()
+
+            host.crash_after(step, die)
             await trio.sleep(1.0)
             world.hosts[victim].disarm()
             died = world.hosts[victim].member is None or world.hosts[victim].ending
@@ -315,4 +391,4 @@ async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_install
             if survived == 3:
                 break
         await snapshot(world, world.leaders()[0])
-        assert step > 30
+        assert done >= ({"fetching", "installing"} if who == "receiver" else {"sending"})
