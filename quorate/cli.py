@@ -13,24 +13,7 @@ from typing import Final
 
 from cyclopts import App, CycloptsError
 
-from . import (
-    cli_backup,
-    cli_cluster,
-    cli_control,
-    cli_leader,
-    cli_log,
-    cli_pipeline,
-    cli_recover,
-    cli_recovery,
-    cli_restore,
-    cli_run,
-    cli_simulate,
-    cli_status,
-    cli_torture,
-    cli_transfer,
-    demo,
-    errors,
-)
+from . import errors
 from ._version import __version__
 from .errors import leaves
 
@@ -56,6 +39,8 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (OSError, EX_OSERR),
 )
 """Trouble that has a name, and its exit status; what is not here is a bug."""
+
+_HELP: Final = frozenset(("--help", "-h"))
 
 _UNSAFE: Final = """\
 The member has stopped rather than lose data. It saw what can't be while every member keeps all that
@@ -93,36 +78,31 @@ app = App(
     result_action="return_value",
 )
 log = App(name="log", help="Look into the recording of a member, running or not.", help_epilogue="")
-app.command(log)
-app.command(cli_control.control)
-
-for _verb in (
-    cli_run.run,
-    cli_recover.recover,
-    cli_cluster.cluster,
-    cli_status.status,
-    cli_leader.is_leader,
-    cli_transfer.transfer,
-    cli_backup.backup,
-    cli_restore.restore,
-    demo.demo,
-):
-    app.command(_verb, help_epilogue="")
-app.command(cli_simulate.simulate_seeds, name="simulate", help_epilogue="")
-app.command(cli_torture.torture_members, name="torture", help_epilogue="")
-for _log_verb in (cli_log.describe, cli_log.verify, cli_log.dump):
-    log.command(_log_verb)
-log.command(cli_recovery.recovery_plan, name="recovery-plan")
 pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", help_epilogue="")
+app.command(log)
 app.command(pipeline)
-for _pipeline_verb in (
-    cli_pipeline.export,
-    cli_pipeline.state,
-    cli_pipeline.audit,
-    cli_pipeline.report,
-    cli_pipeline.check,
+
+# A verb's module is imported when it is called: a member that starts has no time for the others.
+app.command("quorate.cli_control:control")
+for _verb, _name in (
+    ("cli_run:run", "run"),
+    ("cli_recover:recover", "recover"),
+    ("cli_cluster:cluster", "cluster"),
+    ("cli_status:status", "status"),
+    ("cli_leader:is_leader", "is-leader"),
+    ("cli_transfer:transfer", "transfer"),
+    ("cli_backup:backup", "backup"),
+    ("cli_restore:restore", "restore"),
+    ("demo:demo", "demo"),
+    ("cli_simulate:simulate_seeds", "simulate"),
+    ("cli_torture:torture_members", "torture"),
 ):
-    pipeline.command(_pipeline_verb)
+    app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
+for _verb in ("describe", "verify", "dump"):
+    log.command(f"quorate.cli_log:{_verb}")
+log.command("quorate.cli_recovery:recovery_plan", name="recovery-plan")
+for _verb in ("export", "state", "audit", "report", "check"):
+    pipeline.command(f"quorate.cli_pipeline:{_verb}")
 
 
 def main() -> None:
@@ -137,12 +117,21 @@ def run(arguments: Sequence[str]) -> int:
         The exit status of the process.
     """
     try:
+        if len(arguments) <= 1 or not _HELP.isdisjoint(arguments):
+            _import_verbs()
         result: object = app(arguments, exit_on_error=False)
     except CycloptsError:  # told already
         return EX_USAGE
     except BaseException as error:  # noqa: BLE001 - the border
         return _told(error)
     return result if isinstance(result, int) else 0
+
+
+def _import_verbs() -> None:
+    """Import all verbs, whose help is then in that of their group."""
+    for group in (app, log, pipeline):
+        for name in group:
+            _ = group[name]
 
 
 def _told(error: BaseException) -> int:
