@@ -44,7 +44,11 @@ async def reload(core: Core) -> None:
                     "snapshot --connect HOST:PORT",
                     core.member_id,
                 )
-            await trio.sleep(core.timeouts.leader_heartbeat_timeout)
+            alone = not any(core.links.connected(peer) for peer in core.peers)
+            timeouts = core.timeouts
+            await trio.sleep(
+                timeouts.canvass_interval if alone else timeouts.leader_heartbeat_timeout
+            )
         elif head.position > core.store.append_position:
             await core.adopt_term(max(head.term, core.leadership_term))
             await core.snapshots.install(head)

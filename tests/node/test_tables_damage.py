@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,6 +15,8 @@ from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.config import SnapshotPolicy
 from quorate.simulation import Observer, Setting, World, open_world
+from quorate.simulation.ledger import equal as ledgers_equal
+from quorate.simulation.ledger import open_ledgers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,3 +251,43 @@ async def test_a_member_alone_without_a_whole_snapshot_stops(
             isinstance(one, StorageError) and "no whole snapshot" in str(one)
             for one in leaves(world.failures[0])
         )
+
+
+async def test_a_member_killed_at_any_step_of_that_has_all_in_the_end(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Its service is kept nowhere, so it needs a snapshot at every start."""
+    async with open_ledgers(tmp_path) as world:
+        for host in world.hosts.values():
+            host.config = attrs.evolve(host.config, snapshot=PRUNING)
+        await world.start()
+        leader = await world.settled()
+        for i in range(20):
+            await world.command(leader, b"%d" % i)
+        await world.hosts[leader].running.control("snapshot")
+        await world.until(
+            lambda: all(host.running.store.start_position > 0 for host in world.hosts.values())
+        )
+        victim = world.others(leader)[0]
+        host, done = world.hosts[victim], set[bool]()
+
+        def die() -> None:
+            done.add(host.member is not None and host.member.core.applier.wanting)
+            host.kill()
+
+        for step in range(0, 1000, 4):
+            await world.kill(victim)
+            shutil.rmtree(host.config.directory / "snapshots")
+            await world.start(victim)
+            host.crash_after(step, die)
+            await trio.sleep(1.0)
+            host.disarm()
+            if host.member is not None and not host.ending:
+                break
+            await host.gone()
+            await world.start(victim)
+            await world.settled()
+            assert host.service.payloads == world.hosts[leader].service.payloads
+        await world.settled()
+        await ledgers_equal(world)
+        assert done == {False, True}
