@@ -180,7 +180,9 @@ class _Story:
         once = streamed.select("position", "index", "number", "key").distinct().count()
         self._compare("and different", once, done.commands)
         self._compare("keys in kv_current", done.current, len(there))
-        exported_tables(spark, tables)["kv_history"].orderBy("key", "valid_from").show(5)
+        history = exported_tables(spark, tables)["kv_history"].orderBy("key", "valid_from")
+        names = "string(key)", "string(value)", "revision", "valid_from_time", "valid_to"
+        history.selectExpr(*names).show(5, truncate=30)
         self.say("state")
         found = state(spark, place, moment_at(place))
         held = {bytes(row[0]): bytes(row[1]) for row in found.select("key", "value").collect()}
