@@ -3,7 +3,7 @@
 Each point is a cluster of its own, on an empty disk: it is filled, then loaded with SETs and GETs
 in turns, and then every member must have all keys with the same values. Whatever is not varied is
 as in `cluster.py`: three members, 64 clients that wait for each reply, 256 bytes, 100,000 keys.
-The memory is the leader's, after the last run.
+No snapshot is taken by rule meanwhile. The memory is the leader's, after the last run.
 
 How it grows with the length of the log: `growth_log.py`.
 """
@@ -16,6 +16,7 @@ from typing import Annotated, Final
 import attrs
 from cyclopts import Parameter
 from harness import (
+    NEVER,
     USUAL,
     Bench,
     Common,
@@ -101,7 +102,7 @@ async def measure_point(bench: Bench, point: Point, runs: int, seconds: float) -
     """Measure one cluster."""
     place = bench.place / "point"
     found: dict[str, list[Run]] = {"set": [], "get": []}
-    async with open_cluster(lay_out_members(place, point.members)) as cluster:
+    async with open_cluster(lay_out_members(place, point.members, snapshot=NEVER)) as cluster:
         await fill(cluster, point.load("set"))
         for _ in range(runs):
             for command, taken in found.items():

@@ -156,6 +156,14 @@ async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStat
             await trio.sleep(0.05)
 
 
+async def quiet(addresses: Sequence[MemberAddress]) -> None:
+    """Wait until none of these members is busy with a snapshot."""
+    while any(  # noqa: ASYNC110 - of other processes
+        status.snapshot_activity for status in (await survey(addresses)).said
+    ):
+        await trio.sleep(0.05)
+
+
 def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
     """Where clients reach a member."""
     return next(one.address for one in cluster.members if one.member_id == member_id)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench
-from measuring import Load, Memory, check, fill, memory, settled
+from measuring import Load, Memory, check, fill, memory, quiet, settled
 from results import Row
 from snapshot import back
 
@@ -33,6 +33,7 @@ MEMBERS: Final = 3
 async def held(cluster: LocalCluster, keys: int) -> Row:
     """What the leader and a follower hold."""
     leader, _ = await settled(cluster)
+    await quiet(cluster.addresses)
     await trio.sleep(2)  # flushes end
     found = {one.member_id: memory(one.pid) for one in cluster.members if one.pid is not None}
     own = found.pop(leader.member_id)

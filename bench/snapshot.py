@@ -30,7 +30,7 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import Load, Run, address_of, benchmark, fill, measure, median, settled
+from measuring import Load, Run, address_of, benchmark, fill, measure, median, quiet, settled
 from results import Row
 
 from quorate.cluster import LocalCluster, MemberProcess, open_cluster
@@ -55,10 +55,7 @@ async def take(cluster: LocalCluster) -> float:
     began = time.perf_counter()
     async with open_resp(at.host, at.client_port) as client:
         await client.call("QUORATE.CONTROL", "snapshot")
-    while any(  # noqa: ASYNC110 - of other processes
-        status.snapshot_activity for status in (await survey(cluster.addresses)).said
-    ):
-        await trio.sleep(0.05)
+    await quiet(cluster.addresses)
     return time.perf_counter() - began
 
 
@@ -129,10 +126,7 @@ async def install(cluster: LocalCluster, load: Load) -> float:
     await benchmark(load, leader.address.client_port, load.trial())
     async with open_resp(leader.address.host, leader.address.client_port) as client:
         await client.call("QUORATE.CONTROL", "snapshot")
-    while any(  # noqa: ASYNC110 - of other processes
-        status.snapshot_activity for status in (await survey([leader.address])).said
-    ):
-        await trio.sleep(0.05)
+    await quiet([leader.address])
     return await back(follower)
 
 
