@@ -10,6 +10,7 @@ import trio
 
 from ..errors import SafetyViolationError
 from ..storage import NodeState, StandingKind
+from ..storage.state import NOTHING_LOST
 from .actions import Actions
 from .admission import Founders
 from .pace import Pace
@@ -192,6 +193,18 @@ class Core:
         """
         recorded = self.store.recorded
         return max(LogEnd(*recorded.admission), LogEnd(*recorded.lost))
+
+    @property
+    def damage(self) -> str:
+        """What was damaged here and has not come back yet, in words; empty if nothing."""
+        if self.applier.wanting:
+            return "its tables are gone, and it waits for another member's snapshot"
+        if self.store.recorded.lost != NOTHING_LOST:
+            return (
+                f"the end of its log, from {self.store.append_position} on, was damaged; until it "
+                "has it again it votes for nobody who lacks it"
+            )
+        return ""
 
     @property
     def suspended(self) -> bool:

@@ -152,7 +152,8 @@ class NodeStatus:
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
     `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
-    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. The
+    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. Its
+    `damage` says in words what was damaged here and has not come back yet, empty if nothing. The
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
     and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
     that of a standby is ``standby``, and so is its `role`. Since its start it has applied so many
@@ -181,6 +182,7 @@ class NodeStatus:
     snapshot_activity: str
     suspended: bool
     disk_full: bool
+    damage: str
     standing: str
     not_heard: tuple[int, ...]
     entries: int

@@ -310,6 +310,7 @@ class Member:
             snapshot_activity=core.snapshots.activity,
             suspended=core.suspended,
             disk_full=core.disk_full,
+            damage=core.damage,
             standing="standby" if core.standby else core.store.standing.kind.name.lower(),
             not_heard=tuple(core.founders.missing),
         )

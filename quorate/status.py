@@ -198,6 +198,9 @@ class Survey:
             for status in self.said
             if status.disk_full
         ]
+        found += [
+            f"Member {status.member_id}: {status.damage}." for status in self.said if status.damage
+        ]
         found += [words for status in self.said if (words := _standing(status))]
         if any(status.suspended for status in self.said):
             found.append("The cluster is suspended: it takes no writes until it is resumed.")

@@ -44,6 +44,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         snapshot_activity="",
         suspended=False,
         disk_full=False,
+        damage="",
         standing="member",
         not_heard=(),
         entries=7,
@@ -127,6 +128,14 @@ def test_whom_the_leader_has_not_heard_yet_is_told() -> None:
 def test_fewer_than_a_quorum_is_told() -> None:
     alone = seen(None, None, status_of(2, leader_id=None))
     assert "1 of 3 answer and have a vote; writes need 2." in alone.problems
+
+
+def test_damage_that_is_not_mended_yet_is_told() -> None:
+    damaged = seen(
+        status_of(0), status_of(1, damage="the end of its log was damaged"), status_of(2)
+    )
+    assert damaged.problems == ["Member 1: the end of its log was damaged."]
+    assert damaged.verdict is Verdict.DISAGREED
 
 
 def test_a_member_that_does_not_answer_is_a_row_and_a_problem() -> None:

@@ -116,6 +116,7 @@ class OneMember:
             snapshot_activity="",
             suspended=False,
             disk_full=False,
+            damage="",
             standing="member",
             not_heard=(),
             entries=0,

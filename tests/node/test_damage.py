@@ -221,6 +221,8 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
                 leader_alive=False,
                 admission=core.admission,
             )
+            damage = world.hosts[holder].running.status().damage
+            assert damage.startswith(f"the end of its log, from {behind.position} on, was damaged")
             assert decision.reason is VoteReason.LOG_NEWER  # not even if an operator asks for it
             await world.kill(holder, late)
         await world.start(late, leader)
@@ -228,6 +230,7 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
         await world.start(holder)
         await equal(world, [*(b"%d" % i for i in range(5)), b"last"])
         assert world.hosts[holder].running.core.may_stand
+        assert not world.hosts[holder].running.status().damage
 
 
 async def test_a_damaged_end_that_nobody_else_has_gives_way_to_a_new_leader(

@@ -222,7 +222,9 @@ async def test_it_waits_for_one_and_stands_for_nothing_meanwhile(
         one, other = world.others(victim)
         await world.start(victim)
         await trio.sleep(30.0)
-        assert world.hosts[victim].running.status().state == "INIT"
+        status = world.hosts[victim].running.status()
+        assert status.state == "INIT"
+        assert status.damage.startswith("its tables are gone, and it waits")
         assert caplog.text.count("it waits for another member's") == 3
         await world.start(one)  # the two are a quorum
         await world.until(lambda: len(world.leaders()) == 1)
