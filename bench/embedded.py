@@ -2,19 +2,33 @@
 
 The leader is a member within this process; the two others are processes of their own. In turns, 256
 tasks here await `kv.set()` one after the other, and `redis-benchmark` with 256 clients sets the
-same keys at this member's port. In the end all members must have all keys.
+same keys at this member's port. The leader's processor time is that of this process, with the tasks
+in it; that of `redis-benchmark` is its own. In the end all members must have all keys.
 """
 
+import os
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 from crowd import percentiles
 from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
-from measuring import Latencies, Load, benchmark, check, fill, settled
+from measuring import (
+    Latencies,
+    Load,
+    Run,
+    benchmark,
+    check,
+    fill,
+    median,
+    processor_seconds,
+    settled,
+)
 
 from quorate import Node, open_node
 from quorate.cluster import LocalCluster
@@ -54,28 +68,44 @@ async def lead(node: Node) -> None:
         await trio.sleep(0.1)
 
 
-async def over_resp(port: int, seconds: float) -> Latencies:
-    """Have redis-benchmark set keys for about so long."""
-    guess = await benchmark(LOAD, port, LOAD.trial())
-    return await benchmark(LOAD, port, int(guess.rate * seconds))
+async def watched(
+    node: Node, cluster: LocalCluster, work: Callable[[], Awaitable[Latencies]]
+) -> Run:
+    """Have something done, and tell what it cost; each SET is an entry of the log."""
+    pids = [os.getpid(), *(one.pid for one in cluster.members if one.pid is not None)]
+    used, before = [*map(processor_seconds, pids)], node.status()
+    began = time.perf_counter()
+    seen = await work()
+    elapsed, after = time.perf_counter() - began, node.status()
+    count = after.entries - before.entries
+    own, *others = (
+        (processor_seconds(pid) - spent) / count * 1e6
+        for pid, spent in zip(pids, used, strict=True)
+    )
+    return Run(
+        **attrs.asdict(seen),
+        leader_us=own,
+        follower_us=statistics.mean(others),
+        per_batch=count / max(1, after.batches - before.batches),
+        commits_per_s=(after.commits - before.commits) / elapsed,
+    )
 
 
-async def in_turns(bench: Bench, node: Node, runs: int, seconds: float) -> None:
+async def in_turns(
+    bench: Bench, node: Node, cluster: LocalCluster, runs: int, seconds: float
+) -> None:
     """Measure both ways."""
-    found: dict[str, list[Latencies]] = {"await kv.set()": [], "RESP": []}
+    assert node.client_address is not None
+    port = node.client_address[1]
+    ours, theirs = list[Run](), list[Run]()
     for _ in range(runs):
-        found["await kv.set()"].append(await embedded(node, seconds))
-        assert node.client_address is not None
-        found["RESP"].append(await over_resp(node.client_address[1], seconds))
-    ours, theirs = found.values()
-    ratios = (our.rate / their.rate for our, their in zip(ours, theirs, strict=True))
-    ratio = statistics.median(ratios)
-    for way, taken in found.items():
-        columns = zip(*map(attrs.astuple, taken), strict=True)
-        middle = Latencies(*map(statistics.median, columns))
-        row = {"way": way, "clients": TASKS, **attrs.asdict(middle), "to_resp": 1.0}
-        if taken is ours:
-            row["to_resp"] = ratio
+        ours.append(await watched(node, cluster, partial(embedded, node, seconds)))
+        guess = await benchmark(LOAD, port, LOAD.trial())
+        requests = int(guess.rate * seconds)
+        theirs.append(await watched(node, cluster, partial(benchmark, LOAD, port, requests)))
+    ratio = statistics.median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True))
+    for way, taken, to_resp in (("await kv.set()", ours, ratio), ("RESP", theirs, 1.0)):
+        row = {"way": way, "clients": TASKS, **attrs.asdict(median(taken)), "to_resp": to_resp}
         bench.found({**row, "runs": [*map(attrs.asdict, taken)]})
 
 
@@ -90,7 +120,7 @@ async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
             await settled(cluster)
             await lead(node)
             await fill(cluster, LOAD)
-            await in_turns(bench, node, runs, seconds)
+            await in_turns(bench, node, cluster, runs, seconds)
             await check(cluster, LOAD)
     finally:
         await cluster.kill()

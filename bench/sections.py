@@ -157,7 +157,7 @@ def overload(results: Results) -> str:
 
 def embedded(results: Results) -> str:
     """The store inside of a program beside RESP."""
-    columns = (("way", "way", "s"), ("tasks or clients", "clients", "d"), *RUN[:4])
+    columns = (("way", "way", "s"), ("tasks or clients", "clients", "d"), *RUN)
     return table(results.rows, (*columns, ("to RESP", "to_resp", ".2f")))
 
 
