@@ -6,6 +6,7 @@ same keys at this member's port. The leader's processor time is that of this pro
 in it; that of `redis-benchmark` is its own. In the end all members must have all keys.
 """
 
+import gc
 import os
 import statistics
 import sys
@@ -31,6 +32,7 @@ from measuring import (
 )
 
 from quorate import Node, open_node
+from quorate.cli_run import GARBAGE_THRESHOLD
 from quorate.cluster import LocalCluster
 
 TASKS: Final = 256
@@ -120,6 +122,9 @@ async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
             await settled(cluster)
             await lead(node)
             await fill(cluster, LOAD)
+            gc.collect()  # as `quorate run` does, and a program with a member inside should
+            gc.freeze()
+            gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
             await in_turns(bench, node, cluster, runs, seconds)
             await check(cluster, LOAD)
     finally:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench
-from measuring import Load, Memory, check, fill, memory, quiet, settled
+from measuring import Load, Memory, check, fill, memory, processor_seconds, quiet, settled
 from results import Row
 from snapshot import back
 
@@ -46,16 +46,18 @@ async def held(cluster: LocalCluster, keys: int) -> Row:
     }
 
 
-async def follower_back(cluster: LocalCluster, *, orderly: bool) -> float:
-    """Start a follower again."""
+async def follower_back(cluster: LocalCluster, *, orderly: bool) -> tuple[float, float]:
+    """Start a follower again; give the seconds, and the processor time."""
     leader, _ = await settled(cluster)
     follower = next(one for one in cluster.members if one.member_id != leader.member_id)
     await (follower.stop() if orderly else follower.kill())
-    return await back(follower)
+    seconds = await back(follower)
+    assert follower.pid is not None
+    return seconds, processor_seconds(follower.pid)
 
 
-async def all_back(cluster: LocalCluster) -> float:
-    """Start all again; give the seconds until one has acknowledged a SET."""
+async def all_back(cluster: LocalCluster) -> tuple[float, float]:
+    """Start all again; give the seconds until one has acknowledged a SET, and processor time."""
     await settled(cluster)
     await cluster.kill()
     began = time.perf_counter()
@@ -66,7 +68,8 @@ async def all_back(cluster: LocalCluster) -> float:
                 try:
                     async with open_resp(address.host, address.client_port) as client:
                         await client.call("SET", "key:000000000000", b"x" * 256)
-                        return time.perf_counter() - began
+                        pids = (one.pid for one in cluster.members if one.pid is not None)
+                        return time.perf_counter() - began, sum(map(processor_seconds, pids))
                 except (OSError, RespError):
                     await trio.sleep(0.01)
 
@@ -79,15 +82,16 @@ async def measure_all(bench: Bench, keys: int, runs: int) -> None:
         whole = Load("set", 1, keys=keys)
         await fill(cluster, whole)
         bench.found(await held(cluster, keys))
-        ways: dict[str, Callable[[], Awaitable[float]]] = {
+        ways: dict[str, Callable[[], Awaitable[tuple[float, float]]]] = {
             "a follower, after kill -9": partial(follower_back, cluster, orderly=False),
             "a follower, after an orderly stop": partial(follower_back, cluster, orderly=True),
             "all three, after kill -9, until a SET": partial(all_back, cluster),
         }
         for what, start in ways.items():
-            seconds = [await start() for _ in range(runs)]
+            taken = [await start() for _ in range(runs)]
+            seconds, used = zip(*taken, strict=True)
             row = {"what": what, "median_s": statistics.median(seconds), "longest_s": max(seconds)}
-            bench.found({**row, "runs": seconds})
+            bench.found({**row, "cpu_s": statistics.median(used), "runs": taken})
         await check(cluster, whole)
 
 

@@ -171,7 +171,8 @@ def restart(results: Results) -> str:
     starts = (("started again", "what", "s"), ("median s", "median_s", ".2f"))
     held = table([row for row in results.rows if "keys" in row], [("keys", "keys", ","), *sides])
     back = [row for row in results.rows if "what" in row]
-    return f"{held}\n\n{table(back, (*starts, ('longest s', 'longest_s', '.2f')))}"
+    more = (("longest s", "longest_s", ".2f"), ("processor s", "cpu_s", ".2f"))
+    return f"{held}\n\n{table(back, (*starts, *more))}"
 
 
 def catchup(results: Results) -> str:
