@@ -48,7 +48,7 @@ model: $(ready) ## explore every state of the elector's model, larger than make 
 spin: ## have SPIN check docs/model/elector.pml (Debian: apt install spin gcc)
 	@docs/model/check.sh
 
-bench: $(ready) ## all benches, their tables and plots, about 25 minutes; ARGS=--quick
+bench: $(ready) ## all benches, their tables and plots, half an hour; ARGS=--quick
 	@$(BIN)/python bench/everything.py $(ARGS)
 
 bench-peers: $(ready) ## the same beside etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"

@@ -131,7 +131,7 @@ async def main(
         DIMENSIONS
     ),
     runs: int = 1,
-    seconds: float = 3.0,
+    seconds: float = 2.0,
 ) -> None:
     """Measure how the cost of SET and GET grows.
 

@@ -210,7 +210,7 @@ app = make_app()
 
 
 @app.default
-async def main(*, options: Common = USUAL, seconds: float = 12.0) -> None:
+async def main(*, options: Common = USUAL, seconds: float = 10.0) -> None:
     """Overload three members, with slow followers.
 
     Parameters
