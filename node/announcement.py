@@ -1,16 +1,26 @@
-"""What a leader tells those that look for one: its term, and what follows the asker's log term."""
+"""What a leader tells others without being asked to record anything.
+
+Those that look for a leader hear of its term, and what follows the asker's log term; followers hear
+how far the log is committed, if no batch tells them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Never
+
+import trio
 
 from ..transport import NewLeadershipTerm
 from . import rules
+from .roles import Signal
 
 if TYPE_CHECKING:
     from .leadership import Leadership
 
 APP_VERSION = 1
+
+PAUSE_SECONDS: Final = 0.005
+"""How long a commit position waits for a batch that carries it. Clients don't wait for it."""
 
 
 def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
@@ -37,3 +47,31 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
         oldest_position=core.store.start_position,
     )
+
+
+class CommitAnnouncements:
+    """Tells the followers a commit position that no batch has carried for a moment.
+
+    A client that waits for each of its writes sends the next one at once: then a message of its own
+    would be one more for each write, to each follower.
+
+    Args:
+        leadership: that commits.
+    """
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._due = Signal()
+
+    def due(self) -> None:
+        """Something is committed, and no batch is there to carry that."""
+        self._due.notify()
+
+    async def run(self) -> Never:
+        """Announce what is due; until cancelled."""
+        leadership = self._leadership
+        while True:
+            await self._due.wait()
+            await trio.sleep(PAUSE_SECONDS)
+            if leadership.announced < leadership.core.applier.commit_position:
+                leadership.announce_commit()

@@ -43,7 +43,7 @@ from ..transport import (
     encode,
 )
 from . import rules
-from .announcement import announcement
+from .announcement import CommitAnnouncements, announcement
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .catchup import Catchups
@@ -75,6 +75,7 @@ class Leadership(Role):
         base: where the term begins: our append position when the ballot was won.
         publication_position: end of the log with what is not durable yet.
         accepting: the election is closed; requests are taken into the log.
+        announced: the commit position that the followers were told last.
     """
 
     def __init__(self, core: Core, term: int, session_id: int) -> None:
@@ -97,6 +98,8 @@ class Leadership(Role):
         self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
         self._timekeeper = Timekeeper(self, self._time)
         self._work = Signal()
+        self._announcements = CommitAnnouncements(self)
+        self.announced = 0
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -145,12 +148,13 @@ class Leadership(Role):
         """Append a batch of entries to the log: to the followers and to our own recorder."""
         core = self.core
         self._disk.appends()
+        self.announced = core.applier.commit_position
         batch = encode_batch(
             entries,
             term=self.term,
             position=self.publication_position,
             timestamp_ms=self._time.now_ms(),
-            commit_position=core.applier.commit_position,
+            commit_position=self.announced,
         )
         frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
         for follower in self.followers.values():
@@ -205,9 +209,9 @@ class Leadership(Role):
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
-        core, applier = self.core, self.core.applier
+        core, applier, voters = self.core, self.core.applier, self.voters
         durable = core.store.append_position
-        matches = [durable, *(follower.match for follower in self.voters)]
+        matches = [durable, *(follower.match for follower in voters)]
         reached = min(rules.quorum_position(matches, core.size), durable)
         if reached > self.replication_position:
             self.replication_position = reached
@@ -218,13 +222,13 @@ class Leadership(Role):
             self._timekeeper.look_again()
             self._work.notify()
             if not self.proposals.in_flight and not self.proposals.waiting:
-                self.announce_commit()  # else the next batch carries it
-        if self.reads.answer(each.confirm_id for each in self.voters):
+                self._announcements.due()  # else the next batch carries it
+        if self.reads.answer(each.confirm_id for each in voters):
             self._work.notify()
 
     def announce_commit(self) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
-        commit = self.core.applier.commit_position
+        self.announced = commit = self.core.applier.commit_position
         own, confirm_id = self.core.member_id, self.reads.confirm_id
         self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id))
 
@@ -335,6 +339,7 @@ class Leadership(Role):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher)
             nursery.start_soon(self._heartbeats)
+            nursery.start_soon(self._announcements.run)
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._disk.run)
             nursery.start_soon(self._go_on)

@@ -63,8 +63,8 @@ async def test_under_load_every_write_succeeds_once_and_the_pause_is_short(
         assert said == f"member {target} takes over"
         assert await world.settled() == target
         assert world.hosts[target].running.status().term == term + 1
-        payloads = world.hosts[third].service.payloads
         await trio.sleep(0.2)
+        payloads = world.hosts[third].service.payloads
         assert sorted(payloads) == sorted(b"%d-%d" % (n, i) for n in range(12) for i in range(100))
         assert max(b - a for a, b in itertools.pairwise(acked)) < 0.05
 
