@@ -29,8 +29,8 @@ def way_out(config: NodeConfig) -> str:
     where = config.directory
     if not config.own.standby and len(config.voters) == 1:
         return (
-            f"No other member has it. With a backup, or with what is whole of {where}: quorate "
-            f"restore --from {where} --to DIRECTORY --new-cluster NAME"
+            "No other member has it. With a backup, or what is whole and known to be committed of "
+            f"{where}: quorate restore --from {where} --to DIRECTORY --new-cluster NAME"
         )
     return (
         f"Move {where} away and keep it, put its node.toml into an empty directory there, and "

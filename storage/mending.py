@@ -5,6 +5,8 @@ where the one before ends, or where its first batch is, and ends where the next 
 damaged or missing row is made again from its neighbours and from the keys of the log. Where these
 do not settle it (the batches are pruned, and the row beside is gone too) the store is refused.
 
+A damaged row about a snapshot is taken out: there are others, or another member has one.
+
 **The last batches.** A damaged batch amidst the log is fetched from another member when it is
 read (:mod:`quorate.node.repair`); those behind it prove how far the log goes. Of damaged ones at
 its very end that cannot be said. They are cut off, and durably it is noted that they were there
@@ -20,6 +22,7 @@ intact batch in front and to the recording log.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -29,7 +32,15 @@ from ..errors import DamagedRecordError, StorageError, WireError
 from .batch import check_sum_untrusted
 from .changes import put_terms
 from .recording import KEY, check_record_untrusted, last_record, record_before
-from .recording_log import TermRow, cut_at, decode_term_untrusted, encode_term, row_of
+from .recording_log import (
+    TermRow,
+    cut_at,
+    decode_snapshot_untrusted,
+    decode_term_untrusted,
+    encode_term,
+    row_of,
+)
+from .rows import kept_here
 from .state import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
 
 if TYPE_CHECKING:
@@ -54,6 +65,10 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
     Raises:
         DamagedRecordError: a row of the recording log can't be told, or the place of a batch.
     """
+    snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
+    for key, damage in snapshots:
+        environment.write(functools.partial(_delete, dbs, key))
+        log.error("%s: it is taken out, and its file is not used", damage)
     rows = environment.read(lambda txn: _mended_rows(txn, dbs, member_id))
     if rows:
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
@@ -80,6 +95,27 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
             )
 
 
+def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:
+    return kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
+
+
+def _damaged_snapshots(
+    txn: Transaction, dbs: Databases, member_id: int
+) -> list[tuple[bytes, DamagedRecordError]]:
+    found: list[tuple[bytes, DamagedRecordError]] = []
+    with txn.cursor(dbs.snapshots) as cursor:
+        for key, value in cursor:
+            try:
+                decode_snapshot_untrusted(member_id, key, value)
+            except DamagedRecordError as damage:
+                found.append((key, damage))
+    return found
+
+
+def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
+    txn.delete(key, db=dbs.snapshots)
+
+
 # --- the recording log ----------------------------------------------------------------------------
 
 
@@ -98,7 +134,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
                 rows[term], damage = None, error
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
-    start, _ = load_origin(txn, dbs)
+    start = _start(txn, dbs, member_id)
     end: int | None = start
     if last is not None:
         try:
@@ -208,7 +244,7 @@ def _damaged_tail(txn: Transaction, dbs: Databases, member_id: int) -> list[Reco
         DamagedRecordError: they do not lie where they should: their keys may be damaged, too.
     """
     tail: list[Record] = []
-    term, position = -1, load_origin(txn, dbs)[0]
+    term, position = -1, _start(txn, dbs, member_id)
     damage: DamagedRecordError | None = None
     with txn.cursor(dbs.log) as cursor:
         record = last_record(cursor, member_id)
@@ -239,5 +275,6 @@ def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -
         txn.delete(KEY.pack(record.term, record.position), db=dbs.log)
     rows = load_terms(txn, dbs, member_id)
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
-    lost = max(load_lost(txn, dbs), (tail[-1].term, tail[-1].position + 1))
+    before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+    lost = max(before, (tail[-1].term, tail[-1].position + 1))
     txn.put(LOST_KEY, encode_lost(lost), db=dbs.meta)

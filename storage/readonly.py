@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class ReadOnlyStore(StateView):
     """The store; made by `open_readonly`. Its properties show what was durable at `refresh`.
 
-    A damaged last batch does not hinder the opening: the log is then taken to end in front of
-    it, and to be committed up to its start only, for want of a better witness.
+    Damage at the end of the log does not hinder the opening: the log is then taken to end in front
+    of it, and the last whole batch says what is committed.
 
     Attributes:
         identity: whose it is.

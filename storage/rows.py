@@ -8,10 +8,15 @@ not belong to is noticed.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..errors import StorageError
+from ..errors import LostStoreError, StorageError
 from .checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 _SUM: Final = struct.Struct("<I")
 _MAX_ROW_BYTES: Final = 4096
@@ -46,3 +51,21 @@ def unpack_untrusted(layout: struct.Struct, key: bytes, body: bytes) -> tuple[in
     if len(body) != layout.size:
         raise StorageError(f"row {key!r} is damaged: {len(body)} bytes, expected {layout.size}")
     return layout.unpack(body)
+
+
+def kept_here(member_id: int, what: str, read: Callable[[], T]) -> T:
+    """Return a row of a member that nobody else has.
+
+    Args:
+        member_id: whose it is.
+        what: it says, in words.
+        read: reads it.
+
+    Raises:
+        LostStoreError: it is damaged: the store may not vote as if nothing had been.
+    """
+    try:
+        return read()
+    except StorageError as error:
+        words = f"member {member_id}: table meta: {error}; {what} is lost with it"
+        raise LostStoreError(words) from error

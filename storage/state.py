@@ -6,12 +6,13 @@ was submitted) and the state on the disk (what is durable) are two values of one
 
 from __future__ import annotations
 
+import functools
 import struct
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..errors import DamagedRecordError, LostStoreError, StorageError
+from ..errors import DamagedRecordError
 from .identity import IDENTITY_KEY, Identity, decode_identity_untrusted, encode_identity
 from .node_state import (
     NODE_STATE_KEY,
@@ -19,7 +20,7 @@ from .node_state import (
     decode_node_state_untrusted,
     encode_node_state,
 )
-from .recording import check_record_untrusted, last_record
+from .recording import KEY, check_record_untrusted, last_record, record_before
 from .recording_log import (
     FORCED_PREFIX,
     ForcedRow,
@@ -31,12 +32,10 @@ from .recording_log import (
     incoherences,
     row_of,
 )
-from .rows import seal, unpack_untrusted, unseal_untrusted
+from .rows import kept_here, seal, unpack_untrusted, unseal_untrusted
 from .standing import STANDING_KEY, Standing, decode_standing_untrusted, encode_standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import lmdb
 
     from .environment import Transaction
@@ -51,8 +50,6 @@ MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
 _COMMITTED: Final = struct.Struct("<q")
-
-T = TypeVar("T")
 
 
 class Databases:
@@ -308,7 +305,8 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     Raises:
         StorageError: something of it is damaged (DamagedRecordError where a place is known).
     """
-    start, timestamp_ms = load_origin(txn, dbs)
+    kept = functools.partial(kept_here, member_id)
+    start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
         snapshots = tuple(decode_snapshot_untrusted(member_id, key, row) for key, row in cursor)
     recorded = Recorded(
@@ -316,14 +314,14 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         append_position=start,
         terms=load_terms(txn, dbs, member_id),
         snapshots=snapshots,
-        node_state=_kept(member_id, "whom it has voted for", lambda: load_node_state(txn, dbs)),
+        node_state=kept("whom it has voted for", lambda: load_node_state(txn, dbs)),
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
-        suspended=load_suspended(txn, dbs),
-        standing=_kept(member_id, "whether it may vote", lambda: load_standing(txn, dbs)),
-        admission=load_admission(txn, dbs),
-        forced=load_forced(txn, dbs),
-        lost=load_lost(txn, dbs),
+        suspended=kept("whether it is suspended", lambda: load_suspended(txn, dbs)),
+        standing=kept("whether it may vote", lambda: load_standing(txn, dbs)),
+        admission=kept("whom it has admitted", lambda: load_admission(txn, dbs)),
+        forced=kept("whether a quorum was forced", lambda: load_forced(txn, dbs)),
+        lost=kept("what else it has lost", lambda: load_lost(txn, dbs)),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
@@ -331,27 +329,36 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         )
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
-    except DamagedRecordError as damage:
+    except DamagedRecordError:
         if not lenient:
             raise
-        return attrs.evolve(recorded, append_position=max(start, damage.position))
+        return _with_last_whole_batch(txn, dbs, member_id, recorded)
     committed = min(load_committed(txn, dbs), recorded.append_position)
     if committed > recorded.last_commit_position:
         recorded = attrs.evolve(recorded, last_commit_position=committed)
     return recorded
 
 
-def _kept(member_id: int, what: str, read: Callable[[], T]) -> T:
-    """Return a row that nobody else has.
-
-    Raises:
-        LostStoreError: it is damaged: the store may not vote as if nothing had been.
-    """
-    try:
-        return read()
-    except StorageError as error:
-        words = f"member {member_id}: table meta: {error}; {what} is lost with it"
-        raise LostStoreError(words) from error
+def _with_last_whole_batch(
+    txn: Transaction, dbs: Databases, member_id: int, recorded: Recorded
+) -> Recorded:
+    """Return the state as if the log ended in front of the damage at its end."""
+    with txn.cursor(dbs.log) as cursor:
+        record = last_record(cursor, member_id)
+        while record is not None and record.position >= recorded.start_position:
+            try:
+                header = check_record_untrusted(member_id, record)
+            except DamagedRecordError:
+                key = KEY.pack(record.term, record.position)
+                record = record_before(cursor, member_id, key)
+            else:
+                return attrs.evolve(
+                    recorded,
+                    append_position=header.end,
+                    last_commit_position=max(recorded.start_position, header.commit_position),
+                    last_timestamp_ms=header.timestamp_ms,
+                )
+    return recorded
 
 
 def _with_last_batch(
