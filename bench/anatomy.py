@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -64,7 +64,7 @@ def timed(call: Callable[[], object], seconds: float) -> list[float]:
 
 
 @contextmanager
-def client(port: int) -> Iterator[Callable[[bytes], bytes]]:
+def client(port: int) -> Generator[Callable[[bytes], bytes]]:
     """A client with a plain socket, which sends a command and waits for the reply."""
     with socket.create_connection((HOST, port)) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
