@@ -60,7 +60,7 @@ class Run(Latencies):
     """What one run of one load gave; processor time in microseconds for each operation.
 
     `per_batch` commands were in a record batch, and the leader made so many durable commits a
-    second; None if the run says nothing of that. A commit of LMDB flushes the disk twice.
+    second; None if the run says nothing of that. A commit is a sync of the journal, or two of LMDB.
     """
 
     leader_us: float
