@@ -44,7 +44,11 @@ if TYPE_CHECKING:
         """Makes the executor of one store; fits the stores' own factories."""
 
         def __call__(
-            self, write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = ...
+            self,
+            write: Callable[[Sequence[J]], None],
+            *,
+            delivered: Callable[[], None] = ...,
+            idle: Callable[[], None] = ...,
         ) -> Executor[J]:
             """Return an executor that hands groups to `write`."""
             ...
@@ -98,9 +102,12 @@ class Disk:
         """Give what makes the executor of the store in a folder, for one life of the machine."""
 
         def make(
-            write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = nothing
+            write: Callable[[Sequence[J]], None],
+            *,
+            delivered: Callable[[], None] = nothing,
+            idle: Callable[[], None] = nothing,
         ) -> Lane[J]:
-            made = Lane(self, directory, write, delivered)
+            made = Lane(self, directory, write, delivered, idle)
             self._lanes.append(made)  # type: ignore[arg-type]
             return made
 
@@ -142,8 +149,9 @@ class Lane(InlineExecutor[J]):
         directory: Path,
         write: Callable[[Sequence[J]], None],
         delivered: Callable[[], None],
+        idle: Callable[[], None],
     ) -> None:
-        super().__init__(self._try, delivered=delivered)
+        super().__init__(self._try, delivered=delivered, idle=idle)
         self._disk = disk
         self._directory = directory
         self._commit = write

@@ -28,6 +28,7 @@ from ..storage import (
     Store,
     make_store,
 )
+from ..storage.executor import nothing
 from ..storage.store import Write
 from ..transport import AppendFlags, MemoryNetwork, TermSpan
 from .clock import EPOCH_MS
@@ -59,9 +60,10 @@ class Disk(InlineExecutor[Write]):
         write: Callable[[Sequence[Write]], None],
         *,
         delivered: Callable[[], None],
+        idle: Callable[[], None],
         latency: float,
     ) -> None:
-        super().__init__(self._count, delivered=delivered, latency=latency)
+        super().__init__(self._count, delivered=delivered, idle=idle, latency=latency)
         self.read_seconds = 0.0
         self.writes = 0
         self.before_write: Callable[[int], None] = lambda _: None
@@ -212,9 +214,12 @@ class Script:
         self._disk = None
 
         def executor(
-            write: Callable[[Sequence[Write]], None], *, delivered: Callable[[], None]
+            write: Callable[[Sequence[Write]], None],
+            *,
+            delivered: Callable[[], None],
+            idle: Callable[[], None] = nothing,
         ) -> Disk:
-            made = Disk(write, delivered=delivered, latency=self.fsync)
+            made = Disk(write, delivered=delivered, idle=idle, latency=self.fsync)
             made.read_seconds = self.read_seconds
             if self._disk is None:  # the store's comes first
                 self._disk = made

@@ -10,6 +10,8 @@ that a single trio task awaits; about half of the round trip of a worker thread 
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.
 
+When nothing has come for a second, and at an orderly end, `idle` is called where `write` is.
+
 If `write` raises, nothing more is written and `run` raises what it raised. When `run` is
 cancelled it first writes everything that was submitted: a job is written or never began. Jobs
 that are submitted after the end are dropped, and their `done` is never called.
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 # Bounds one transaction, and thereby how long the first job of a group waits for the last one.
 MAX_GROUP_JOBS: Final = 64
+
+IDLE_SECONDS: Final = 1.0
 
 Lock = threading.Lock
 """For the few places that both the writer thread and a reader come to."""
@@ -77,7 +81,11 @@ class ExecutorFactory(Protocol[F]):
     """How a store gets its executor: `ThreadExecutor`, or `InlineExecutor` for virtual time."""
 
     def __call__(
-        self, write: Callable[[Sequence[F]], None], *, delivered: Callable[[], None]
+        self,
+        write: Callable[[Sequence[F]], None],
+        *,
+        delivered: Callable[[], None],
+        idle: Callable[[], None] = ...,
     ) -> Executor[F]:
         """Return an executor that hands groups to `write`."""
         ...
@@ -93,13 +101,19 @@ class ThreadExecutor(Generic[J]):
     Args:
         write: makes a group durable; called on the writer thread.
         delivered: called on the trio thread after the `done` of each group.
+        idle: called on the writer thread when there is nothing to write.
     """
 
     def __init__(
-        self, write: Callable[[Sequence[J]], None], *, delivered: Callable[[], None] = nothing
+        self,
+        write: Callable[[Sequence[J]], None],
+        *,
+        delivered: Callable[[], None] = nothing,
+        idle: Callable[[], None] = nothing,
     ) -> None:
         self._write = write
         self._delivered = delivered
+        self._idle = idle
         self._submitted: queue.SimpleQueue[J | None] = queue.SimpleQueue()
         self._finished: collections.deque[Sequence[J]] = collections.deque()
         self._failure: BaseException | None = None
@@ -160,6 +174,7 @@ class ThreadExecutor(Generic[J]):
                 self._write(group)
                 self._finished.append(group)
                 os.eventfd_write(wake, 1)
+            self._idle()
         except BaseException as failure:  # noqa: BLE001 - handed to the trio task, which raises it
             self._failure = failure
         self._thread_ended = True
@@ -168,7 +183,7 @@ class ThreadExecutor(Generic[J]):
     def _next_group(self) -> list[J]:
         """Wait for a job and take all that wait with it; an empty group is the end."""
         group: list[J] = []
-        job = self._submitted.get()
+        job = self._next_job()
         while job is not None:
             group.append(job)
             if len(group) == MAX_GROUP_JOBS or self._submitted.empty():
@@ -178,6 +193,14 @@ class ThreadExecutor(Generic[J]):
             self._submitted.put(None)  # met behind jobs: end after them
         return group
 
+    def _next_job(self) -> J | None:
+        """Wait for a job; None is the end."""
+        while True:
+            try:
+                return self._submitted.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self._idle()
+
 
 class InlineExecutor(Generic[J]):
     """Writes on the trio thread, `latency` seconds after a group was taken up: for virtual time.
@@ -185,6 +208,7 @@ class InlineExecutor(Generic[J]):
     Args:
         write: makes a group durable.
         delivered: called after the `done` of each group.
+        idle: called at an orderly end.
         latency: seconds of trio's clock; may be changed at any time.
     """
 
@@ -193,11 +217,13 @@ class InlineExecutor(Generic[J]):
         write: Callable[[Sequence[J]], None],
         *,
         delivered: Callable[[], None] = nothing,
+        idle: Callable[[], None] = nothing,
         latency: float = 0.0,
     ) -> None:
         self.latency = latency
         self._write = write
         self._delivered = delivered
+        self._idle = idle
         self._waiting: list[J] = []
         self._arrived = trio.Event()
         self._ended = False
@@ -226,7 +252,9 @@ class InlineExecutor(Generic[J]):
                     self._arrived = trio.Event()
         finally:
             self._write_first(len(self._waiting))
-            self._ended = True
+            if not self._ended:
+                self._ended = True
+                self._idle()
 
     async def _turn(self, size: int) -> None:  # noqa: ARG002 - for those that know more of a disk
         """Wait as long as it takes to write a group of `size` jobs."""

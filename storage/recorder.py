@@ -7,9 +7,11 @@ read by anybody.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from ..errors import StoreFullError
 from .journal import JOURNAL_FILE, load_generation, read_journal, save_generation
 from .reader import LogReader
 from .recording import last_record, put_record
@@ -78,6 +80,16 @@ class Recorder:
         if tail:
             self._journal.begin_anew(generation)
             self._tail = []
+
+    def rest(self) -> None:
+        """Carry over what the journal holds, since there is nothing else to write.
+
+        Damage in LMDB is told from what a power cut has torn; in the journal's last group it is
+        not. So nothing stays there for long.
+        """
+        if self._tail:
+            with contextlib.suppress(StoreFullError):  # it is durable where it is
+                self.write(())
 
     def close(self) -> None:
         """Close the journal and the environment; idempotent."""

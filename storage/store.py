@@ -76,7 +76,7 @@ class Store(StateView):
     ) -> None:
         super().__init__(recorded)
         self.identity = identity
-        self.executor = executor(self._write, delivered=self._delivered)
+        self.executor = executor(self._write, delivered=self._delivered, idle=recorder.rest)
         self.on_durable: Callable[[int], None] = lambda _position: None
         self._recorder = recorder
         self._dbs = recorder.dbs

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.simulation.disk import carry_over_journal
 from quorate.simulation.history import HistoryWriter
 from quorate.simulation.linearizability import Verdict
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
@@ -84,7 +83,6 @@ async def test_a_missing_committed_batch_is_found(tmp_path: Path) -> None:
 
 async def test_damage_is_found(tmp_path: Path) -> None:
     directory = await record(tmp_path / "0", 0, PAYLOADS)
-    carry_over_journal(directory / "log")
     file = directory / "log" / "data.mdb"
     file.write_bytes(file.read_bytes().replace(b"second", b"sEcond"))
     (finding,) = check_recordings([directory])[1]

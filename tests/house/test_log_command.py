@@ -10,7 +10,6 @@ import trio
 
 from quorate.cli import EX_CONFIG, EX_USAGE, run
 from quorate.node.term_event import TermEvent, encode_term_event
-from quorate.simulation.disk import carry_over_journal
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
 from quorate.storage.tables import Tables
 
@@ -88,7 +87,6 @@ def test_verify_of_a_sound_recording_succeeds(
 def test_verify_names_the_damage_and_fails(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    carry_over_journal(directory / "log")
     file = directory / "log" / "data.mdb"
     # older pages may hold a copy
     file.write_bytes(file.read_bytes().replace(NEEDLE + b" 1", NEEDLE + b" 7"))

@@ -17,7 +17,7 @@ from service_world import BATCH_BYTES, START_MS, encode
 
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.service import Command
-from quorate.storage.executor import InlineExecutor
+from quorate.storage.executor import InlineExecutor, nothing
 from quorate.storage.tables import FlushJob
 
 KEYS = ["a", "b", "c", "key" * 300]
@@ -158,9 +158,12 @@ class World:
         executors: list[InlineExecutor[FlushJob]] = []
 
         def executor(
-            write: Callable[[Sequence[FlushJob]], None], *, delivered: Callable[[], None]
+            write: Callable[[Sequence[FlushJob]], None],
+            *,
+            delivered: Callable[[], None],
+            idle: Callable[[], None] = nothing,
         ) -> InlineExecutor[FlushJob]:
-            executors.append(InlineExecutor(write, delivered=delivered, latency=0.5))
+            executors.append(InlineExecutor(write, delivered=delivered, idle=idle, latency=0.5))
             return executors[0]
 
         service = KeyValueService.open(

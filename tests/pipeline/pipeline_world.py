@@ -13,7 +13,6 @@ from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import TRANSACTION, KeyValueService
 from quorate.node.service import Command
 from quorate.node.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
-from quorate.simulation.disk import carry_over_journal
 from quorate.storage import (
     BatchHeader,
     Entry,
@@ -230,7 +229,6 @@ def rewrite(
 ) -> None:
     """Change a recorded batch, or remove it, behind the back of a closed store."""
     key = term.to_bytes(8, "big") + position.to_bytes(8, "big")
-    carry_over_journal(directory / "log")
     with lmdb.open(str(directory / "log"), max_dbs=8) as environment:
         log = environment.open_db(b"log", create=False)
         with environment.begin(write=True) as txn:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from quorate.storage.executor import InlineExecutor
+from quorate.storage.executor import InlineExecutor, nothing
 from quorate.storage.tables import FLUSH_BYTES, FlushJob, Tables
 from quorate.storage.tables_layer import Record
 
@@ -18,9 +18,13 @@ class Disk:
         self.executor: InlineExecutor[FlushJob] | None = None
 
     def __call__(
-        self, write: Callable[[Sequence[FlushJob]], None], *, delivered: Callable[[], None]
+        self,
+        write: Callable[[Sequence[FlushJob]], None],
+        *,
+        delivered: Callable[[], None],
+        idle: Callable[[], None] = nothing,
     ) -> InlineExecutor[FlushJob]:
-        self.executor = InlineExecutor(write, delivered=delivered, latency=self.latency)
+        self.executor = InlineExecutor(write, delivered=delivered, idle=idle, latency=self.latency)
         return self.executor
 
     def cut_power(self) -> None:

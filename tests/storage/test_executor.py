@@ -123,6 +123,31 @@ async def test_cancellation_writes_and_reports_what_was_submitted(
     )
 
 
+async def test_a_writer_that_has_nothing_to_write_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.storage.executor.IDLE_SECONDS", 0.001)
+    disk, rested = Disk(), threading.Event()
+    executor = ThreadExecutor(disk.write, idle=rested.set)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(executor.run)
+        assert await trio.to_thread.run_sync(rested.wait, 60)
+        await written(executor, disk.note(0))  # and takes up its work again
+        nursery.cancel_scope.cancel()
+    assert disk.done == [0]
+
+
+@pytest.mark.parametrize("kind", [ThreadExecutor, InlineExecutor])
+async def test_an_orderly_end_comes_after_all_that_was_submitted(
+    kind: Callable[..., ThreadExecutor[Note] | InlineExecutor[Note]],
+) -> None:
+    disk, ended = Disk(), list[list[int]]()
+    executor = kind(disk.write, idle=lambda: ended.append(disk.jobs()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(executor.run)
+        executor.submit(disk.note(0))
+        nursery.cancel_scope.cancel()
+    assert ended == [[0]]
+
+
 @pytest.mark.parametrize("kind", [ThreadExecutor, InlineExecutor])
 async def test_a_failed_write_ends_the_run_and_nothing_more_is_written(
     kind: Callable[..., ThreadExecutor[Note] | InlineExecutor[Note]],

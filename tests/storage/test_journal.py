@@ -44,11 +44,18 @@ async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
     return made
 
 
+def cut_power(store: Store) -> None:
+    """Leave the journal as it is: in an orderly end it is carried over."""
+    assert isinstance(store.executor, InlineExecutor)
+    store.executor.cut_power()
+
+
 async def make(directory: Path, count: int) -> list[bytes]:
     """Make a store of one term: its first batch in LMDB, and so many more in the journal."""
     async with running(at_once(directory)) as store:
         await begin_term(store, 0)
         await append(store, count)
+        cut_power(store)
         return list(store.scan(0))
 
 
@@ -109,11 +116,26 @@ async def test_a_full_journal_is_carried_over(tmp_path: Path) -> None:
         await begin_term(store, 0)
         await append(store, 30)
         whole = list(store.scan(0))
+        cut_power(store)
     assert 24 <= in_lmdb(tmp_path) < 31
     with open_readonly(tmp_path) as readonly:
         assert list(readonly.scan(0)) == whole
     assert recorded_in(tmp_path).append_position == sum(map(len, whole))
     assert in_lmdb(tmp_path) == 31  # opening for writing carries over
+
+
+@pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
+async def test_an_orderly_end_leaves_nothing_in_the_journal(
+    tmp_path: Path, executor: type[ThreadExecutor[Write]]
+) -> None:
+    async with running(open_store(tmp_path, executor)) as store:
+        await begin_term(store, 0)
+        await append(store, 3)
+        whole = list(store.scan(0))
+    assert in_lmdb(tmp_path) == 4
+    (tmp_path / JOURNAL_FILE).unlink()
+    with open_readonly(tmp_path) as readonly:
+        assert list(readonly.scan(0)) == whole
 
 
 async def test_many_at_once_go_to_lmdb(tmp_path: Path) -> None:
@@ -122,6 +144,7 @@ async def test_many_at_once_go_to_lmdb(tmp_path: Path) -> None:
         await append(store, 2)
         await append(store, 1, size=200_000)
         await append(store, 1)
+        cut_power(store)
     assert in_lmdb(tmp_path) == 4
 
 
@@ -131,6 +154,7 @@ async def test_a_vote_is_never_in_front_of_what_came_before_it(tmp_path: Path) -
         await append(store, 3)
         await store.save_node_state(NodeState(7, 2))
         await append(store, 2)
+        cut_power(store)
     assert in_lmdb(tmp_path) == 4
     recorded = recorded_in(tmp_path)
     assert recorded.node_state == NodeState(7, 2)
@@ -146,6 +170,7 @@ async def test_what_was_truncated_does_not_come_back(tmp_path: Path) -> None:
         await append(store, 1, size=33)
         whole = list(store.scan(0))
         assert len(whole) == 2
+        cut_power(store)
     async with running(at_once(tmp_path)) as again:
         assert list(again.scan(0)) == whole
 
@@ -165,6 +190,7 @@ async def test_the_journal_of_another_store_is_void(tmp_path: Path) -> None:
     async with running(at_once(tmp_path / "two", seed=2)) as store:
         await begin_term(store, 0)
         await append(store, 1)
+        cut_power(store)
     (tmp_path / "one" / JOURNAL_FILE).replace(tmp_path / "two" / JOURNAL_FILE)
     assert verify(tmp_path / "two").batches == 1
 
@@ -261,5 +287,6 @@ async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
         await store.append_durably(batch_at(base, term=4), term_row=TermRow(4, base, None, 0))
         await append(store, 2)
         terms = store.terms
+        cut_power(store)
     assert recorded_in(tmp_path).terms == terms
     assert verify(tmp_path).ok

@@ -49,7 +49,6 @@ async def make(directory: Path) -> list[bytes]:
         )
         await begin_term(store, 2)
         await fill(store, 2, term=2)
-        await store.carried_over()
         return list(store.scan(0))
 
 

@@ -25,7 +25,6 @@ async def make(directory: Path) -> bytes:
     async with running(open_store(directory)) as store:
         await begin_term(store, 0)
         await fill(store, 60)
-        await store.carried_over()
     return (directory / DATA_FILE).read_bytes()
 
 

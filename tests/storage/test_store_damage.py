@@ -32,7 +32,6 @@ async def make(directory: Path) -> list[bytes]:
         for term in range(3):
             await begin_term(store, term)
             await fill(store, 2, term=term)
-        await store.carried_over()
         return list(store.scan(0))
 
 
