@@ -147,6 +147,7 @@ class Member:
             self._requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.drain()
+            role.announce_commit()  # nobody else will
             self.core.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )

@@ -81,7 +81,7 @@ def describe(directory: Path) -> Description:
             append_position=recorded.append_position,
             commit_position=recorded.last_commit_position,
             timestamp_ms=recorded.last_timestamp_ms,
-            batches=batches + len(store.tail),
+            batches=batches + len(store.tail.records),
             bytes=recorded.append_position - recorded.start_position,
             file_bytes=(directory / DATA_FILE).stat().st_size,
             page_bytes=page_bytes,

@@ -11,7 +11,7 @@ anew. Measured here (`bench/storage.py`): a third of the time and of the process
 
     group     magic       4s    b"QJ01"
               checksum    u32   CRC-32C of the 40 bytes below
-              instance    u64   of the store
+              salt        u64   drawn when the journal was made anew, and told to nobody
               generation  u64   of the journal
               term        u64   of the last batch
               end         u64   position behind the last batch
@@ -19,14 +19,17 @@ anew. Measured here (`bench/storage.py`): a third of the time and of the process
               batches     whole, back to back, each with its own checksum
               zeros up to a multiple of 4096
 
-All integers are little endian. The generation is also a row in LMDB, and rises in the very
-transaction that carries the journal's batches over: so what an older generation has left in the
-file is void from that moment, and no batch is ever taken twice. Opening for writing carries over
-what is there, and begins a new generation.
+All integers are little endian. Generation and salt are in a row of LMDB, with the size of the file;
+the generation rises in the very transaction that carries the journal's batches over. So what an
+older generation has left in the file is void from that moment, and no batch is ever taken twice;
+and what clients have put into values is never taken for a group, since they can't know the salt.
+Opening for writing carries over what is there. The first append makes the file (it goes to LMDB
+itself, with the row): from then on a file that is missing is damage.
 
 Groups are written one after the other, each only when the one before is durable. So when the power
 goes, the last one may be torn, and only the last: it was not acknowledged, and counts as never
-written. A group that is not whole though another one of its generation lies behind it is damage.
+written. A group that is not whole though another one of its generation lies behind it is damage;
+so is a newer generation than LMDB's, which comes from an LMDB that was put back.
 """
 
 from __future__ import annotations
@@ -63,8 +66,24 @@ _MAGIC: Final = b"QJ01"
 _START: Final = struct.Struct("<4sI")
 _FACTS: Final = struct.Struct("<QQQQQ")
 _HEAD_BYTES: Final = _START.size + _FACTS.size
-_GENERATION: Final = struct.Struct("<Q")
+_ROW: Final = struct.Struct("<QQQ")
+_END_OF_LOG: Final = (1 << 63) - 1
 _NEW_FILE: Final = "journal.new"
+
+
+@attrs.frozen
+class JournalRow:
+    """What LMDB says of the journal.
+
+    Args:
+        generation: all older ones are carried over.
+        salt: of its groups.
+        size: of its file in bytes, 0 if it holds nothing and need not be there.
+    """
+
+    generation: int = 0
+    salt: int = 0
+    size: int = 0
 
 
 class Journal:
@@ -72,19 +91,19 @@ class Journal:
 
     Args:
         directory: of the store.
-        instance_id: of the store.
-        generation: of what will be written.
-        size: of the file.
+        row: what LMDB says of it.
+        salt: for its groups, an unsigned 64-bit number that nobody can guess.
+        size: of the file that it will make, in bytes.
 
     Attributes:
-        generation: of what is in it; all older is void.
+        row: what LMDB says of it.
     """
 
-    def __init__(self, directory: Path, instance_id: int, generation: int, size: int) -> None:
-        self.generation = generation
-        self._instance_id = instance_id
+    def __init__(self, directory: Path, row: JournalRow, *, salt: int, size: int) -> None:
+        self.row = row
+        self._salt = salt
         self._directory = directory
-        self._size = size
+        self._size = size - size % _BLOCK_BYTES
         self._file = -1
         self._end = 0
 
@@ -94,7 +113,7 @@ class Journal:
         Of many at once LMDB's commit costs hardly more than to write them, and here they would be
         written twice.
         """
-        return length <= GROUP_BYTES and self._end + _HEAD_BYTES + length <= self._size
+        return length <= GROUP_BYTES and self._end + _blocks(_HEAD_BYTES + length) <= self._size
 
     def write(self, records: Sequence[Record]) -> None:
         """Write a group, for which there is room; it is durable on return.
@@ -104,19 +123,33 @@ class Journal:
         """
         batches, last = [record.batch for record in records], records[-1]
         length = sum(map(len, batches))
-        facts = _FACTS.pack(self._instance_id, self.generation, last.term, last.end, length)
+        row = self.row
+        facts = _FACTS.pack(row.salt, row.generation, last.term, last.end, length)
         padding = bytes(-(_HEAD_BYTES + length) % _BLOCK_BYTES)
         group = b"".join((_START.pack(_MAGIC, crc32c(facts)), facts, *batches, padding))
         with told(self._directory):
-            if self._file < 0:
-                self._file = _open(self._directory, self._size)
             _write_whole(self._file, group, self._end)
             os.fdatasync(self._file)
         self._end += len(group)
 
-    def begin_anew(self, generation: int) -> None:
-        """Void all that is in it: LMDB has it, durably, and this generation."""
-        self.generation, self._end = generation, 0
+    def made(self) -> JournalRow:
+        """Make sure of the file, durably; return the row with which it is begun.
+
+        Raises:
+            StoreFullError, StorageError: the disk failed.
+        """
+        if self._file < 0:
+            with told(self._directory):
+                self._file = _open(self._directory, self._size)
+        return JournalRow(self.row.generation + 1, self._salt, self._size)
+
+    def emptied(self) -> JournalRow:
+        """Return the row that says that LMDB has all that is in it."""
+        return attrs.evolve(self.row, generation=self.row.generation + 1)
+
+    def begin(self, row: JournalRow) -> None:
+        """Begin anew: LMDB has all that is in it, durably, and this row."""
+        self.row, self._end = row, 0
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -125,21 +158,22 @@ class Journal:
             self._file = -1
 
 
-def load_generation(txn: Transaction, dbs: Databases) -> int:
-    """Read the generation of the journal that is not carried over, 0 at first.
+def load_row(txn: Transaction, dbs: Databases) -> JournalRow:
+    """Read what LMDB says of the journal.
 
     Raises:
         StorageError: the row is damaged.
     """
     value = txn.get(JOURNAL_KEY, db=dbs.meta)
     if value is None:
-        return 0
-    return unpack_untrusted(_GENERATION, JOURNAL_KEY, unseal_untrusted(JOURNAL_KEY, value))[0]
+        return JournalRow()
+    return JournalRow(*unpack_untrusted(_ROW, JOURNAL_KEY, unseal_untrusted(JOURNAL_KEY, value)))
 
 
-def save_generation(txn: Transaction, dbs: Databases, generation: int) -> None:
-    """Write that all older generations are carried over."""
-    txn.put(JOURNAL_KEY, seal(JOURNAL_KEY, _GENERATION.pack(generation)), db=dbs.meta)
+def save_row(txn: Transaction, dbs: Databases, row: JournalRow) -> None:
+    """Write what LMDB says of the journal."""
+    body = _ROW.pack(row.generation, row.salt, row.size)
+    txn.put(JOURNAL_KEY, seal(JOURNAL_KEY, body), db=dbs.meta)
 
 
 @attrs.frozen
@@ -158,6 +192,19 @@ class Tail:
 
 
 @attrs.frozen
+class Held:
+    """What a journal holds and LMDB does not, as long as LMDB says that generation.
+
+    Args:
+        generation: of the journal.
+        records: its batches; more may be added behind them, none is taken away.
+    """
+
+    generation: int = 0
+    records: Sequence[Record] = ()
+
+
+@attrs.frozen
 class Found:
     """The bytes of a journal's file: taken before LMDB is looked at, and judged by what that says.
 
@@ -166,26 +213,35 @@ class Found:
 
     data: bytes = b""
 
-    def tail(self, member_id: int, instance_id: int, generation: int, end: int) -> Tail:
-        """Return the batches of a generation that continue the log at `end`."""
+    def tail(self, member_id: int, row: JournalRow, log: tuple[int, int]) -> Tail:
+        """Return what continues a log; `log` is term and end of its last batch."""
+        if not row.size:
+            return Tail()
+        term, end = log
+        if len(self.data) != row.size:
+            last = _Group(row.generation, term, _END_OF_LOG, b"")
+            return self._damaged(member_id, [], len(self.data), last)
         records: list[Record] = []
-        at, of = 0, (instance_id, generation)
-        group = _group_untrusted(self.data, 0, of)
-        while group is not None:
+        at = 0
+        group = _group_untrusted(self.data, 0, row)
+        while group is not None and group.generation == row.generation:
             batches = _batches_untrusted(member_id, group.batches)
             if not batches:
+                group = None  # torn, if nothing is behind it
+            if group is None or batches[0].position != end or batches[0].term < term:
                 break
-            if batches[0].position != end:
-                return self._damaged(member_id, records, at, group)
             records += batches
-            end = records[-1].end
-            at += group.blocks
-            group = _group_untrusted(self.data, at, of)
+            term, end = records[-1].term, records[-1].end
+            at += _blocks(_HEAD_BYTES + len(group.batches))
+            group = _group_untrusted(self.data, at, row)
         places = range(at + _BLOCK_BYTES, len(self.data), _BLOCK_BYTES)
-        behind = [found for place in places if (found := _group_untrusted(self.data, place, of))]
+        behind = [found for place in places if (found := _group_untrusted(self.data, place, row))]
+        if group is not None:  # whole, and not where the log ends
+            behind.append(group)
         if not behind:
             return Tail(tuple(records))
-        return self._damaged(member_id, records, at, behind[-1])
+        last = max(behind, key=lambda it: (it.generation, it.term, it.end))
+        return self._damaged(member_id, records, at, last)
 
     @staticmethod
     def _damaged(member_id: int, records: list[Record], at: int, last: _Group) -> Tail:
@@ -202,15 +258,10 @@ class Found:
 class _Group:
     """A group with a whole head; its batches are not checked."""
 
+    generation: int
     term: int
     end: int
     batches: bytes
-
-    @property
-    def blocks(self) -> int:
-        """Bytes that it takes in the file."""
-        length = _HEAD_BYTES + len(self.batches)
-        return length + -length % _BLOCK_BYTES
 
 
 def read_journal(directory: Path) -> Found:
@@ -222,18 +273,22 @@ def read_journal(directory: Path) -> Found:
         return Found(path.read_bytes())
 
 
-def _group_untrusted(data: bytes, at: int, of: tuple[int, int]) -> _Group | None:
-    """Return the group of an instance and generation that begins at a place; None if none does."""
+def _blocks(length: int) -> int:
+    return length + -length % _BLOCK_BYTES
+
+
+def _group_untrusted(data: bytes, at: int, row: JournalRow) -> _Group | None:
+    """Return the group that begins at a place; None if none does, or it is void."""
     begin = at + _HEAD_BYTES
     if begin > len(data):
         return None
     magic, check = _START.unpack_from(data, at)
     if magic != _MAGIC or check != crc32c(data[at + _START.size : begin]):
         return None
-    instance, generation, term, end, length = _FACTS.unpack_from(data, at + _START.size)
-    if (instance, generation) != of or begin + length > len(data):
+    salt, generation, term, end, length = _FACTS.unpack_from(data, at + _START.size)
+    if salt != row.salt or generation < row.generation or begin + length > len(data):
         return None
-    return _Group(term, end, data[begin : begin + length])
+    return _Group(generation, term, end, data[begin : begin + length])
 
 
 def _batches_untrusted(member_id: int, group: bytes) -> list[Record]:
@@ -257,11 +312,15 @@ def _open(directory: Path, size: int) -> int:
     """Open the file; make it, whole, if there is none of this size."""
     path, new = directory / JOURNAL_FILE, directory / _NEW_FILE
     if not path.exists() or path.stat().st_size != size:
-        with new.open("wb", buffering=0) as file:
-            _write_whole(file.fileno(), bytes(size), 0)
-            os.fsync(file.fileno())
+        try:
+            with new.open("wb", buffering=0) as file:
+                _write_whole(file.fileno(), bytes(size), 0)
+                os.fsync(file.fileno())
+        except OSError:
+            new.unlink()  # the disk may be full
+            raise
         new.rename(path)
-        sync_directory(directory)
+    sync_directory(directory)  # also of a name that it was given by one that was killed then
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 

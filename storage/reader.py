@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..errors import DamagedRecordError, PrunedError, StorageError
+from .journal import Held, load_row
 from .recording import (
     END_KEY,
     KEY,
@@ -41,13 +42,14 @@ class LogReader:
         dbs: its sub-databases.
         member_id: whose store it is.
         tail: gives what the journal holds. It is asked before LMDB is, to which a writer may carry
-            it over meanwhile: then a batch is found twice, and not missed.
+            it over meanwhile: then LMDB says another generation, has all of it, and perhaps what
+            came in its place.
     """
 
     environment: Environment
     dbs: Databases
     member_id: int
-    tail: Callable[[], Sequence[Record]] = tuple
+    tail: Callable[[], Held] = Held
 
     def chunk(
         self, terms: tuple[TermRow, ...], position: int, stop: int, limit_bytes: int
@@ -61,11 +63,15 @@ class LogReader:
         if row is None:
             return None
         term = row.term
-        tail = self.tail()
-        records = self.environment.read(
-            lambda txn: self._records(txn, term, position, stop, limit_bytes)
+        held = self.tail()
+        records, current = self.environment.read(
+            lambda txn: (
+                self._records(txn, term, position, stop, limit_bytes),
+                load_row(txn, self.dbs).generation == held.generation,
+            )
         )
-        _add_tail(records, tail, position, stop, limit_bytes)
+        if current:
+            _add_tail(records, held.records, position, stop, limit_bytes)
         expected = position
         for record in records:  # outside of the transaction, which is to be short
             if record.position != expected:
@@ -124,11 +130,13 @@ class LogReader:
 
     def _before(self, key: bytes) -> Record | None:
         """Return the last record in front of `key`, unchecked."""
-        for record in reversed(self.tail()):
-            if KEY.pack(record.term, record.position) < key:
-                return record
+        held = self.tail()
 
         def look(txn: Transaction) -> Record | None:
+            if load_row(txn, self.dbs).generation == held.generation:
+                for record in reversed(held.records):
+                    if KEY.pack(record.term, record.position) < key:
+                        return record
             with txn.cursor(self.dbs.log) as cursor:
                 return record_before(cursor, self.member_id, key)
 

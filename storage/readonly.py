@@ -9,7 +9,7 @@ import attrs
 from ..errors import DamagedRecordError
 from .batch import decode_header_untrusted
 from .environment import Environment
-from .journal import load_generation, read_journal
+from .journal import Held, load_row, read_journal
 from .reader import LogReader
 from .recording_log import row_of
 from .state import MAX_DBS, Databases, StateView, load, load_identity
@@ -42,7 +42,7 @@ class ReadOnlyStore(StateView):
         self.identity = identity
         self.environment = environment
         self.dbs = dbs
-        self.tail: tuple[Record, ...] = ()
+        self.tail = Held()
         self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
         super().__init__(self._load())
 
@@ -55,16 +55,12 @@ class ReadOnlyStore(StateView):
         self._recorded = self._load()
 
     def _load(self) -> Recorded:
-        found = read_journal(self.environment.directory)
-        member_id, instance_id = self.identity.member_id, self.identity.instance_id
-        recorded, generation = self.environment.read(
-            lambda txn: (
-                load(txn, self.dbs, member_id, lenient=True),
-                load_generation(txn, self.dbs),
-            )
+        found, member_id = read_journal(self.environment.directory), self.identity.member_id
+        recorded, row = self.environment.read(
+            lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
-        tail = found.tail(member_id, instance_id, generation, recorded.append_position)
-        self.tail = tail.records
+        tail = found.tail(member_id, row, (-1, recorded.append_position))
+        self.tail = Held(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)
         return recorded

@@ -12,9 +12,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..errors import StoreFullError
-from .journal import JOURNAL_FILE, load_generation, read_journal, save_generation
+from .journal import Held, JournalRow, load_row, read_journal, save_row
 from .reader import LogReader
 from .recording import last_record, put_record
+from .rows import kept_here
 from .state import LOST_KEY, encode_lost, load_lost, load_origin
 
 if TYPE_CHECKING:
@@ -43,15 +44,17 @@ class Recorder:
         self.environment = environment
         self.dbs = dbs
         self._journal = journal
-        self._tail: list[Record] = []  # grows, or is replaced: a reader never sees it shrink
+        self._tail: list[Record] = []
+        self._held = Held(journal.row.generation, self._tail)  # replaced as a whole
 
     def reader(self, member_id: int) -> LogReader:
         """Return what reads all that was made durable."""
         return LogReader(self.environment, self.dbs, member_id, self.tail)
 
-    def tail(self) -> Sequence[Record]:
+    def tail(self) -> Held:
         """Return what the journal holds and LMDB does not."""
-        return tuple(self._tail)
+        held = self._held
+        return Held(held.generation, tuple(held.records))
 
     def write(self, changes: Sequence[Change]) -> None:
         """Make changes durable, all or none of them.
@@ -62,24 +65,27 @@ class Recorder:
         """
         records = [change.record for change in changes if change.record is not None]
         length = sum(len(record.batch) for record in records)
-        if records and len(records) == len(changes) and self._journal.has_room(length):
+        fits = 0 < len(records) == len(changes) and self._journal.has_room(length)
+        if fits and self._journal.row.size:
             self._journal.write(records)
             self._tail += records
             return
-        tail, generation = self._tail, self._journal.generation + 1
+        row = self._journal.made() if fits else self._journal.emptied()
+        tail = self._tail
 
         def apply(txn: Transaction) -> None:
             for record in tail:
                 put_record(txn, self.dbs, record)
             for change in changes:
                 change.apply(txn)
-            if tail:
-                save_generation(txn, self.dbs, generation)
+            if fits or tail:
+                save_row(txn, self.dbs, row)
 
         self.environment.write(apply)
-        if tail:
-            self._journal.begin_anew(generation)
+        if fits or tail:
+            self._journal.begin(row)
             self._tail = []
+            self._held = Held(row.generation, self._tail)
 
     def rest(self) -> None:
         """Carry over what the journal holds, since there is nothing else to write.
@@ -97,8 +103,29 @@ class Recorder:
         self.environment.close()
 
 
-def carry_over(environment: Environment, dbs: Databases, identity: Identity, *, peers: bool) -> int:
-    """Put into LMDB what the journal of a store holds that is opened; return a new generation.
+def journal_goes_on(
+    txn: Transaction, dbs: Databases, member_id: int
+) -> tuple[tuple[int, int], JournalRow]:
+    """Return term and end of the last batch in LMDB, unchecked, and the journal's row.
+
+    Raises:
+        LostStoreError: one of them can't be told.
+    """
+    with txn.cursor(dbs.log) as cursor:
+        last = last_record(cursor, member_id)
+    if last is None:
+        start = kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
+        end = -1, start
+    else:
+        end = last.term, last.end
+    words = "what its journal adds to the log"
+    return end, kept_here(member_id, words, lambda: load_row(txn, dbs))
+
+
+def carry_over(
+    environment: Environment, dbs: Databases, identity: Identity, *, peers: bool
+) -> JournalRow:
+    """Put into LMDB what the journal of a store holds that is opened; return its row, empty.
 
     Args:
         environment: of the store.
@@ -109,19 +136,15 @@ def carry_over(environment: Environment, dbs: Databases, identity: Identity, *, 
 
     Raises:
         DamagedRecordError: the journal is damaged.
+        LostStoreError: a row about it is.
         StoreFullError: there is no room.
     """
     member_id = identity.member_id
     found = read_journal(environment.directory)
-
-    def look(txn: Transaction) -> tuple[int, int]:
-        with txn.cursor(dbs.log) as cursor:
-            last = last_record(cursor, member_id)
-        end = load_origin(txn, dbs)[0] if last is None else last.end
-        return end, load_generation(txn, dbs)
-
-    end, generation = environment.read(look)
-    tail = found.tail(member_id, identity.instance_id, generation, end)
+    end, row = environment.read(lambda txn: journal_goes_on(txn, dbs, member_id))
+    if not row.size:
+        return row
+    tail = found.tail(member_id, row, end)
     if tail.damage is not None:
         if not peers:
             raise tail.damage
@@ -130,15 +153,15 @@ def carry_over(environment: Environment, dbs: Databases, identity: Identity, *, 
             "it, until another one has sent it again",
             tail.damage,
         )
-    if not (environment.directory / JOURNAL_FILE).exists():
-        return generation
+    empty = JournalRow(row.generation + 1)
 
     def apply(txn: Transaction) -> None:
         for record in tail.records:
             put_record(txn, dbs, record)
         if tail.damage is not None:
-            txn.put(LOST_KEY, encode_lost(max(load_lost(txn, dbs), tail.lost)), db=dbs.meta)
-        save_generation(txn, dbs, generation + 1)
+            before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+            txn.put(LOST_KEY, encode_lost(max(before, tail.lost)), db=dbs.meta)
+        save_row(txn, dbs, empty)
 
     environment.write(apply)
-    return generation + 1
+    return empty

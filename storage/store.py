@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -33,7 +34,6 @@ from .recording_log import SnapshotRow, TermRow, row_of, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Never, Self
@@ -100,17 +100,17 @@ class Store(StateView):
     ) -> Self:
         """Open the store in `directory`; make one, durably, when there is none.
 
-        What is damaged is mended if it can be; with `peers`, who have what is missing then, a
-        damaged end of the log is cut off (see :mod:`.mending`). `rng` draws the instance id.
+        What is damaged is mended if it can be (:mod:`.mending`), more of it with `peers`.
 
         Raises:
             StoreMismatchError: it is of another cluster, member or format.
             StoreBusyError: it is open already.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the end of the log or the recording log is damaged beyond that.
+            DamagedRecordError: the log's end or the recording log is damaged beyond that.
             LostStoreError: its vote, or whether it has one, is damaged.
         """
-        new = Identity(cluster, member_id, rng.getrandbits(64))
+        draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - no two of a seed
+        new = Identity(cluster, member_id, draw(64))
         environment = Environment.open(
             directory,
             max_dbs=MAX_DBS,
@@ -121,10 +121,10 @@ class Store(StateView):
             dbs = environment.databases(Databases)
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
-            generation = carry_over(environment, dbs, identity, peers=peers)
+            row = carry_over(environment, dbs, identity, peers=peers)
             mend(environment, dbs, member_id, peers=peers)
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
-        journal = Journal(directory, identity.instance_id, generation, journal_bytes)
+        journal = Journal(directory, row, salt=draw(64), size=journal_bytes)
         return cls(Recorder(environment, dbs, journal), identity, recorded, executor)
 
     def close(self) -> None:
@@ -371,7 +371,7 @@ class Store(StateView):
 
     async def carried_over(self) -> None:
         """Wait until everything submitted so far is in LMDB."""
-        if self._submitted is not self._recorded or self._recorder.tail():
+        if self._submitted is not self._recorded or self._recorder.tail().records:
             await self._durably(lambda _dbs, old: changes.nothing(old))
 
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:

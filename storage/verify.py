@@ -19,8 +19,9 @@ from ..errors import DamagedRecordError, StorageError, WireError
 from .batch import BatchHeader, check_batch_untrusted
 from .environment import Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
-from .journal import load_generation, read_journal
+from .journal import read_journal
 from .pages import Unreadable, unreadable
+from .recorder import journal_goes_on
 from .recording import KEY, decode_key_untrusted
 from .recording_log import (
     ForcedRow,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .environment import Transaction
+    from .journal import JournalRow, Tail
 
 MAX_FINDINGS: Final = 1000
 """As many findings a report holds; more are counted only."""
@@ -255,23 +257,32 @@ class _Verifier:
 
     def check_tail(self, environment: Environment) -> None:
         """Check what the journal holds, behind all that LMDB does."""
-        found = read_journal(environment.directory)
-
-        def rest(txn: Transaction) -> tuple[int, list[tuple[bytes, bytes]]]:
-            return load_generation(txn, self.dbs), self.next_records(txn)
-
-        member_id, instance_id = self.identity.member_id, self.identity.instance_id
-        while True:
-            generation, records = environment.read(rest)
-            if not records:
-                break
-            for key, value in records:  # carried over since LMDB was read
-                self.check(key, value)
-        tail = found.tail(member_id, instance_id, generation, self.expected or 0)
+        try:
+            tail = self.tail_of(environment)
+            if tail.damage is not None:  # or it was written while it was read
+                tail = self.tail_of(environment)
+        except StorageError as error:
+            self.found(-1, -1, str(error))
+            return
         for record in tail.records:
             self.check(KEY.pack(record.term, record.position), record.batch)
         if tail.damage is not None:
             self.found(tail.damage.term, tail.damage.position, tail.damage.reason)
+
+    def tail_of(self, environment: Environment) -> Tail:
+        """Read the journal, and check what was carried over since LMDB was read."""
+        found = read_journal(environment.directory)
+
+        def rest(txn: Transaction) -> tuple[tuple[int, int], JournalRow, list[tuple[bytes, bytes]]]:
+            return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
+
+        member_id = self.identity.member_id
+        while True:
+            end, row, records = environment.read(rest)
+            if not records:
+                return found.tail(member_id, row, end)
+            for key, value in records:
+                self.check(key, value)
 
     def check(self, key: bytes, value: bytes) -> None:
         """Check one record of the log."""

@@ -23,8 +23,8 @@ from quorate.storage import (
     verify,
 )
 from quorate.storage.environment import Environment
-from quorate.storage.journal import JOURNAL_FILE, read_journal
-from quorate.storage.state import MAX_DBS, Databases, load_identity
+from quorate.storage.journal import JOURNAL_FILE, load_row, read_journal
+from quorate.storage.state import MAX_DBS, Databases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,13 @@ async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
     return made
 
 
+async def begin(store: Store) -> int:
+    """Write the first batch of a term, and the one that makes the journal: both go to LMDB."""
+    await begin_term(store, 0)
+    await append(store, 1)
+    return store.append_position
+
+
 def cut_power(store: Store) -> None:
     """Leave the journal as it is: in an orderly end it is carried over."""
     assert isinstance(store.executor, InlineExecutor)
@@ -51,9 +58,9 @@ def cut_power(store: Store) -> None:
 
 
 async def make(directory: Path, count: int) -> list[bytes]:
-    """Make a store of one term: its first batch in LMDB, and so many more in the journal."""
+    """Make a store of one term: two batches in LMDB, and so many more in the journal."""
     async with running(at_once(directory)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, count)
         cut_power(store)
         return list(store.scan(0))
@@ -79,10 +86,10 @@ def spoil(directory: Path, at: int) -> None:
 
 async def test_what_is_only_appended_is_in_the_journal_and_seen_by_all(tmp_path: Path) -> None:
     async with running(at_once(tmp_path)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 5)
         whole = list(store.scan(0))
-        assert len(whole) == 6
+        assert len(whole) == 7
         assert await store.read(0) == whole
         middle = len(whole[0]) * 3
         assert await store.read(middle) == whole[3:]
@@ -96,32 +103,32 @@ async def test_what_is_only_appended_is_in_the_journal_and_seen_by_all(tmp_path:
 
 async def test_tools_see_what_is_in_the_journal_only(tmp_path: Path) -> None:
     whole = await make(tmp_path, 5)
-    assert in_lmdb(tmp_path) == 1
+    assert in_lmdb(tmp_path) == 2
     with open_readonly(tmp_path) as store:
         assert list(store.scan(0)) == whole
         assert store.append_position == sum(map(len, whole))
         assert store.boundary(len(whole[0]) + 1) == len(whole[0])
     found = describe(tmp_path)
-    assert (found.batches, found.append_position) == (6, sum(map(len, whole)))
+    assert (found.batches, found.append_position) == (7, sum(map(len, whole)))
     assert [each.header.position for each in dump(tmp_path)][-1] == found.append_position - len(
         whole[-1]
     )
     report = verify(tmp_path)
-    assert (report.ok, report.batches, report.bytes) == (True, 6, found.append_position)
-    assert in_lmdb(tmp_path) == 1  # they touch nothing
+    assert (report.ok, report.batches, report.bytes) == (True, 7, found.append_position)
+    assert in_lmdb(tmp_path) == 2  # they touch nothing
 
 
 async def test_a_full_journal_is_carried_over(tmp_path: Path) -> None:
     async with running(at_once(tmp_path)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 30)
         whole = list(store.scan(0))
         cut_power(store)
-    assert 24 <= in_lmdb(tmp_path) < 31
+    assert 24 <= in_lmdb(tmp_path) < 32
     with open_readonly(tmp_path) as readonly:
         assert list(readonly.scan(0)) == whole
     assert recorded_in(tmp_path).append_position == sum(map(len, whole))
-    assert in_lmdb(tmp_path) == 31  # opening for writing carries over
+    assert in_lmdb(tmp_path) == 32  # opening for writing carries over
 
 
 @pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
@@ -129,10 +136,10 @@ async def test_an_orderly_end_leaves_nothing_in_the_journal(
     tmp_path: Path, executor: type[ThreadExecutor[Write]]
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 3)
         whole = list(store.scan(0))
-    assert in_lmdb(tmp_path) == 4
+    assert in_lmdb(tmp_path) == 5
     (tmp_path / JOURNAL_FILE).unlink()
     with open_readonly(tmp_path) as readonly:
         assert list(readonly.scan(0)) == whole
@@ -140,36 +147,36 @@ async def test_an_orderly_end_leaves_nothing_in_the_journal(
 
 async def test_many_at_once_go_to_lmdb(tmp_path: Path) -> None:
     async with running(at_once(tmp_path, journal_bytes=1 << 20)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 2)
         await append(store, 1, size=200_000)
         await append(store, 1)
         cut_power(store)
-    assert in_lmdb(tmp_path) == 4
+    assert in_lmdb(tmp_path) == 5
 
 
 async def test_a_vote_is_never_in_front_of_what_came_before_it(tmp_path: Path) -> None:
     async with running(at_once(tmp_path)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 3)
         await store.save_node_state(NodeState(7, 2))
         await append(store, 2)
         cut_power(store)
-    assert in_lmdb(tmp_path) == 4
+    assert in_lmdb(tmp_path) == 5
     recorded = recorded_in(tmp_path)
     assert recorded.node_state == NodeState(7, 2)
-    assert verify(tmp_path).batches == 6
+    assert verify(tmp_path).batches == 7
 
 
 async def test_what_was_truncated_does_not_come_back(tmp_path: Path) -> None:
     """The journal's older groups lie behind the newer ones in the file, and fit in place."""
     async with running(at_once(tmp_path)) as store:
-        end = await begin_term(store, 0)
+        end = await begin(store)
         await append(store, 5)
         await store.truncate(end)
         await append(store, 1, size=33)
         whole = list(store.scan(0))
-        assert len(whole) == 2
+        assert len(whole) == 3
         cut_power(store)
     async with running(at_once(tmp_path)) as again:
         assert list(again.scan(0)) == whole
@@ -188,11 +195,11 @@ async def test_what_was_carried_over_is_not_taken_twice(tmp_path: Path) -> None:
 async def test_the_journal_of_another_store_is_void(tmp_path: Path) -> None:
     await make(tmp_path / "one", 4)
     async with running(at_once(tmp_path / "two", seed=2)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 1)
         cut_power(store)
     (tmp_path / "one" / JOURNAL_FILE).replace(tmp_path / "two" / JOURNAL_FILE)
-    assert verify(tmp_path / "two").batches == 1
+    assert verify(tmp_path / "two").batches == 2
 
 
 async def test_the_last_group_may_be_torn_anywhere(tmp_path: Path) -> None:
@@ -201,29 +208,77 @@ async def test_the_last_group_may_be_torn_anywhere(tmp_path: Path) -> None:
     data = path.read_bytes()
     group = 48 + len(whole[-1])
     for at in [*range(0, group, 7), group - 1]:
-        torn = bytearray(data)
-        torn[2 * BLOCK + at : 3 * BLOCK] = bytes(BLOCK - at)
+        torn = data[: 2 * BLOCK + at] + bytes(BLOCK - at) + data[3 * BLOCK :]
         path.write_bytes(torn)
-        with open_readonly(tmp_path) as store:
-            left = list(store.scan(0))
-        assert left == (whole if at > group - 140 else whole[:3])  # the batch ends in zeros
-        assert verify(tmp_path).ok
+        left = tail_of(tmp_path, whole)
+        assert left.damage is None
+        assert len(left.records) == (3 if at > group - 140 else 2)  # the batch ends in zeros
+    assert verify(tmp_path).ok
+    path.write_bytes(data)
     spoil(tmp_path, 2 * BLOCK + 60)
     async with running(at_once(tmp_path)) as store:
-        assert list(store.scan(0)) == whole[:3]
+        assert list(store.scan(0)) == whole[:4]
         again = await append(store, 2)
     async with running(at_once(tmp_path)) as store:
-        assert list(store.scan(0)) == [*whole[:3], *again]
+        assert list(store.scan(0)) == [*whole[:4], *again]
+
+
+@pytest.mark.parametrize("size", [None, 0, BLOCK])
+async def test_a_journal_that_is_missing_or_cut_short_is_damage(
+    tmp_path: Path, size: int | None
+) -> None:
+    whole = await make(tmp_path, 3)
+    path = tmp_path / JOURNAL_FILE
+    if size is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:size])
+    assert [finding.reason for finding in verify(tmp_path).findings] != []
+    with pytest.raises(DamagedRecordError, match="the journal is damaged"):
+        at_once(tmp_path)
+    async with running(at_once(tmp_path, peers=True)) as store:
+        assert list(store.scan(0)) == whole[:2]
+        assert store.recorded.lost > (0, 1 << 40)  # nobody knows how far it went
+        await begin_term(store, 1)
+        assert store.recorded.lost == (-1, 0)
+
+
+async def test_a_size_that_was_changed_makes_the_file_anew(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 3)
+    async with running(at_once(tmp_path, journal_bytes=3 * BLOCK + 5)) as store:
+        assert list(store.scan(0)) == whole
+        whole += await append(store, 7)
+        cut_power(store)
+    assert (tmp_path / JOURNAL_FILE).stat().st_size == 3 * BLOCK
+    async with running(at_once(tmp_path)) as again:
+        assert list(again.scan(0)) == whole
+
+
+async def test_what_a_client_has_put_into_a_value_is_never_a_group(tmp_path: Path) -> None:
+    """The groups of older generations, and with them values, lie at borders of blocks."""
+    whole = await make(tmp_path, 2)
+    group = (tmp_path / JOURNAL_FILE).read_bytes()[BLOCK : 2 * BLOCK]
+    async with running(at_once(tmp_path)) as store:
+        await append(store, 1)
+        await append(store, 1)
+        cut_power(store)
+        now = list(store.scan(0))
+    assert now[: len(whole)] == whole
+    data = bytearray((tmp_path / JOURNAL_FILE).read_bytes())
+    data[BLOCK : 2 * BLOCK] = group  # of another salt
+    (tmp_path / JOURNAL_FILE).write_bytes(data)
+    report = verify(tmp_path)
+    assert (report.ok, report.batches) == (True, len(now))
 
 
 @pytest.mark.parametrize("at", [2, 20, 60, 150])
 async def test_damage_in_front_of_a_whole_group_is_noticed(tmp_path: Path, at: int) -> None:
     whole = await make(tmp_path, 5)
     spoil(tmp_path, 2 * BLOCK + at)
-    end = sum(map(len, whole[:3]))
+    end = sum(map(len, whole[:4]))
     assert [(f.term, f.position) for f in verify(tmp_path).findings] == [(0, end)]
     with open_readonly(tmp_path) as store:
-        assert list(store.scan(0)) == whole[:3]
+        assert list(store.scan(0)) == whole[:4]
     with pytest.raises(DamagedRecordError, match="the journal is damaged at byte 8192") as caught:
         at_once(tmp_path)
     assert caught.value.position == end
@@ -238,8 +293,8 @@ async def test_with_other_members_what_is_damaged_is_noted_as_lost(
     assert "votes for nobody who lacks it" in caplog.text
     async with running(at_once(tmp_path)) as store:
         assert store.recorded.lost == (0, sum(map(len, whole)))
-        assert list(store.scan(0)) == whole[:3]
-        for batch in whole[3:]:
+        assert list(store.scan(0)) == whole[:4]
+        for batch in whole[4:]:
             await store.append_durably(batch)
         assert store.recorded.lost == (-1, 0)
     assert recorded_in(tmp_path).lost == (-1, 0)
@@ -256,11 +311,12 @@ async def test_a_journal_that_does_not_continue_the_log_is_damage(tmp_path: Path
 
 
 def tail_of(directory: Path, whole: list[bytes]) -> Tail:
+    """Judge the journal of a store whose LMDB has the first two batches."""
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     dbs = environment.databases(Databases)
-    identity = environment.read(lambda txn: load_identity(txn, dbs))
+    row = environment.read(lambda txn: load_row(txn, dbs))
     environment.close()
-    return read_journal(directory).tail(1, identity.instance_id, 0, len(whole[0]))
+    return read_journal(directory).tail(1, row, (0, len(whole[0]) + len(whole[1])))
 
 
 @pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
@@ -268,7 +324,7 @@ async def test_readers_and_the_writer_agree_while_it_is_carried_over(
     tmp_path: Path, executor: type[ThreadExecutor[Write]]
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         position = store.append_position
         async with trio.open_nursery() as nursery:
             nursery.start_soon(append, store, 200)
@@ -276,12 +332,12 @@ async def test_readers_and_the_writer_agree_while_it_is_carried_over(
                 batches = await store.read(position, limit_bytes=500)
                 assert all(batches)
                 position += sum(map(len, batches))
-        assert len(list(store.scan(0))) == 201
+        assert len(list(store.scan(0))) == 202
 
 
 async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
     async with running(at_once(tmp_path)) as store:
-        await begin_term(store, 0)
+        await begin(store)
         await append(store, 2)
         base = store.appended_position
         await store.append_durably(batch_at(base, term=4), term_row=TermRow(4, base, None, 0))
