@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..errors import TransportError
+from ..storage.state import NOTHING_LOST
 from ..transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from . import rules
 from .following import Following
@@ -196,6 +197,9 @@ async def follower_ready(e: Election, role: Following) -> State:
     """Tell the leader that its term is durable here."""
     core = e.core
     await role.anchor()
+    # Here is all that this leader had sent when we joined, so all that we ever had of its term.
+    if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
+        await core.store.regain()
     role.flags = AppendFlags.READY
     role.report()
     await trio.lowlevel.checkpoint()

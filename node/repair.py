@@ -49,11 +49,17 @@ class Repair:
             DamagedRecordError: one is damaged, and no other member has it.
             StorageError: as `Store.read`.
         """
+        before: tuple[int, int] | None = None
         while True:
             try:
                 return await self._core.store.read(position, end=end)
             except DamagedRecordError as damage:
+                place = damage.term, damage.position
+                if place == before:  # it was put there, and something else is in the way
+                    with told_the_way_out(self._core.config):
+                        raise
                 await self._mend(damage)
+                before = place
 
     async def _mend(self, damage: DamagedRecordError) -> None:
         """Put what another member has in the place of a damaged batch.
@@ -63,8 +69,8 @@ class Repair:
         """
         core = self._core
         log.error("%s: asking the other members for it", damage)
-        until = trio.current_time() + 2 * core.timeouts.leader_heartbeat_timeout
         async with self._turn:
+            until = trio.current_time() + 2 * core.timeouts.leader_heartbeat_timeout
             while damage.term >= 0:
                 for peer in core.peers:
                     if core.links.connected(peer) and await self._fetch(peer, damage, until):
@@ -87,7 +93,9 @@ class Repair:
         """Fetch the batch from a member and write it; False if that can't be done."""
         core = self._core
         try:
-            with trio.fail_at(until):
+            # Who is silent (it may ask us for the same batch) leaves time for the others.
+            patience = core.timeouts.leader_heartbeat_timeout / 2
+            with trio.fail_at(min(until, trio.current_time() + patience)):
                 stream = await core.links.open_stream(peer, purpose=StreamPurpose.REPLAY)
                 async with stream:
                     await stream.send(ReplayRequest(damage.position, damage.position + 1))

@@ -62,7 +62,7 @@ class Change:
     record: Record | None = None
 
 
-def nothing(old: Recorded) -> Change:
+def nothing(_dbs: Databases, old: Recorded) -> Change:
     """Change nothing: durable when everything before it is."""
     return Change(old, lambda _txn: None)
 
@@ -132,6 +132,15 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
         txn.put(NODE_STATE_KEY, row, db=dbs.meta)
 
     return Change(attrs.evolve(old, node_state=state), apply)
+
+
+def regained(dbs: Databases, old: Recorded) -> Change:
+    """Note that the log has again what was damaged at its end."""
+
+    def apply(txn: Transaction) -> None:
+        txn.delete(LOST_KEY, db=dbs.meta)
+
+    return Change(attrs.evolve(old, lost=NOTHING_LOST), apply)
 
 
 def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
@@ -270,7 +279,7 @@ def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
 def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
     """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
     if position <= old.start_position:
-        return nothing(old)  # the log began anew in between
+        return nothing(dbs, old)  # the log began anew in between
     origin = encode_origin(position, timestamp_ms)
 
     def apply(txn: Transaction) -> None:

@@ -67,7 +67,6 @@ _START: Final = struct.Struct("<4sI")
 _FACTS: Final = struct.Struct("<QQQQQ")
 _HEAD_BYTES: Final = _START.size + _FACTS.size
 _ROW: Final = struct.Struct("<QQQ")
-_END_OF_LOG: Final = (1 << 63) - 1
 _NEW_FILE: Final = "journal.new"
 
 
@@ -184,11 +183,13 @@ class Tail:
         records: batches that continue it, checked.
         damage: why what lies behind them can't be had though it was acknowledged, if so.
         lost: term and end of the log with what is damaged.
+        newer: it is of a newer generation than LMDB, which was put back, with all that is in it.
     """
 
     records: tuple[Record, ...] = ()
     damage: DamagedRecordError | None = None
     lost: tuple[int, int] = (-1, 0)
+    newer: bool = False
 
 
 @attrs.frozen
@@ -213,19 +214,27 @@ class Found:
 
     data: bytes = b""
 
-    def tail(self, member_id: int, row: JournalRow, log: tuple[int, int]) -> Tail:
+    def tail(
+        self, member_id: int, row: JournalRow, log: tuple[int, int], log_term: int = -1
+    ) -> Tail:
         """Return what continues a log; `log` is term and end of its last batch."""
+        term, end = log
+        # A group begins there, and nothing of a client's, so it is believed whatever its salt.
+        first = _group_untrusted(self.data, 0, row, any_salt=True)
+        if first is not None and first.generation > row.generation:
+            return attrs.evolve(self._damaged(member_id, [], 0, first), newer=True)
         if not row.size:
             return Tail()
-        term, end = log
         if len(self.data) != row.size:
-            last = _Group(row.generation, term, _END_OF_LOG, b"")
+            last = _Group(
+                row.generation, max(term, log_term), end + row.size, b""
+            )  # it held no more
             return self._damaged(member_id, [], len(self.data), last)
         records: list[Record] = []
         at = 0
         group = _group_untrusted(self.data, 0, row)
         while group is not None and group.generation == row.generation:
-            batches = _batches_untrusted(member_id, group.batches)
+            batches = _batches_untrusted(member_id, group)
             if not batches:
                 group = None  # torn, if nothing is behind it
             if group is None or batches[0].position != end or batches[0].term < term:
@@ -277,7 +286,9 @@ def _blocks(length: int) -> int:
     return length + -length % _BLOCK_BYTES
 
 
-def _group_untrusted(data: bytes, at: int, row: JournalRow) -> _Group | None:
+def _group_untrusted(
+    data: bytes, at: int, row: JournalRow, *, any_salt: bool = False
+) -> _Group | None:
     """Return the group that begins at a place; None if none does, or it is void."""
     begin = at + _HEAD_BYTES
     if begin > len(data):
@@ -286,13 +297,18 @@ def _group_untrusted(data: bytes, at: int, row: JournalRow) -> _Group | None:
     if magic != _MAGIC or check != crc32c(data[at + _START.size : begin]):
         return None
     salt, generation, term, end, length = _FACTS.unpack_from(data, at + _START.size)
-    if salt != row.salt or generation < row.generation or begin + length > len(data):
+    known = any_salt or salt == row.salt
+    if not known or generation < row.generation or begin + length > len(data):
         return None
     return _Group(generation, term, end, data[begin : begin + length])
 
 
-def _batches_untrusted(member_id: int, group: bytes) -> list[Record]:
-    """Take a group apart; none if it is not whole batches, each behind the one before."""
+def _batches_untrusted(member_id: int, found: _Group) -> list[Record]:
+    """Take a group apart; none if it is not whole batches, each behind the one before.
+
+    A torn one may have batches in it that an older generation has left, whole, and truncated.
+    """
+    group = found.batches
     records: list[Record] = []
     at = 0
     while at < len(group):
@@ -305,7 +321,9 @@ def _batches_untrusted(member_id: int, group: bytes) -> list[Record]:
             return []
         records.append(record)
         at += header.length
-    return records
+    terms = [record.term for record in records]
+    whole = terms == sorted(terms) and (terms[-1:], at) == ([found.term], len(group))
+    return records if whole and records[-1].end == found.end else []
 
 
 def _open(directory: Path, size: int) -> int:
@@ -317,7 +335,7 @@ def _open(directory: Path, size: int) -> int:
                 _write_whole(file.fileno(), bytes(size), 0)
                 os.fsync(file.fileno())
         except OSError:
-            new.unlink()  # the disk may be full
+            new.unlink(missing_ok=True)  # the disk may be full
             raise
         new.rename(path)
     sync_directory(directory)  # also of a name that it was given by one that was killed then

@@ -22,9 +22,10 @@ intact batch in front and to the recording log.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from .state import Databases
 
 log = logging.getLogger("quorate.storage")
+
+MAX_MISSING_ROWS: Final = 1000
+"""Of more rows that are missing a damaged key is the likelier cause."""
 
 
 def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: bool) -> None:
@@ -129,7 +133,9 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
             try:
                 rows[term] = decode_term_untrusted(member_id, key, value)
             except DamagedRecordError as error:
-                if len(key) != len(encode_term(TermRow(0, 0, None, 0))[0]):
+                if len(key) != len(encode_term(TermRow(0, 0, None, 0))[0]) or _is_of_another_term(
+                    member_id, term, value
+                ):
                     raise
                 rows[term], damage = None, error
     with txn.cursor(dbs.log) as cursor:
@@ -143,6 +149,8 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
         except DamagedRecordError:
             end = None  # and its key says nothing, either
     wanted = range(min(rows), max(rows) + 1) if rows else range(0)
+    if damage is not None and len(wanted) - len(rows) > MAX_MISSING_ROWS:
+        raise damage
     if all(rows.get(term) is not None for term in wanted):
         return []
     try:
@@ -154,6 +162,19 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
+
+
+def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
+    """Whether a bit of a row's key has flipped, and not one of the row.
+
+    A term that never was would win over logs that have more.
+    """
+    for bit in range(64):
+        key = (term ^ 1 << bit).to_bytes(8, "big")
+        with contextlib.suppress(DamagedRecordError):
+            decode_term_untrusted(member_id, key, value)
+            return True
+    return False
 
 
 @attrs.frozen

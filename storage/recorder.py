@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import StoreFullError
+from ..errors import LostStoreError, StoreFullError
 from .journal import Held, JournalRow, load_row, read_journal, save_row
 from .reader import LogReader
 from .recording import last_record, put_record
@@ -142,9 +142,12 @@ def carry_over(
     member_id = identity.member_id
     found = read_journal(environment.directory)
     end, row = environment.read(lambda txn: journal_goes_on(txn, dbs, member_id))
+    tail = found.tail(member_id, row, end, environment.read(lambda txn: _last_term(txn, dbs)))
+    if tail.newer:
+        words = "its journal is newer than data.mdb, and so may be whom it has voted for, which"
+        raise LostStoreError(f"member {member_id}: {words} is lost with it")
     if not row.size:
         return row
-    tail = found.tail(member_id, row, end)
     if tail.damage is not None:
         if not peers:
             raise tail.damage
@@ -165,3 +168,12 @@ def carry_over(
 
     environment.write(apply)
     return empty
+
+
+def _last_term(txn: Transaction, dbs: Databases) -> int:
+    """Return the last term in the recording log, unchecked, -1 without one.
+
+    A term whose row came before its first batch may have batches in the journal alone.
+    """
+    with txn.cursor(dbs.terms) as cursor:
+        return int.from_bytes(cursor.key()[:8]) if cursor.last() else -1

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("quorate.storage")
 
-# Batches that one transaction of `drop_prefix` deletes: other writes wait no longer than that.
-PRUNE_STEP: Final = 512
+PRUNE_STEP: Final = 512  # batches that one transaction of `drop_prefix` deletes
 
 
 @attrs.frozen(eq=False)
@@ -159,9 +158,8 @@ class Store(StateView):
     ) -> None:
         """Append a batch that begins at `appended_position`; `done` is called when it is durable.
 
-        Its bytes were checked by the caller. `term_row`, with the first batch of a term, becomes
-        durable together with it; it closes the term before, and terms missing in between become
-        empty rows.
+        Its bytes were checked by the caller. `term_row`, with the first batch of a term, is durable
+        together with it; it closes the term before. Terms missing in between become empty rows.
 
         Raises:
             WireError: `batch` has no header of a batch.
@@ -194,10 +192,7 @@ class Store(StateView):
         await written.wait()
 
     async def save_node_state(self, state: NodeState) -> None:
-        """Make a vote durable.
-
-        The candidate term never decreases, and a vote is neither changed nor forgotten within it.
-        """
+        """Make a vote durable; it is never changed within its term, nor does that decrease."""
         await self._durably(lambda dbs, old: changes.set_node_state(dbs, old, state))
 
     async def ensure_coherent(
@@ -222,6 +217,10 @@ class Store(StateView):
     async def remove_snapshots(self, *rows: SnapshotRow) -> None:
         """Record that snapshots do not exist any more."""
         await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
+
+    async def regain(self) -> None:
+        """Record that the log has again what was damaged at its end."""
+        await self._durably(changes.regained)
 
     async def save_suspended(self, *, suspended: bool) -> None:
         """Record whether an operator has suspended the cluster, as the applied log says."""
@@ -367,12 +366,12 @@ class Store(StateView):
     async def settled(self) -> None:
         """Wait until everything submitted so far is durable."""
         if self._submitted is not self._recorded:
-            await self._durably(lambda _dbs, old: changes.nothing(old))
+            await self._durably(changes.nothing)
 
     async def carried_over(self) -> None:
         """Wait until everything submitted so far is in LMDB."""
         if self._submitted is not self._recorded or self._recorder.tail().records:
-            await self._durably(lambda _dbs, old: changes.nothing(old))
+            await self._durably(changes.nothing)
 
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
         """Submit a change and return when it is durable."""
