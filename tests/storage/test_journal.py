@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 import trio
 from storage_world import JOURNAL_BYTES, batch_at, begin_term, open_store, recorded_in, running
 
-from quorate.errors import DamagedRecordError
+from quorate.errors import DamagedRecordError, LostStoreError
 from quorate.storage import (
     InlineExecutor,
     NodeState,
@@ -346,3 +347,36 @@ async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
         cut_power(store)
     assert recorded_in(tmp_path).terms == terms
     assert verify(tmp_path).ok
+
+
+async def test_a_journal_that_is_gone_is_lost_in_the_newest_term(tmp_path: Path) -> None:
+    """A follower writes the row of a term before its first batch, which is in the journal alone."""
+    async with running(at_once(tmp_path)) as store:
+        end = await begin(store)
+        await store.ensure_coherent(term=1, base=end, end=None, timestamp_ms=0)
+        await append(store, 5)
+        acknowledged = 1, store.append_position
+        cut_power(store)
+    (tmp_path / JOURNAL_FILE).unlink()
+    async with running(at_once(tmp_path, peers=True)) as store:
+        assert store.recorded.lost >= acknowledged
+        await append(store, 1)
+        assert store.recorded.lost >= acknowledged
+
+
+@pytest.mark.parametrize("seed", [1, 2], ids=["of this run", "of an earlier run"])
+async def test_an_lmdb_that_was_put_back_has_lost_its_vote(tmp_path: Path, seed: int) -> None:
+    async with running(at_once(tmp_path / "store")) as store:
+        await begin(store)
+        await append(store, 3)
+        shutil.copy(tmp_path / "store" / "data.mdb", tmp_path / "old")
+        await store.save_node_state(NodeState(7, 2))
+        await append(store, 3)
+        cut_power(store)
+    if seed == 2:
+        async with running(at_once(tmp_path / "store", seed=seed)) as store:
+            await append(store, 3)
+            cut_power(store)
+    shutil.copy(tmp_path / "old", tmp_path / "store" / "data.mdb")
+    with pytest.raises(LostStoreError, match=r"newer than data\.mdb"):
+        at_once(tmp_path / "store", peers=True)

@@ -274,3 +274,14 @@ def test_what_is_made_again_is_what_was_there_or_nothing(
         assert start > 0
     else:
         assert made == [rows[term] for term in sorted(gone)]
+
+
+@pytest.mark.parametrize("bit", [0, 10, 40])
+async def test_a_key_of_a_term_that_is_damaged_makes_up_no_term(tmp_path: Path, bit: int) -> None:
+    await make(tmp_path)
+    key = encode_term(TermRow(2, 0, None, 0))[0]
+    row = stored(tmp_path, b"terms", key)
+    tamper(tmp_path, b"terms", key, None)
+    tamper(tmp_path, b"terms", (2 ^ 1 << bit).to_bytes(8, "big"), row)
+    with pytest.raises(DamagedRecordError, match="recording log"):
+        open_with_peers(tmp_path)

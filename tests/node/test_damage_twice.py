@@ -1,0 +1,61 @@
+"""Damage that more than one member has, and journals that are gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from quorate.simulation import Ledger
+from quorate.simulation.ledger import equal, open_ledgers
+from quorate.storage.journal import JOURNAL_FILE
+from quorate.storage.state import NOTHING_LOST
+
+from .test_damage import spoil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+PATIENCE = 30.0
+
+
+async def test_two_members_with_the_same_damage_ask_the_third(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(20):
+            assert await world.attempt(leader, b"%d" % i)
+        await equal(world)
+        await world.kill(*world.hosts)
+        for victim in (0, 1):
+            spoil(world.hosts[victim].config.directory, [5])
+        for host in world.hosts.values():
+            host.make_service = lambda _place: Ledger()  # who has nothing, and reads the whole log
+        await world.start()
+        await trio.sleep(PATIENCE)
+        assert all(host.member is not None for host in world.hosts.values())
+        await equal(world)
+
+
+async def test_who_has_caught_up_after_its_journal_was_lost_is_whole_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        for i in range(5):
+            assert await world.attempt(leader, b"%d" % i)
+        victim = world.others(leader)[0]
+        await world.kill(victim)
+        (world.hosts[victim].config.directory / "log" / JOURNAL_FILE).unlink()
+        await world.start(victim)
+        await trio.sleep(PATIENCE)
+        core = world.hosts[victim].running.core
+        assert core.store.recorded.lost == NOTHING_LOST
+        assert core.may_stand
+        await world.kill(leader)  # in the same term: the two that are left must do
+        assert await world.settled() != leader
