@@ -220,7 +220,7 @@ def torn_journal(before: bytes, after: bytes, rng: Random) -> bytes:
     places = [slice(at, at + SECTOR_BYTES) for at in range(0, len(after), SECTOR_BYTES)]
     changed = [place for place in places if before[place] != after[place]]
     found = bytearray(before)
-    for place in rng.sample(changed, rng.randrange(len(changed))):
+    for place in rng.sample(changed, rng.randrange(max(len(changed), 1))):
         found[place] = after[place]
     return bytes(found)
 
