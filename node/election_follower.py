@@ -7,6 +7,7 @@ merges into the live log. (The fourth, truncation, happens before a leader is ad
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,10 @@ async def following(e: Election) -> State:
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
+        cancelled = trio.current_effective_deadline() == -math.inf  # the member is
+        e.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
         core.role = e.inbox
-        e.requests.lost_leader(in_order=role.ended is not None and role.ended.in_order)
     if again:
         return again[0]
     return e.reopen(ended)

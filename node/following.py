@@ -182,6 +182,16 @@ class Following(Role):
         timeout = self.core.timeouts.leader_heartbeat_timeout
         return rules.is_active(self.pulse.heard_at, trio.current_time(), timeout)
 
+    @property
+    def leader_answers(self) -> bool:
+        """Whether the leader will answer what we forwarded though we follow it no more.
+
+        It does if it knows that it leads no more, and if it still leads and the failure is ours.
+        """
+        if self.ended is not None and (self.ended.in_order or self.ended.message is not None):
+            return self.ended.in_order
+        return self.leader_alive
+
     def _heard(self) -> None:
         self.pulse.beat()
         self.core.heard_leader(self.term)

@@ -55,6 +55,8 @@ class Requests:
         # To whom, and what by its number.
         self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in core.peers}
         self._forwarded_bytes = 0
+        # Whom we follow no more and who answers all the same, and how long we wait for that.
+        self._former: dict[int, float] = {}
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
         self._next_id = core.rng.getrandbits(62)
 
@@ -134,6 +136,7 @@ class Requests:
     def follow(self, leader: int) -> None:
         """Another member leads."""
         self._leadership, self._leader = None, leader
+        self._former.pop(leader, None)
         self._release(len(self._parked))
 
     def cede(self) -> None:
@@ -155,13 +158,17 @@ class Requests:
         self._leadership = None
         self._submit_again(leadership.surrender())
 
-    def lost_leader(self, *, in_order: bool) -> None:
-        """The leader is lost, and with it what was on its way.
+    def lost_leader(self, *, answers: bool) -> None:
+        """We do not follow our leader any more, and what was on its way is lost with it.
 
-        One that stopped in order answers before it goes.
+        Unless it answers: because it stopped in order, or because it lives and the failure is ours.
         """
         leader, self._leader = self._leader, None
-        if leader is not None and not in_order:
+        if leader is None:
+            return
+        if answers:
+            self._former[leader] = trio.current_time() + self._core.config.limits.park_seconds
+        else:
             self._abandon(leader)
 
     def relinked(self, member: int) -> None:
@@ -176,6 +183,7 @@ class Requests:
 
     def _abandon(self, member: int) -> None:
         """Give up what was forwarded: a query is asked anew, all else has an unknown outcome."""
+        self._former.pop(member, None)
         lost, self._forwarded[member] = self._forwarded[member], {}
         self._forwarded_bytes -= sum(len(request.payload) for request in lost.values())
         for request in lost.values():
@@ -205,8 +213,10 @@ class Requests:
         """Again and again end what has waited too long, and try to send the rest."""
         while True:
             await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
+            now = trio.current_time()
             for member in self._core.peers:
-                if not self._core.links.connected(member):
+                late = self._former.get(member, now + 1) <= now
+                if late or not self._core.links.connected(member):
                     self._abandon(member)  # it may still be heard, and our link not come back
             self._end_overdue()
             self._release(SENT_PER_LOOK)

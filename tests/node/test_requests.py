@@ -18,7 +18,7 @@ from quorate.node.forwarded import ForwardStatus
 from quorate.node.gateway import RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.ledger import open_ledgers
-from quorate.simulation.peers import ME, log
+from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
     MAX_BATCH_BYTES,
@@ -144,6 +144,35 @@ async def test_a_leader_that_goes_in_order_and_has_not_answered_leaves_an_unknow
         s.stop_peer(1)  # both are heard before the follower's role has ended
         await s.until(lambda: bool(answers), within=0.01)
     assert isinstance(answers[0], UnknownOutcomeError)
+    assert s.member.status().forwarded == 0
+
+
+@scripted(batches=LOG)
+async def test_a_leader_that_lives_answers_though_we_failed_to_follow_it(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, COMMAND, answers)
+        request = await leader.hears(ForwardRequest)
+        leader.live(batch(1, 288, 384))
+        await s.enters(State.INIT)
+        leader.say(ForwardReply(request.request_id, ForwardStatus.REPLY, b"done"))
+        await s.until(lambda: bool(answers), within=0.01)
+    assert answers == [b"done"]
+
+
+@scripted(batches=LOG)
+async def test_who_leads_no_more_and_does_not_answer_is_not_waited_for_for_ever(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, COMMAND, answers)
+        await leader.hears(ForwardRequest)
+        leader.say(LeadershipCession(1, 192, 1))
+        started = trio.current_time()
+        await s.until(lambda: bool(answers), within=10)
+    assert isinstance(answers[0], UnknownOutcomeError)
+    assert 3.9 < trio.current_time() - started < 4.2
     assert s.member.status().forwarded == 0
 
 
