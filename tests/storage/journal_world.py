@@ -1,0 +1,79 @@
+"""Stores with batches in their journal, and damage to it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from storage_world import batch_at, begin_term, open_store, running
+
+from quorate.storage import InlineExecutor, Store, Write
+from quorate.storage.environment import Environment
+from quorate.storage.journal import JOURNAL_FILE, load_row, read_journal
+from quorate.storage.state import MAX_DBS, Databases
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from quorate.storage.journal import Tail
+
+at_once = partial(open_store, executor=InlineExecutor[Write])
+BLOCK = 4096
+
+
+async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
+    """Append small batches one after the other, each durable before the next."""
+    made: list[bytes] = []
+    for _ in range(count):
+        made.append(batch_at(store.appended_position, term=store.log_term, size=size))
+        await store.append_durably(made[-1])
+    return made
+
+
+async def begin(store: Store) -> int:
+    """Write the first batch of a term, and the one that makes the journal: both go to LMDB."""
+    await begin_term(store, 0)
+    await append(store, 1)
+    return store.append_position
+
+
+def cut_power(store: Store) -> None:
+    """Leave the journal as it is: in an orderly end it is carried over."""
+    assert isinstance(store.executor, InlineExecutor)
+    store.executor.cut_power()
+
+
+async def make(directory: Path, count: int) -> list[bytes]:
+    """Make a store of one term: two batches in LMDB, and so many more in the journal."""
+    async with running(at_once(directory)) as store:
+        await begin(store)
+        await append(store, count)
+        cut_power(store)
+        return list(store.scan(0))
+
+
+def in_lmdb(directory: Path) -> int:
+    """Count the batches in LMDB alone."""
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    dbs = environment.databases(Databases)
+    try:
+        return environment.read(lambda txn: txn.stat(dbs.log)["entries"])
+    finally:
+        environment.close()
+
+
+def spoil(directory: Path, at: int) -> None:
+    """Flip a bit of the journal."""
+    path = directory / JOURNAL_FILE
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def tail_of(directory: Path, whole: list[bytes]) -> Tail:
+    """Judge the journal of a store whose LMDB has the first two batches."""
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    dbs = environment.databases(Databases)
+    row = environment.read(lambda txn: load_row(txn, dbs))
+    environment.close()
+    return read_journal(directory).tail(1, row, (0, len(whole[0]) + len(whole[1])))

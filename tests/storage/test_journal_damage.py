@@ -1,0 +1,130 @@
+"""Journals that are torn, damaged, gone, or not of the LMDB beside them."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from journal_world import BLOCK, append, at_once, begin, cut_power, make, spoil, tail_of
+from storage_world import JOURNAL_BYTES, begin_term, recorded_in, running
+
+from quorate.errors import DamagedRecordError, LostStoreError
+from quorate.storage import NodeState, open_readonly, verify
+from quorate.storage.journal import JOURNAL_FILE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_the_last_group_may_be_torn_anywhere(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 3)
+    path = tmp_path / JOURNAL_FILE
+    data = path.read_bytes()
+    group = 48 + len(whole[-1])
+    for at in [*range(0, group, 7), group - 1]:
+        torn = data[: 2 * BLOCK + at] + bytes(BLOCK - at) + data[3 * BLOCK :]
+        path.write_bytes(torn)
+        left = tail_of(tmp_path, whole)
+        assert left.damage is None
+        assert len(left.records) == (3 if at > group - 140 else 2)  # the batch ends in zeros
+    assert verify(tmp_path).ok
+    path.write_bytes(data)
+    spoil(tmp_path, 2 * BLOCK + 60)
+    async with running(at_once(tmp_path)) as store:
+        assert list(store.scan(0)) == whole[:4]
+        again = await append(store, 2)
+    async with running(at_once(tmp_path)) as store:
+        assert list(store.scan(0)) == [*whole[:4], *again]
+
+
+@pytest.mark.parametrize("size", [None, 0, BLOCK])
+async def test_a_journal_that_is_missing_or_cut_short_is_damage(
+    tmp_path: Path, size: int | None
+) -> None:
+    whole = await make(tmp_path, 3)
+    path = tmp_path / JOURNAL_FILE
+    if size is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:size])
+    assert [finding.reason for finding in verify(tmp_path).findings] != []
+    with pytest.raises(DamagedRecordError, match="the journal is damaged"):
+        at_once(tmp_path)
+    async with running(at_once(tmp_path, peers=True)) as store:
+        assert list(store.scan(0)) == whole[:2]
+        assert store.recorded.lost == (0, sum(map(len, whole[:2])) + JOURNAL_BYTES)  # at most
+        await begin_term(store, 1)
+        assert store.recorded.lost == (-1, 0)
+
+
+@pytest.mark.parametrize("at", [2, 20, 60, 150])
+async def test_damage_in_front_of_a_whole_group_is_noticed(tmp_path: Path, at: int) -> None:
+    whole = await make(tmp_path, 5)
+    spoil(tmp_path, 2 * BLOCK + at)
+    end = sum(map(len, whole[:4]))
+    assert [(f.term, f.position) for f in verify(tmp_path).findings] == [(0, end)]
+    with open_readonly(tmp_path) as store:
+        assert list(store.scan(0)) == whole[:4]
+    with pytest.raises(DamagedRecordError, match="the journal is damaged at byte 8192") as caught:
+        at_once(tmp_path)
+    assert caught.value.position == end
+
+
+async def test_with_other_members_what_is_damaged_is_noted_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = await make(tmp_path, 5)
+    spoil(tmp_path, 2 * BLOCK + 60)
+    at_once(tmp_path, peers=True).close()
+    assert "votes for nobody who lacks it" in caplog.text
+    async with running(at_once(tmp_path)) as store:
+        assert store.recorded.lost == (0, sum(map(len, whole)))
+        assert list(store.scan(0)) == whole[:4]
+        for batch in whole[4:]:
+            await store.append_durably(batch)
+        assert store.recorded.lost == (-1, 0)
+    assert recorded_in(tmp_path).lost == (-1, 0)
+
+
+async def test_a_journal_that_does_not_continue_the_log_is_damage(tmp_path: Path) -> None:
+    whole = await make(tmp_path, 2)
+    path = tmp_path / JOURNAL_FILE
+    data = path.read_bytes()
+    path.write_bytes(data[BLOCK : 2 * BLOCK] + data[BLOCK:])
+    assert tail_of(tmp_path, whole).lost == (0, sum(map(len, whole)))
+    with pytest.raises(DamagedRecordError, match="the journal is damaged at byte 0"):
+        at_once(tmp_path)
+
+
+async def test_a_journal_that_is_gone_is_lost_in_the_newest_term(tmp_path: Path) -> None:
+    """A follower writes the row of a term before its first batch, which is in the journal alone."""
+    async with running(at_once(tmp_path)) as store:
+        end = await begin(store)
+        await store.ensure_coherent(term=1, base=end, end=None, timestamp_ms=0)
+        await append(store, 5)
+        acknowledged = 1, store.append_position
+        cut_power(store)
+    (tmp_path / JOURNAL_FILE).unlink()
+    async with running(at_once(tmp_path, peers=True)) as store:
+        assert store.recorded.lost >= acknowledged
+        await append(store, 1)
+        assert store.recorded.lost >= acknowledged
+
+
+@pytest.mark.parametrize("seed", [1, 2], ids=["of this run", "of an earlier run"])
+async def test_an_lmdb_that_was_put_back_has_lost_its_vote(tmp_path: Path, seed: int) -> None:
+    async with running(at_once(tmp_path / "store")) as store:
+        await begin(store)
+        await append(store, 3)
+        shutil.copy(tmp_path / "store" / "data.mdb", tmp_path / "old")
+        await store.save_node_state(NodeState(7, 2))
+        await append(store, 3)
+        cut_power(store)
+    if seed == 2:
+        async with running(at_once(tmp_path / "store", seed=seed)) as store:
+            await append(store, 3)
+            cut_power(store)
+    shutil.copy(tmp_path / "old", tmp_path / "store" / "data.mdb")
+    with pytest.raises(LostStoreError, match=r"newer than data\.mdb"):
+        at_once(tmp_path / "store", peers=True)
