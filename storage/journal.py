@@ -5,7 +5,7 @@ trees. So what is only appended is written here first: a file of fixed size, fil
 it is made, so that a write changes no metadata of the file system; one write and one sync for each
 group of batches. Every other change, and every append for which there is no room left, commits to
 LMDB what the journal holds together with itself, in the order of the calls, and the journal begins
-anew. Measured here (`bench/storage.py`): a third of the time and of the processor of LMDB's commit.
+anew.
 
 ::
 
