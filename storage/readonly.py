@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from ..errors import DamagedRecordError
 from .batch import decode_header_untrusted
 from .environment import Environment
 from .journal import Held, load_row, read_journal
 from .reader import LogReader
 from .recording_log import row_of
-from .state import MAX_DBS, Databases, StateView, load, load_identity
+from .state import MAX_DBS, Databases, StateView, ending_with, load, load_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,9 +126,4 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
             position=header.position,
             reason=f"the recording log says {row}",
         )
-    return attrs.evolve(
-        recorded,
-        append_position=header.end,
-        last_commit_position=max(recorded.last_commit_position, header.commit_position),
-        last_timestamp_ms=header.timestamp_ms,
-    )
+    return ending_with(recorded, header)

@@ -38,6 +38,7 @@ from .standing import STANDING_KEY, Standing, decode_standing_untrusted, encode_
 if TYPE_CHECKING:
     import lmdb
 
+    from .batch import BatchHeader
     from .environment import Transaction
 
 ORIGIN_KEY: Final = b"origin"
@@ -339,6 +340,16 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     return recorded
 
 
+def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:
+    """Return the state with a batch, which the caller has checked, at the end of the log."""
+    return attrs.evolve(
+        recorded,
+        append_position=header.end,
+        last_commit_position=max(recorded.last_commit_position, header.commit_position),
+        last_timestamp_ms=header.timestamp_ms,
+    )
+
+
 def _with_last_whole_batch(
     txn: Transaction, dbs: Databases, member_id: int, recorded: Recorded
 ) -> Recorded:
@@ -352,12 +363,7 @@ def _with_last_whole_batch(
                 key = KEY.pack(record.term, record.position)
                 record = record_before(cursor, member_id, key)
             else:
-                return attrs.evolve(
-                    recorded,
-                    append_position=header.end,
-                    last_commit_position=max(recorded.start_position, header.commit_position),
-                    last_timestamp_ms=header.timestamp_ms,
-                )
+                return ending_with(recorded, header)
     return recorded
 
 
