@@ -141,8 +141,10 @@ def carry_over(
     """
     member_id = identity.member_id
     found = read_journal(environment.directory)
-    end, row = environment.read(lambda txn: journal_goes_on(txn, dbs, member_id))
-    tail = found.tail(member_id, row, end, environment.read(lambda txn: _last_term(txn, dbs)))
+    end, row, log_term = environment.read(
+        lambda txn: (*journal_goes_on(txn, dbs, member_id), _last_term(txn, dbs))
+    )
+    tail = found.tail(member_id, row, end, log_term)
     if tail.newer:
         words = "its journal is newer than data.mdb, and so may be whom it has voted for, which"
         raise LostStoreError(f"member {member_id}: {words} is lost with it")
