@@ -33,7 +33,7 @@ from typing import Final, Literal, cast
 import attrs
 
 from ..errors import ConfigurationError
-from ..storage.journal import JOURNAL_BYTES
+from ..storage.journal import JOURNAL_BYTES, MAX_JOURNAL_BYTES
 from .settings import (
     SECONDS,
     Expects,
@@ -169,7 +169,8 @@ class Limits:
     batches_in_flight: int = attrs.field(default=3, validator=between(1, 1024, "1 to 1024"))
     """Batches that the leader has proposed and that are not committed yet."""
     journal_bytes: int = attrs.field(
-        default=JOURNAL_BYTES, validator=between(16 * 1024, 64 * _MIB, "bytes, 16 KiB to 64 MiB")
+        default=JOURNAL_BYTES,
+        validator=between(16 * 1024, MAX_JOURNAL_BYTES, "bytes, 16 KiB to 64 MiB"),
     )
     """So much log is carried over from the journal to LMDB at once; other writes wait meanwhile."""
     reserve_bytes: int = attrs.field(

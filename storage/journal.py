@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 JOURNAL_FILE: Final = "journal"
 JOURNAL_BYTES: Final = 2 << 20
 """So much log is carried over to LMDB at once, during which nothing else is written."""
+MAX_JOURNAL_BYTES: Final = 64 << 20
+"""A longer file is damaged; no more than that is read of it."""
 GROUP_BYTES: Final = 128 << 10
 """More than that goes to LMDB at once."""
 JOURNAL_KEY: Final = b"journal"
@@ -99,6 +101,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, row: JournalRow, *, salt: int, size: int) -> None:
+        assert size <= MAX_JOURNAL_BYTES, f"a journal of {size} bytes could not be read again"
         self.row = row
         self._salt = salt
         self._directory = directory
@@ -226,9 +229,8 @@ class Found:
         if not row.size:
             return Tail()
         if len(self.data) != row.size:
-            last = _Group(
-                row.generation, max(term, log_term), end + row.size, b""
-            )  # it held no more
+            most = end + row.size
+            last = _Group(row.generation, max(term, log_term), most, b"")
             return self._damaged(member_id, [], len(self.data), last)
         records: list[Record] = []
         at = 0
@@ -278,8 +280,9 @@ def read_journal(directory: Path) -> Found:
     path = directory / JOURNAL_FILE
     if not path.exists():
         return Found()
-    with told(directory):
-        return Found(path.read_bytes())
+    with told(directory), path.open("rb") as file:
+        size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)  # it is too long, then
+        return Found(file.read(size))
 
 
 def _blocks(length: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,13 @@ from storage_world import JOURNAL_BYTES, begin_term, recorded_in, running
 
 from quorate.errors import DamagedRecordError, LostStoreError
 from quorate.storage import NodeState, open_readonly, verify
-from quorate.storage.journal import JOURNAL_FILE
+from quorate.storage.journal import (
+    JOURNAL_FILE,
+    MAX_JOURNAL_BYTES,
+    Journal,
+    JournalRow,
+    read_journal,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,3 +135,28 @@ async def test_an_lmdb_that_was_put_back_has_lost_its_vote(tmp_path: Path, seed:
     shutil.copy(tmp_path / "old", tmp_path / "store" / "data.mdb")
     with pytest.raises(LostStoreError, match=r"newer than data\.mdb"):
         at_once(tmp_path / "store", peers=True)
+
+
+@pytest.mark.parametrize(
+    "size", [JOURNAL_BYTES + BLOCK, 4 * MAX_JOURNAL_BYTES], ids=["by a block", "beyond all bounds"]
+)
+async def test_a_journal_that_is_too_long_is_damage_and_not_read_whole(
+    tmp_path: Path, size: int
+) -> None:
+    whole = await make(tmp_path, 3)
+    os.truncate(tmp_path / JOURNAL_FILE, size)
+    assert len(read_journal(tmp_path).data) == min(size, MAX_JOURNAL_BYTES + 1)
+    (finding,) = verify(tmp_path).findings
+    assert finding.reason.startswith("the journal is damaged at byte ")
+    with pytest.raises(DamagedRecordError, match="the journal is damaged"):
+        at_once(tmp_path)
+    async with running(at_once(tmp_path, peers=True)) as store:
+        assert list(store.scan(0)) == whole[:2]
+        assert store.recorded.lost == (0, sum(map(len, whole[:2])) + JOURNAL_BYTES)
+        await append(store, 1)
+        assert (tmp_path / JOURNAL_FILE).stat().st_size == JOURNAL_BYTES  # made anew
+
+
+def test_no_journal_is_made_that_could_not_be_read_again(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="could not be read again"):
+        Journal(tmp_path, JournalRow(), salt=0, size=MAX_JOURNAL_BYTES + 1)
