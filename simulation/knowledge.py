@@ -147,8 +147,9 @@ class Knowledge:
                 disk.bases.clear()
             case Wiped():
                 self.disks[member] = Disk(votes=False, lost={**disk.lost, **disk.prefix_at})
-            case CutOff():
-                disk.lost.update(disk.prefix_at)
+            case CutOff(_, position):
+                ends = disk.prefix_at.items()
+                disk.lost.update({end: prefix for end, prefix in ends if end > position})
             case Truncated(_, position):
                 disk.cut(position)
                 disk.bases.clear()

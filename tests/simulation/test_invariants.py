@@ -14,6 +14,7 @@ from quorate.simulation.facts import (
     Claimed,
     Committed,
     Counted,
+    CutOff,
     Deposed,
     Elected,
     Fact,
@@ -54,6 +55,10 @@ def recorded(*members: int, term: int = 0) -> list[Fact]:
     for i in members:
         made += [TermRecorded(i, term, 0), Recorded(i, A), Recorded(i, B)]
     return made
+
+
+END_LOST: list[Fact] = [CutOff(1, 96), Started(1, 96, -1, -1)]
+"""Member 1 meets damage in B at a start."""
 
 
 @attrs.frozen
@@ -140,6 +145,11 @@ PLANTED = [
     ),
     Planted("CommitMonotonic", recorded(0, 1), Committed(2, 96)),
     Planted("CommitOnQuorum", recorded(0), Committed(0, 96)),
+    Planted(
+        "CommitOnQuorum",
+        [*recorded(0, 1), *END_LOST, Truncating(1, 0), Truncated(1, 0)],  # which it still had
+        Committed(0, 96),
+    ),
     Planted(
         "CommittedForEver",
         [
@@ -269,6 +279,12 @@ def test_a_disk_that_is_lost_with_its_report_on_the_way_was_there() -> None:
         Writes(0, 3),
     ]
     for fact in facts:
+        observer.tell(fact)
+
+
+def test_a_damaged_end_with_its_report_on_the_way_was_there() -> None:
+    observer = Observer([0, 1, 2])
+    for fact in [*recorded(0, 1), *END_LOST, Committed(0, 192)]:
         observer.tell(fact)
 
 
