@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
 from storage_world import batch_at, begin_term, open_store, running
 
-from quorate.storage import InlineExecutor, Store, Write
+from quorate.storage import InlineExecutor, Store, Write, decode_header_untrusted
+from quorate.storage.checksum import crc32c
 from quorate.storage.environment import Environment
 from quorate.storage.journal import JOURNAL_FILE, load_row, read_journal
 from quorate.storage.state import MAX_DBS, Databases
@@ -15,7 +17,7 @@ from quorate.storage.state import MAX_DBS, Databases
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quorate.storage.journal import Tail
+    from quorate.storage.journal import JournalRow, Tail
 
 at_once = partial(open_store, executor=InlineExecutor[Write])
 BLOCK = 4096
@@ -70,10 +72,23 @@ def spoil(directory: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def tail_of(directory: Path, whole: list[bytes]) -> Tail:
-    """Judge the journal of a store whose LMDB has the first two batches."""
+def row_in(directory: Path) -> JournalRow:
+    """Return what LMDB says of the journal."""
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     dbs = environment.databases(Databases)
-    row = environment.read(lambda txn: load_row(txn, dbs))
-    environment.close()
-    return read_journal(directory).tail(1, row, (0, len(whole[0]) + len(whole[1])))
+    try:
+        return environment.read(lambda txn: load_row(txn, dbs))
+    finally:
+        environment.close()
+
+
+def group_of(row: JournalRow, batch: bytes) -> bytes:
+    """Return a group of one batch, a block long, as the journal's own page describes it."""
+    header = decode_header_untrusted(batch)
+    facts = struct.pack("<QQQQQ", row.salt, row.generation, header.term, header.end, len(batch))
+    return (struct.pack("<4sI", b"QJ01", crc32c(facts)) + facts + batch).ljust(BLOCK, b"\0")
+
+
+def tail_of(directory: Path, whole: list[bytes]) -> Tail:
+    """Judge the journal of a store whose LMDB has the first two batches."""
+    return read_journal(directory).tail(1, row_in(directory), (0, len(whole[0]) + len(whole[1])))

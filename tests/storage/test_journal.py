@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
-from journal_world import BLOCK, append, at_once, begin, cut_power, in_lmdb, make
+from journal_world import (
+    BLOCK,
+    append,
+    at_once,
+    begin,
+    cut_power,
+    group_of,
+    in_lmdb,
+    make,
+    row_in,
+)
 from storage_world import batch_at, open_store, recorded_in, running
 
 from quorate.storage import (
@@ -155,21 +166,27 @@ async def test_a_size_that_was_changed_makes_the_file_anew(tmp_path: Path) -> No
         assert list(again.scan(0)) == whole
 
 
-async def test_what_a_client_has_put_into_a_value_is_never_a_group(tmp_path: Path) -> None:
-    """The groups of older generations, and with them values, lie at borders of blocks."""
+@pytest.mark.parametrize("known", [False, True], ids=["guessed", "known"])
+async def test_what_a_client_has_put_into_a_value_is_never_a_group(
+    tmp_path: Path, *, known: bool
+) -> None:
+    """Groups of older generations, and with them values, lie at borders of blocks.
+
+    Nothing but the salt tells such a value from a group: with that it would be one.
+    """
     whole = await make(tmp_path, 2)
-    group = (tmp_path / JOURNAL_FILE).read_bytes()[BLOCK : 2 * BLOCK]
-    async with running(at_once(tmp_path)) as store:
-        await append(store, 1)
-        await append(store, 1)
-        cut_power(store)
-        now = list(store.scan(0))
-    assert now[: len(whole)] == whole
-    data = bytearray((tmp_path / JOURNAL_FILE).read_bytes())
-    data[BLOCK : 2 * BLOCK] = group  # of another salt
-    (tmp_path / JOURNAL_FILE).write_bytes(data)
+    end, row = sum(map(len, whole)), row_in(tmp_path)
+    if not known:
+        row = attrs.evolve(row, salt=row.salt ^ 1)
+    forged = group_of(row, batch_at(end))
+    path = tmp_path / JOURNAL_FILE
+    data = path.read_bytes()
+    path.write_bytes(data[: 2 * BLOCK] + forged + data[3 * BLOCK :])
     report = verify(tmp_path)
-    assert (report.ok, report.batches) == (True, len(now))
+    assert (report.ok, report.batches) == (True, 5 if known else 4)
+    path.write_bytes(data[: 4 * BLOCK] + forged + data[5 * BLOCK :])
+    report = verify(tmp_path)
+    assert (report.ok, report.batches) == (not known, 4)  # as if one in front of it were damaged
 
 
 @pytest.mark.parametrize("executor", [ThreadExecutor, InlineExecutor])
