@@ -17,7 +17,6 @@ from quorate.errors import (
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.rules import consider
 from quorate.simulation import Ledger
-from quorate.simulation.disk import carry_over_journal
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.observer import Observer
 from quorate.simulation.peers import ME
@@ -34,6 +33,7 @@ from quorate.transport import (
     VoteReason,
 )
 
+from .damage import back, filled, spoil, whole_again, write
 from .test_safety import LOG
 
 if TYPE_CHECKING:
@@ -100,47 +100,22 @@ async def test_a_member_does_not_replay_a_damaged_record(
 # What others have ---------------------------------------------------------------------------------
 
 
-def spoil(folder: Path, which: list[int], *, missing: bool = False) -> list[int]:
-    """Damage some batches of a log, by their number, or take them away; give their positions."""
-    carry_over_journal(folder / "log")
-    with lmdb.open(str(folder / "log"), max_dbs=8, map_size=1 << 30) as environment:
-        db = environment.open_db(b"log", create=False)
-        with environment.begin(write=True) as txn:
-            found = list(txn.cursor(db))
-            for number in which:
-                key, value = found[number]
-                if missing:
-                    txn.delete(key, db=db)
-                else:
-                    txn.put(key, bytes([*value[:-1], value[-1] ^ 1]), db=db)
-    return [KEY.unpack(found[number][0])[1] for number in which]
-
-
 @pytest.mark.parametrize("missing", [False, True], ids=["damaged", "missing"])
 async def test_what_is_damaged_is_fetched_from_another_member_and_applied(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, *, missing: bool
 ) -> None:
     async with open_ledgers(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(20):
-            await world.command(leader, b"%d" % i)
-        await equal(world)
+        leader = await filled(world, 20)
         for victim in (world.others(leader)[0], leader):
             await world.kill(victim)
             folder = world.hosts[victim].config.directory
             places = spoil(folder, [3, 4, 9], missing=missing)
             assert not verify(folder / "log").ok
-            await world.start(victim)
-            await world.settled()
-            await equal(world)
+            await back(world, victim)
             for place in places:
                 assert f"at {place} is mended, by member" in caplog.text
             assert world.hosts[victim].running.core.repair.count >= 2
-            await world.kill(victim)
-            assert verify(folder / "log").ok
-            await world.start(victim)
-            await world.settled()
+            await whole_again(world, victim)
 
 
 async def test_a_member_that_sends_its_log_mends_it_first(
@@ -151,16 +126,11 @@ async def test_a_member_that_sends_its_log_mends_it_first(
         leader = await world.settled()
         late, other = world.others(leader)
         await world.kill(late)
-        for i in range(20):
-            await world.command(leader, b"%d" % i)
-        await equal(world)
+        await write(world, leader, 20)
         await world.kill(leader)
         spoil(world.hosts[leader].config.directory, [5])
         world.hosts[leader].make_service = lambda _place: Ledger()
-        await world.start(leader)
-        await world.start(late)
-        await world.settled()
-        await equal(world)
+        await back(world, leader, late)
         await world.kill(*world.hosts)
         for i in (leader, late, other):
             assert verify(world.hosts[i].config.directory / "log").ok
@@ -173,23 +143,14 @@ async def test_a_damaged_end_comes_back_from_another_member(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(20):
-            await world.command(leader, b"%d" % i)
-        await equal(world)
+        leader = await filled(world, 20)
         for victim in (world.others(leader)[0], leader):
             await world.kill(victim)
             folder = world.hosts[victim].config.directory
             spoil(folder, [-2, -1])
-            await world.start(victim)
-            await world.settled()
-            await equal(world)
+            await back(world, victim)
             assert f"member {victim}: the end of the log is mended" in caplog.text
-            await world.kill(victim)
-            assert verify(folder / "log").ok
-            await world.start(victim)
-            await world.settled()
+            await whole_again(world, victim)
 
 
 async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
@@ -197,11 +158,7 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
 ) -> None:
     """It had acknowledged an entry that its leader has committed, and a third lacks."""
     async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(5):
-            await world.command(leader, b"%d" % i)
-        await equal(world)
+        leader = await filled(world, 5)
         holder, late = world.others(leader)
         await world.kill(late)
         assert await world.attempt(leader, b"last")
@@ -333,11 +290,7 @@ async def test_a_member_stops_if_nobody_has_what_is_damaged(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_ledgers(tmp_path, contain=True) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(20):
-            await world.command(leader, b"%d" % i)
-        await equal(world)
+        await filled(world, 20)
         await world.kill(*world.hosts)
         for host in world.hosts.values():
             spoil(host.config.directory, [4])
@@ -358,10 +311,7 @@ async def test_what_does_not_fit_is_not_put_in_its_place(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_ledgers(tmp_path, 1) as world:
-        await world.start()
-        await world.settled()
-        for i in range(5):
-            await world.command(0, b"%d" % i)
+        await filled(world, 5)
         store = world.hosts[0].running.store
         batches = list(store.scan(0))
         header = decode_header_untrusted(batches[2])

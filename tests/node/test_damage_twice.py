@@ -11,11 +11,12 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage.journal import JOURNAL_FILE
 from quorate.storage.state import NOTHING_LOST
 
-from .test_damage import spoil
+from .damage import filled, spoil
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from trio.testing import MockClock
 
 PATIENCE = 30.0
@@ -25,11 +26,7 @@ async def test_two_members_with_the_same_damage_ask_the_third(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_ledgers(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(20):
-            assert await world.attempt(leader, b"%d" % i)
-        await equal(world)
+        await filled(world, 20)
         await world.kill(*world.hosts)
         for victim in (0, 1):
             spoil(world.hosts[victim].config.directory, [5])
@@ -42,18 +39,16 @@ async def test_two_members_with_the_same_damage_ask_the_third(
 
 
 async def test_who_has_caught_up_after_its_journal_was_lost_is_whole_again(
-    tmp_path: Path, autojump_clock: MockClock
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_ledgers(tmp_path) as world:
-        await world.start()
-        leader = await world.settled()
-        for i in range(5):
-            assert await world.attempt(leader, b"%d" % i)
+        leader = await filled(world, 5)
         victim = world.others(leader)[0]
         await world.kill(victim)
         (world.hosts[victim].config.directory / "log" / JOURNAL_FILE).unlink()
         await world.start(victim)
         await trio.sleep(PATIENCE)
+        assert "the journal is damaged at byte 0" in caplog.text
         core = world.hosts[victim].running.core
         assert core.store.recorded.lost == NOTHING_LOST
         assert core.may_stand

@@ -18,6 +18,8 @@ from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal
 from quorate.simulation.ledger import open_ledgers
 
+from .damage import filled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
@@ -72,6 +74,13 @@ async def equal(world: World[KeyValueService]) -> None:
     assert all(held(host.service) == held(hosts[0].service) for host in hosts)
 
 
+async def back(world: World[KeyValueService], victim: int) -> None:
+    """Start a member, and wait until it holds what the others do."""
+    await world.start(victim)
+    await world.settled()
+    await equal(world)
+
+
 def break_meta(folder: Path) -> None:
     with lmdb.open(str(folder), max_dbs=8) as raw:
         table = raw.open_db(b"meta", create=False)
@@ -122,9 +131,7 @@ async def test_tables_that_cannot_be_opened_are_made_anew_from_the_log(
     async with open_stores(tmp_path) as world:
         victim, folder = await stopped_with_tables(world)
         spoil(folder)
-        await world.start(victim)
-        await world.settled()
-        await equal(world)
+        await back(world, victim)
         assert "they are thrown away, and made anew" in caplog.text
         assert not folder.with_name("service.damaged").exists()
 
@@ -140,9 +147,7 @@ async def test_a_damaged_record_that_is_met_ends_the_member_and_the_next_start_m
         await world.command(leader, encode_command((b"APPEND", b"key:1", b"more")))
         await world.until(lambda: victim in world.failures)
         assert any(isinstance(one, DamagedTablesError) for one in leaves(world.failures[victim]))
-        await world.start(victim)
-        await world.settled()
-        await equal(world)
+        await back(world, victim)
 
 
 async def test_a_damaged_record_gets_into_no_snapshot(
@@ -155,9 +160,7 @@ async def test_a_damaged_record_gets_into_no_snapshot(
         leader = await world.settled()
         await world.hosts[leader].running.control("snapshot")
         await world.until(lambda: victim in world.failures)
-        await world.start(victim)
-        await world.settled()
-        await equal(world)
+        await back(world, victim)
         assert len(world.hosts[leader].running.store.snapshots) == 1
 
 
@@ -184,9 +187,7 @@ async def test_with_a_pruned_log_they_are_made_anew_from_the_own_snapshot(
     async with open_stores(tmp_path) as world:
         victim, folder = await pruned(world)
         break_meta(folder)
-        await world.start(victim)
-        await world.settled()
-        await equal(world)
+        await back(world, victim)
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["of its log", "ahead of its log"])
@@ -203,9 +204,7 @@ async def test_without_a_whole_snapshot_another_members_is_fetched(
             await write(world, leader, 5)
             await world.hosts[leader].running.control("snapshot")
         await write(world, leader, 5)
-        await world.start(victim)
-        await world.settled()
-        await equal(world)
+        await back(world, victim)
         store = world.hosts[victim].running.store
         assert store.snapshots == world.hosts[leader].running.store.snapshots
 
@@ -262,10 +261,7 @@ async def test_a_member_killed_at_any_step_of_that_has_all_in_the_end(
     async with open_ledgers(tmp_path) as world:
         for host in world.hosts.values():
             host.config = attrs.evolve(host.config, snapshot=PRUNING)
-        await world.start()
-        leader = await world.settled()
-        for i in range(20):
-            await world.command(leader, b"%d" % i)
+        leader = await filled(world, 20)
         await world.hosts[leader].running.control("snapshot")
         await world.until(
             lambda: all(host.running.store.start_position > 0 for host in world.hosts.values())
