@@ -30,6 +30,11 @@ Groups are written one after the other, each only when the one before is durable
 goes, the last one may be torn, and only the last: it was not acknowledged, and counts as never
 written. A group that is not whole though another one of its generation lies behind it is damage;
 so is a newer generation than LMDB's, which comes from an LMDB that was put back.
+
+The file begins with a group of LMDB's generation or, if that has none yet, of the one before: a
+generation ends only once it has a group, and in front of the first one of a run an empty group is
+put there. What begins otherwise is an older file beside a newer LMDB, and damage, for the right one
+may have had more. Of a copy made so late that it begins as it should nobody can tell.
 """
 
 from __future__ import annotations
@@ -123,12 +128,8 @@ class Journal:
         Raises:
             StoreFullError, StorageError: the disk failed.
         """
-        batches, last = [record.batch for record in records], records[-1]
-        length = sum(map(len, batches))
-        row = self.row
-        facts = _FACTS.pack(row.salt, row.generation, last.term, last.end, length)
-        padding = bytes(-(_HEAD_BYTES + length) % _BLOCK_BYTES)
-        group = b"".join((_START.pack(_MAGIC, crc32c(facts)), facts, *batches, padding))
+        last = records[-1]
+        group = _encode(self.row, last.term, last.end, [record.batch for record in records])
         with told(self._directory):
             _write_whole(self._file, group, self._end)
             os.fdatasync(self._file)
@@ -137,12 +138,15 @@ class Journal:
     def made(self) -> JournalRow:
         """Make sure of the file, durably; return the row with which it is begun.
 
+        LMDB does not need it then, so its first group may be overwritten.
+
         Raises:
             StoreFullError, StorageError: the disk failed.
         """
         if self._file < 0:
+            before = attrs.evolve(self.row, salt=self._salt)
             with told(self._directory):
-                self._file = _open(self._directory, self._size)
+                self._file = _open(self._directory, self._size, _encode(before, 0, 0, ()))
         return JournalRow(self.row.generation + 1, self._salt, self._size)
 
     def emptied(self) -> JournalRow:
@@ -223,15 +227,15 @@ class Found:
         """Return what continues a log; `log` is term and end of its last batch."""
         term, end = log
         # A group begins there, and nothing of a client's, so it is believed whatever its salt.
-        first = _group_untrusted(self.data, 0, row, any_salt=True)
+        first = _group_untrusted(self.data, 0)
         if first is not None and first.generation > row.generation:
             return attrs.evolve(self._damaged(member_id, [], 0, first), newer=True)
         if not row.size:
             return Tail()
-        if len(self.data) != row.size:
-            most = end + row.size
-            last = _Group(row.generation, max(term, log_term), most, b"")
-            return self._damaged(member_id, [], len(self.data), last)
+        older = first is not None and not first.begins(row)
+        if older or len(self.data) != row.size:
+            most = attrs.evolve(_NO_GROUP, term=max(term, log_term), end=end + row.size)
+            return self._damaged(member_id, [], 0 if older else len(self.data), most, older=older)
         records: list[Record] = []
         at = 0
         group = _group_untrusted(self.data, 0, row)
@@ -255,12 +259,15 @@ class Found:
         return self._damaged(member_id, records, at, last)
 
     @staticmethod
-    def _damaged(member_id: int, records: list[Record], at: int, last: _Group) -> Tail:
+    def _damaged(
+        member_id: int, records: list[Record], at: int, last: _Group, *, older: bool = False
+    ) -> Tail:
+        words = "older than data.mdb" if older else f"damaged at byte {at}"
         damage = DamagedRecordError(
             member_id=member_id,
             term=last.term,
             position=records[-1].end if records else -1,
-            reason=f"the journal is damaged at byte {at}; it had the log up to {last.end}",
+            reason=f"the journal is {words}; it had the log up to {last.end}",
         )
         return Tail(tuple(records), damage, (last.term, last.end))
 
@@ -269,10 +276,18 @@ class Found:
 class _Group:
     """A group with a whole head; its batches are not checked."""
 
+    salt: int
     generation: int
     term: int
     end: int
     batches: bytes
+
+    def begins(self, row: JournalRow) -> bool:
+        """Whether a file of which LMDB says that may begin with it."""
+        return self.salt == row.salt and self.generation >= row.generation - 1
+
+
+_NO_GROUP: Final = _Group(0, 0, -1, 0, b"")
 
 
 def read_journal(directory: Path) -> Found:
@@ -289,10 +304,16 @@ def _blocks(length: int) -> int:
     return length + -length % _BLOCK_BYTES
 
 
-def _group_untrusted(
-    data: bytes, at: int, row: JournalRow, *, any_salt: bool = False
-) -> _Group | None:
-    """Return the group that begins at a place; None if none does, or it is void."""
+def _encode(row: JournalRow, term: int, end: int, batches: Sequence[bytes]) -> bytes:
+    """Return a group, whole blocks of it."""
+    length = sum(map(len, batches))
+    facts = _FACTS.pack(row.salt, row.generation, term, end, length)
+    padding = bytes(-(_HEAD_BYTES + length) % _BLOCK_BYTES)
+    return b"".join((_START.pack(_MAGIC, crc32c(facts)), facts, *batches, padding))
+
+
+def _group_untrusted(data: bytes, at: int, row: JournalRow | None = None) -> _Group | None:
+    """Return the group that begins at a place; None if none does, or by LMDB's row it is void."""
     begin = at + _HEAD_BYTES
     if begin > len(data):
         return None
@@ -300,10 +321,10 @@ def _group_untrusted(
     if magic != _MAGIC or check != crc32c(data[at + _START.size : begin]):
         return None
     salt, generation, term, end, length = _FACTS.unpack_from(data, at + _START.size)
-    known = any_salt or salt == row.salt
-    if not known or generation < row.generation or begin + length > len(data):
+    void = row is not None and (salt != row.salt or generation < row.generation)
+    if void or begin + length > len(data):
         return None
-    return _Group(generation, term, end, data[begin : begin + length])
+    return _Group(salt, generation, term, end, data[begin : begin + length])
 
 
 def _batches_untrusted(member_id: int, found: _Group) -> list[Record]:
@@ -329,8 +350,8 @@ def _batches_untrusted(member_id: int, found: _Group) -> list[Record]:
     return records if whole and records[-1].end == found.end else []
 
 
-def _open(directory: Path, size: int) -> int:
-    """Open the file; make it, whole, if there is none of this size."""
+def _open(directory: Path, size: int, begin: bytes) -> int:
+    """Open the file, and begin it so, durably; make it, whole, if there is none of this size."""
     path, new = directory / JOURNAL_FILE, directory / _NEW_FILE
     if not path.exists() or path.stat().st_size != size:
         try:
@@ -342,7 +363,14 @@ def _open(directory: Path, size: int) -> int:
             raise
         new.rename(path)
     sync_directory(directory)  # also of a name that it was given by one that was killed then
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _write_whole(opened, begin, 0)
+        os.fdatasync(opened)
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
 
 
 def _write_whole(file: int, data: bytes, at: int) -> None:

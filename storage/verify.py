@@ -271,15 +271,15 @@ class _Verifier:
 
     def tail_of(self, environment: Environment) -> Tail:
         """Read the journal, and check what was carried over since LMDB was read."""
-        found = read_journal(environment.directory)
 
         def rest(txn: Transaction) -> tuple[tuple[int, int], JournalRow, list[tuple[bytes, bytes]]]:
             return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
 
         member_id = self.identity.member_id
         while True:
+            found = read_journal(environment.directory)
             end, row, records = environment.read(rest)
-            if not records:
+            if not records:  # so nothing was carried over since it was read
                 return found.tail(member_id, row, end)
             for key, value in records:
                 self.check(key, value)

@@ -1,4 +1,4 @@
-"""Damage that more than one member has, and journals that are gone."""
+"""Damage that more than one member has, and journals that are gone, or older than their LMDB."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import trio
 
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
+from quorate.simulation.observer import Observer
 from quorate.storage.journal import JOURNAL_FILE
 from quorate.storage.state import NOTHING_LOST
 
-from .damage import filled, spoil
+from .damage import filled, spoil, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,3 +55,25 @@ async def test_who_has_caught_up_after_its_journal_was_lost_is_whole_again(
         assert core.may_stand
         await world.kill(leader)  # in the same term: the two that are left must do
         assert await world.settled() != leader
+
+
+async def test_who_has_an_older_journal_votes_for_nobody_who_lacks_what_was_in_the_right_one(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, observer=Observer([0, 1, 2])) as world:
+        leader = await filled(world, 1)
+        holder, late = world.others(leader)
+        journal = world.hosts[holder].config.directory / "log" / JOURNAL_FILE
+        older = journal.read_bytes()
+        await write(world, leader, 20)  # it is carried over twice
+        await world.kill(late)
+        assert await world.attempt(leader, b"last")
+        await world.kill(leader, holder)
+        journal.write_bytes(older)
+        await world.start(holder, late)
+        await trio.sleep(PATIENCE)
+        assert world.leaders() == []
+        await world.start(leader)
+        assert await world.settled() == leader
+        await equal(world, [b"0", *(b"%d" % i for i in range(20)), b"last"])
+        assert world.hosts[holder].running.core.may_stand

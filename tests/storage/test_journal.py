@@ -145,16 +145,6 @@ async def test_what_was_carried_over_is_not_taken_twice(tmp_path: Path) -> None:
     assert recorded_in(tmp_path).append_position == len(whole[0])
 
 
-async def test_the_journal_of_another_store_is_void(tmp_path: Path) -> None:
-    await make(tmp_path / "one", 4)
-    async with running(at_once(tmp_path / "two", seed=2)) as store:
-        await begin(store)
-        await append(store, 1)
-        cut_power(store)
-    (tmp_path / "one" / JOURNAL_FILE).replace(tmp_path / "two" / JOURNAL_FILE)
-    assert verify(tmp_path / "two").batches == 2
-
-
 async def test_a_size_that_was_changed_makes_the_file_anew(tmp_path: Path) -> None:
     whole = await make(tmp_path, 3)
     async with running(at_once(tmp_path, journal_bytes=3 * BLOCK + 5)) as store:

@@ -104,6 +104,17 @@ async def test_a_journal_that_does_not_continue_the_log_is_damage(tmp_path: Path
         at_once(tmp_path)
 
 
+async def test_the_journal_of_another_store_is_not_taken(tmp_path: Path) -> None:
+    await make(tmp_path / "one", 4)
+    async with running(at_once(tmp_path / "two", seed=2)) as store:
+        await begin(store)
+        await append(store, 1)
+        cut_power(store)
+    (tmp_path / "one" / JOURNAL_FILE).replace(tmp_path / "two" / JOURNAL_FILE)
+    report = verify(tmp_path / "two")
+    assert (report.ok, report.batches) == (False, 2)
+
+
 async def test_a_journal_that_is_gone_is_lost_in_the_newest_term(tmp_path: Path) -> None:
     """A follower writes the row of a term before its first batch, which is in the journal alone."""
     async with running(at_once(tmp_path)) as store:
@@ -160,3 +171,41 @@ async def test_a_journal_that_is_too_long_is_damage_and_not_read_whole(
 def test_no_journal_is_made_that_could_not_be_read_again(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="could not be read again"):
         Journal(tmp_path, JournalRow(), salt=0, size=MAX_JOURNAL_BYTES + 1)
+
+
+@pytest.mark.parametrize("runs", [1, 2], ids=["of this run", "of an earlier run"])
+async def test_an_older_journal_beside_a_newer_lmdb_is_damage(tmp_path: Path, runs: int) -> None:
+    """Nothing in it is the log's, and it does not say what was in the right one."""
+    path = tmp_path / JOURNAL_FILE
+    async with running(at_once(tmp_path)) as store:
+        await begin(store)
+        await append(store, 3)
+        older = path.read_bytes()
+        await append(store, 20 if runs == 1 else 1)  # eight fill it
+        cut_power(store)
+    if runs == 2:
+        async with running(at_once(tmp_path, seed=2)) as store:
+            await append(store, 3)
+            cut_power(store)
+    acknowledged = store.append_position
+    path.write_bytes(older)
+    (finding,) = verify(tmp_path).findings
+    assert finding.reason.startswith("the journal is older than data.mdb")
+    with pytest.raises(DamagedRecordError, match=r"the journal is older than data\.mdb"):
+        at_once(tmp_path)
+    async with running(at_once(tmp_path, peers=True)) as again:
+        assert again.append_position < acknowledged
+        assert again.recorded.lost >= (0, acknowledged)
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["in front of its first group", "behind it"])
+async def test_a_run_may_end_at_the_beginning_of_its_journal(tmp_path: Path, count: int) -> None:
+    """Its first batch goes to LMDB; what an earlier run has left in the file says nothing then."""
+    whole = await make(tmp_path, 20)
+    for seed in (2, 3, 4):
+        async with running(at_once(tmp_path, seed=seed)) as store:
+            whole += await append(store, count)
+            cut_power(store)
+        assert verify(tmp_path).ok
+    async with running(at_once(tmp_path, seed=5)) as store:
+        assert list(store.scan(0)) == whole
