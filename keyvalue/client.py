@@ -55,13 +55,12 @@ class KeyValue:
         Raises:
             KeyValueError: the store refused it, or it is a command of client connections.
         """
-        payload = resp.encode_command(arguments)
-        encoded = resp.CommandParser().parse_untrusted(payload)[0]
-        spec = resolve(encoded)
+        words = resp.words_of(arguments)
+        spec = resolve(words)
         if spec is None or spec.kind is Kind.CONNECTION:
-            trouble = fault(encoded) or b"ERR this command is for client connections"
+            trouble = fault(words) or b"ERR this command is for client connections"
             raise KeyValueError(trouble.decode("utf-8", "replace"))
-        (reply,) = resp.parse_replies_untrusted(await self._send(spec, payload))
+        (reply,) = resp.parse_replies_untrusted(await self._send(spec, resp.pack(words)))
         if isinstance(reply, KeyValueError):
             raise reply
         return reply
