@@ -42,7 +42,7 @@ from .admission import ask_for_admission
 from .applier import Waiting
 from .ballots import answer_scout, refuse_vote
 from .pulse import Pulse
-from .roles import SLOWEST_DISK, Ended, Role, sleep_until
+from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
 from .termination import terminate_follower
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Following(Role):
         join_position: where the live log began.
         catchup_position: where the catch-up stream that arrived begins, None before.
         catchup_stopped: the leader says that the catch-up is complete.
-        termination: where the cluster stops, None if it does not.
+        termination: where the cluster stops, None if it does not; `terminates` tells of it.
         notified_commit: highest commit position heard from the leader.
         pulse: what is heard of the leader.
     """
@@ -92,6 +92,7 @@ class Following(Role):
         self.catchup_position: int | None = None
         self.catchup_stopped = False
         self.termination: int | None = None
+        self.terminates = Signal()
         self.notified_commit = message.commit_position
         self.pulse = Pulse(core.timeouts.leader_heartbeat_interval)
         self.pulse.sign()
@@ -164,7 +165,7 @@ class Following(Role):
                 self._finish(Ended(words, gone=leader, in_order=True))
             case TerminationPosition(leadership_term_id=self.term, log_position=position):
                 self.termination = position
-                self.changed.notify()
+                self.terminates.notify()
             case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
                 words = f"leader {self.leader_id} hands over"
                 self._finish(Ended(words, in_order=True, mandate=message))

@@ -220,8 +220,9 @@ class Leadership(Role):
             self.proposals.committed(reached)
             applier.commit(reached)
             self._timekeeper.look_again()
-            self._work.notify()
-            if not self.proposals.in_flight and not self.proposals.waiting:
+            if self.proposals.waiting or self.reads.waiting:
+                self._work.notify()
+            elif not self.proposals.in_flight:
                 self._announcements.due()  # else the next batch carries it
         if self.reads.answer(each.confirm_id for each in voters):
             self._work.notify()

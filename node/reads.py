@@ -53,6 +53,11 @@ class Reads:
         self._confirmed: deque[Request] = deque()
         self._left = Signal()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether reads wait for a round."""
+        return bool(self._waiting)
+
     def submit(self, request: Request) -> None:
         """Take a read; it is part of the next round."""
         self._waiting.append(request)

@@ -86,7 +86,7 @@ async def terminate_follower(role: Following) -> None:
     """Wait until the leader names the position, get there, say so, and stop."""
     core = role.core
     while role.termination is None:
-        await role.changed.wait()
+        await role.terminates.wait()
     await core.applier.applied(role.termination)
     await core.snapshots.quiet()
     core.terminate()
