@@ -105,23 +105,23 @@ def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
     findings: list[Finding] = []
     sound: dict[int, Origin] = {}
     frames: list[DataFrame] = []
+    batches = entries = 0
     for one, origin in zip(facts, origins, strict=True):
         frame = read_log(spark, origin, "batches").persist()
         try:
-            frame.count()
+            count, inside = _count(frame)
         except PySparkException as error:
             findings.append(_damage(one, error))
             frame.unpersist()
         else:
             sound[one.member_id] = origin
             frames.append(frame)
+            batches, entries = batches + count, max(entries, inside)
     kept = [one for one in facts if one.member_id in sound]
     unchecked: list[str] = []
     if frames:
         findings += _compare(spark, kept, sound, union(frames))
         findings += _sessions(spark, sound, unchecked)
-    batches = sum(frame.count() for frame in frames)
-    entries = max((_count(frame) for frame in frames), default=0)
     for frame in frames:
         frame.unpersist()
     findings.sort(key=lambda found: (found.position, found.kind, found.member))
@@ -147,9 +147,10 @@ def _facts(origin: Origin) -> Facts:
         return log.facts
 
 
-def _count(batches: DataFrame) -> int:
-    row = batches.agg(F.sum("entries")).first()
-    return int(row[0] or 0) if row is not None else 0
+def _count(batches: DataFrame) -> tuple[int, int]:
+    """Return how many batches there are, and entries in them."""
+    row = batches.agg(F.count("*"), F.sum("entries")).first()
+    return (row[0], row[1] or 0) if row is not None else (0, 0)
 
 
 def _damage(facts: Facts, error: PySparkException) -> Finding:
@@ -169,6 +170,7 @@ def _compare(
     opening = F.col("kind") == "NEW_LEADERSHIP_TERM"
     first = (F.col("index") == 0) & F.col("position").isin(*bases)
     marks = entries.where(opening | first).persist()
+    batches = invariants.with_before(batches).persist()
     frames = [
         invariants.divergences(batches, facts),
         invariants.holes(batches),
@@ -183,8 +185,8 @@ def _compare(
         ),
     ]
     rows = union(frames).limit(_MAX_FINDINGS).collect()
-    marks.unpersist()
-    terms.unpersist()
+    for frame in (batches, marks, terms):
+        frame.unpersist()
     return [Finding(*row) for row in rows]
 
 

@@ -20,6 +20,7 @@ from ..simulation.history import Operation, decode_operation_untrusted
 from ..simulation.linearizability import Budget, KeyReport, check_key
 from ..simulation.linearizability_window import words
 from ..simulation.specification import Strings
+from .worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,6 +83,7 @@ def check_history(
 
 def _operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Take key and start of each line; what else it holds is read where it is checked."""
+    settle()
     for batch in batches:
         lines = [line.encode() for line in batch["value"].to_pylist()]
         found = [_decode(line) for line in lines]
@@ -117,6 +119,7 @@ def _checking(
 
 def _by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, list[Operation]]]:
     """Gather the operations of each key, which come together."""
+    settle()
     key: bytes | None = None
     operations: list[Operation] = []
     for batch in batches:

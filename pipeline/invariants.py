@@ -12,6 +12,7 @@ Only what is committed is in the tables, so only that is judged.
 from __future__ import annotations
 
 from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -36,8 +37,10 @@ __all__ = [
     "terms_that_go_back",
     "union",
     "violations",
+    "with_before",
 ]
 
+_OF_BEFORE: Final = ("term", "position", "length", "timestamp", "commit_position")
 _OPENING: Final = "NEW_LEADERSHIP_TERM"
 
 
@@ -77,43 +80,58 @@ def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
     start = max(one.start for one in facts)
     stop = min(one.committed for one in facts)
     shared = batches.where((F.col("position") >= start) & (F.col("position") < stop))
-    said = F.format_string(
-        "member %d: term %d, %d bytes, checksum %08x", "member", "term", "length", "checksum"
-    )
+    compared = ("term", "length", "checksum")
     by_position = shared.groupBy("position").agg(
         F.min("term").alias("term"),
         F.count("*").alias("count"),
-        F.count_distinct("term", "length", "checksum").alias("kinds"),
-        F.concat_ws("; ", F.sort_array(F.collect_list(said))).alias("said"),
+        reduce(or_, (F.min(name) != F.max(name) for name in compared)).alias("differ"),
+        F.collect_list(F.struct("member", *compared)).alias("there"),
     )
-    wrong = by_position.where((F.col("count") != len(facts)) | (F.col("kinds") > 1))
-    return violations(wrong, "divergence", F.col("said"))
+    wrong = by_position.where((F.col("count") != len(facts)) | F.col("differ"))
+    said = F.transform(
+        F.sort_array("there"),
+        lambda one: F.format_string(
+            "member %d: term %d, %d bytes, checksum %08x",
+            *(one[name] for name in ("member", *compared)),
+        ),
+    )
+    return violations(wrong, "divergence", F.concat_ws("; ", said))
 
 
-def _before(column: Column) -> Column:
-    """The value of a column in the batch before, of the same member."""
-    return F.lag(column).over(Window.partitionBy("member").orderBy("position"))
+def with_before(batches: DataFrame) -> DataFrame:
+    """Put the batch before beside each batch: that of the same member, as the struct "before".
+
+    The queries below that need it do so themselves. Who asks several of them does it once, and
+    persists it.
+    """
+    if "before" in batches.columns:
+        return batches
+    known = F.struct(*(name for name in _OF_BEFORE if name in batches.columns))
+    before = F.lag(known).over(Window.partitionBy("member").orderBy("position"))
+    return batches.withColumn("before", before)
 
 
 def holes(batches: DataFrame) -> DataFrame:
     """Each batch begins where the one before it ends: violations of kind "hole"."""
-    seen = batches.withColumn("expected", _before(F.col("position") + F.col("length")))
-    text = F.format_string("the batch before ends at %d", "expected")
-    return violations(seen.where("expected != position"), "hole", text, member="member")
+    expected = F.expr("before.position + before.length")
+    wrong = with_before(batches).where(expected != F.col("position"))
+    text = F.format_string("the batch before ends at %d", expected)
+    return violations(wrong, "hole", text, member="member")
 
 
 def clocks_that_go_back(batches: DataFrame) -> DataFrame:
     """The log's time never goes back: violations of kind "clock"."""
-    seen = batches.withColumn("earlier", _before(F.col("timestamp")))
-    text = F.format_string("the log's time goes back from %s", F.col("earlier").cast("string"))
-    return violations(seen.where("timestamp < earlier"), "clock", text, member="member")
+    wrong = with_before(batches).where("timestamp < before.timestamp")
+    earlier = F.col("before.timestamp").cast("string")
+    text = F.format_string("the log's time goes back from %s", earlier)
+    return violations(wrong, "clock", text, member="member")
 
 
 def terms_that_go_back(batches: DataFrame) -> DataFrame:
     """The term never goes back: violations of kind "term"."""
-    seen = batches.withColumn("earlier", _before(F.col("term")))
-    text = F.format_string("it follows term %d", "earlier")
-    return violations(seen.where("term < earlier"), "term", text, member="member")
+    wrong = with_before(batches).where("term < before.term")
+    text = F.format_string("it follows term %d", "before.term")
+    return violations(wrong, "term", text, member="member")
 
 
 def commits_that_go_back(batches: DataFrame) -> DataFrame:
@@ -124,11 +142,10 @@ def commits_that_go_back(batches: DataFrame) -> DataFrame:
     Returns:
         Violations of kind "commit".
     """
-    seen = batches.withColumn("known", _before(F.col("commit_position")))
-    wrong = seen.where("commit_position > position or commit_position < known")
-    text = F.format_string(
-        "the commit position is %d, before it was %d", "commit_position", "known"
-    )
+    known = "before.commit_position"
+    seen = with_before(batches)
+    wrong = seen.where(f"commit_position > position or commit_position < {known}")
+    text = F.format_string("the commit position is %d, before it was %d", "commit_position", known)
     return violations(wrong, "commit", text, member="member")
 
 

@@ -38,6 +38,7 @@ from ..storage import decode_header_untrusted
 from .columns import arrow_schema
 from .logs import open_log
 from .snapshots import BEFORE, as_commands, pruned, snapshot_position, snapshot_table
+from .worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,6 +86,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[Range]:
         """Cut the log where batches begin; Spark wants one range at least."""
+        settle()
         with open_log(self._request.origin) as log:
             if self._request.table in {"terms", "snapshot"}:
                 return [Range(0, 0)]
@@ -228,6 +230,7 @@ def _read(
     from .decode import decode  # noqa: PLC0415 - only who reads needs them
     from .decoding import find_decoder  # noqa: PLC0415
 
+    settle()
     decoder = find_decoder(request.decoder)
     with open_log(request.origin) as log:
         if request.table == "terms":

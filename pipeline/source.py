@@ -1,8 +1,8 @@
 """``spark.read.format("quorate").load(directory)``, or with the option connect: the data source.
 
-Spark makes these objects in processes of its own. For each query it forks one for each of three
-steps (schema, filters, plan), and each of them imports this module; so it imports little, and what
-reads or writes only when that is asked for.
+Spark makes these objects in processes of its own, one for each of three steps (schema, filters,
+plan), and each of them imports this module; so it imports little, and what reads or writes only
+when that is asked for.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource
 
 from .columns import ddl
 from .options import parse_options
+from .worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -30,6 +31,10 @@ __all__ = ["QuorateSource"]
 
 class QuorateSource(DataSource):
     """The source ``quorate``; see docs/pipeline.md for its options and columns."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        settle()
 
     @classmethod
     def name(cls) -> str:

@@ -20,6 +20,7 @@ from .columns import ddl
 from .logs import Connect, Moment, Origin, open_log
 from .once import unapplied
 from .replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
+from .worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -284,6 +285,7 @@ def _commands(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[pa.RecordBatch, int, bytes, int]]:
     """Yield batch, place in it, payload and flags of each entry."""
+    settle()
     for batch in batches:
         payloads, flags = batch["payload"].to_pylist(), batch["flags"].to_pylist()
         for at, (payload, flag) in enumerate(zip(payloads, flags, strict=True)):
@@ -355,6 +357,7 @@ def _shard(piece: Piece) -> int:
 
 def _apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Apply the pieces of some shards, which come one after the other, each in order."""
+    settle()
     machine, shard = Machine(), -1
     ended: list[Version] = []
     for batch in batches:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from ..errors import ConfigurationError
 from .loading import Load, Progress
 from .members import Members, parse_members
+from .worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -146,6 +147,7 @@ def _write(
     *,
     keep_ms: int | None = None,
 ) -> Written:
+    settle()
     context = TaskContext.get()
     assert context is not None
     name = f"quorate:load:{job}:{context.partitionId()}"

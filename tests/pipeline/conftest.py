@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+# Compiled with what shows at once, no more: a class or a query is seldom met twice here. Adaptive
+# plans would be right for large data, and are made of several jobs where one will do.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:ReservedCodeCacheSize=240m"
+)
 QUICK = {
+    "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.defaultJavaOptions": QUICK_JAVA,
 }
 
 
