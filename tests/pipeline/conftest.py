@@ -14,25 +14,12 @@ from quorate.errors import ConfigurationError
 from quorate.pipeline.java import find_java_home
 from quorate.pipeline.session import open_session
 
+from .quick import QUICK
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pyspark.sql import SparkSession
-
-# Compiled with what shows at once, no more: a class or a query is seldom met twice here. Adaptive
-# plans would be right for large data, and are made of several jobs where one will do.
-QUICK_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:ReservedCodeCacheSize=240m"
-)
-QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.defaultJavaOptions": QUICK_JAVA,
-}
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +29,7 @@ def spark() -> Generator[SparkSession]:
         find_java_home()
     except ConfigurationError as missing:
         pytest.skip(str(missing))
-    with open_session(master="local[2]", settings=QUICK) as session:
+    with open_session(master="local[2]", settings=QUICK | {"spark.driver.memory": "1g"}) as session:
         yield session
 
 

@@ -25,10 +25,12 @@ import pyspark
 import pytest
 
 from quorate.pipeline.export import export, exported_tables, read_manifest
+from quorate.pipeline.home import find_spark_home
 from quorate.pipeline.java import find_java_home
 from quorate.pipeline.session import open_session
 
 from .pipeline_world import one_each, write_log
+from .quick import QUICK, QUICK_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,19 +39,15 @@ if TYPE_CHECKING:
 
 COMMANDS = 8_000
 KEYS = 700
-TRIGGER_BYTES = 128 << 10
+TRIGGER_BYTES = 192 << 10
 PATIENCE_SECONDS = 300.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SETTINGS = {
+SETTINGS = QUICK | {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "600m",
-    "spark.driver.defaultJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "600m",
     "spark.executor.defaultJavaOptions": QUICK_JAVA,
     "spark.scheduler.mode": "FAIR",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
 }
 
 
@@ -121,6 +119,7 @@ def environment(place: Path) -> dict[str, str]:
     return {
         **os.environ,
         "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(find_spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "SPARK_DAEMON_MEMORY": "256m",

@@ -1,0 +1,68 @@
+"""Where a session of one machine finds Spark, so that its Python processes start quickly.
+
+Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` in front of the path of each Python process that
+it starts. Python keeps no compiled form of what comes from an archive, so each of them would
+compile PySpark anew, for 0.6 s. In a home without that archive they import the installed PySpark.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .java import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["find_spark_home", "spark_home"]
+
+_VARIABLE: Final = "SPARK_HOME"
+_NEEDED: Final = ("bin", "jars")
+_OPTIONAL: Final = "conf"
+
+
+@contextmanager
+def spark_home(master: str) -> Generator[None]:
+    """Have a JVM that is started in the block find Spark in the quick home.
+
+    Nothing is changed for a cluster, whose machines must find the same path, nor if the user has
+    said where Spark is.
+    """
+    home = None if _VARIABLE in os.environ or not master.startswith("local") else find_spark_home()
+    if home is None:
+        yield
+        return
+    os.environ[_VARIABLE] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+
+
+def find_spark_home() -> Path | None:
+    """Return the quick home; made if it is not there. None if that can't be done.
+
+    It stays, for the JVM lives on after its session, and takes classes from ``jars`` until it ends.
+    """
+    import pyspark  # noqa: PLC0415 - an extra
+
+    installed = Path(pyspark.__file__).parent
+    if not all((installed / name).is_dir() for name in _NEEDED):
+        return None
+    whose = hashlib.sha256(os.fsencode(installed)).hexdigest()[:16]
+    home = cache_directory() / f"spark-{whose}"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for name in (*_NEEDED, _OPTIONAL):
+            with suppress(FileExistsError):
+                (home / name).symlink_to(installed / name)
+    except OSError:
+        return None
+    return home
