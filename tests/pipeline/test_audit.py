@@ -48,18 +48,6 @@ HEADERS = [decode_header_untrusted(data) for data, _ in encoded(LOG)]
 
 
 @pytest.mark.spark
-def test_members_that_agree_are_told_so_even_if_one_is_behind(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    for member, known in ((0, 40), (1, 40), (2, 25)):
-        write_log(tmp_path / str(member), LOG[:known], member_id=member)
-    found = audit(spark, [tmp_path / str(member) for member in range(3)])
-    assert found.findings == ()
-    assert found.batches == 39 + 39 + 24
-    assert (found.entries, found.first) == (39 * 5 + 3, None)
-
-
-@pytest.mark.spark
 def test_whatever_breaks_a_promise_is_found(spark: SparkSession, tmp_path: Path) -> None:
     for member in range(4):
         write_log(tmp_path / str(member), LOG, member_id=member)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-COMMANDS = 8_000
+COMMANDS = 5_000
 KEYS = 700
-TRIGGER_BYTES = 192 << 10
+TRIGGER_BYTES = 128 << 10
 PATIENCE_SECONDS = 300.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 SETTINGS = QUICK | {
@@ -130,10 +130,11 @@ def environment(place: Path) -> dict[str, str]:
 
 
 @contextmanager
-def driver(cluster: Cluster, place: Path) -> Generator[subprocess.Popen[bytes]]:
+def driver(cluster: Cluster, place: Path, *, executors: int) -> Generator[subprocess.Popen[bytes]]:
     """Run :func:`work` as a driver for the length of a block; kill it and its JVM at the end."""
+    words = (cluster.master, str(place), str(executors))
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.test_standalone", cluster.master, str(place)],
+        [sys.executable, "-m", "tests.pipeline.test_standalone", *words],
         env=environment(place),
         start_new_session=True,
     )
@@ -145,9 +146,10 @@ def driver(cluster: Cluster, place: Path) -> Generator[subprocess.Popen[bytes]]:
         child.wait()
 
 
-def work(master: str, place: Path) -> None:
+def work(master: str, place: Path, executors: str) -> None:
     """Be a driver that streams a log into Parquet, to its end, and exports it meanwhile."""
-    with open_session(master=master, settings=SETTINGS) as spark:
+    settings = SETTINGS | {"spark.cores.max": executors}  # of one core each
+    with open_session(master=master, settings=settings) as spark:
         log = spark.readStream.format("quorate").option("maxBytesPerTrigger", TRIGGER_BYTES)
         query = (
             log.option("partitions", 2)
@@ -187,11 +189,11 @@ def test_executors_and_drivers_that_are_killed_lose_and_double_nothing(
         )
         return begun if begun > ended else -1
 
-    with driver(cluster, tmp_path) as running:
+    with driver(cluster, tmp_path, executors=1) as running:
         wait_until(lambda: under_way() >= 1 and (tables / "log").exists(), running)
     assert read_manifest(tables) is None
     killed_at = under_way()
-    with driver(cluster, tmp_path) as running:
+    with driver(cluster, tmp_path, executors=2) as running:
         wait_until(lambda: under_way() > killed_at, running)
         cluster.kill_executor()
         assert read_manifest(tables) is None
@@ -203,4 +205,4 @@ def test_executors_and_drivers_that_are_killed_lose_and_double_nothing(
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], Path(sys.argv[2]))
+    work(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
