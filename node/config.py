@@ -157,7 +157,10 @@ class Limits:
     """What a member takes at most, so that no client and no peer can exhaust it."""
 
     park_seconds: float = attrs.field(default=4.0, validator=SECONDS)
-    """How long a request waits for a leader; below the 5 s after which redis-py gives up."""
+    """How long a request waits for a leader, or for the answer of one that we lost and that lives.
+
+    Below the 5 s after which redis-py gives up.
+    """
     max_request_bytes: int = attrs.field(
         default=32 * _MIB, validator=between(1024, _MAX_BYTES, "bytes, 1 KiB to 60 MiB")
     )

@@ -10,7 +10,9 @@ other: it might be what they were lost to.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
+from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Never
 
@@ -55,8 +57,8 @@ class Requests:
         # To whom, and what by its number.
         self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in core.peers}
         self._forwarded_bytes = 0
-        # Whom we follow no more and who answers all the same, and how long we wait for that.
-        self._former: dict[int, float] = {}
+        # Until when, from whom, and up to which number answers may come though we failed to follow.
+        self._awaited: deque[tuple[float, int, int]] = deque()
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
         self._next_id = core.rng.getrandbits(62)
 
@@ -136,7 +138,6 @@ class Requests:
     def follow(self, leader: int) -> None:
         """Another member leads."""
         self._leadership, self._leader = None, leader
-        self._former.pop(leader, None)
         self._release(len(self._parked))
 
     def cede(self) -> None:
@@ -167,7 +168,8 @@ class Requests:
         if leader is None:
             return
         if answers:
-            self._former[leader] = trio.current_time() + self._core.config.limits.park_seconds
+            until = trio.current_time() + self._core.config.limits.park_seconds
+            self._awaited.append((until, leader, self._next_id))
         else:
             self._abandon(leader)
 
@@ -181,12 +183,15 @@ class Requests:
             self._leader = None  # nor asked, until its role has ended
         self._abandon(member)
 
-    def _abandon(self, member: int) -> None:
-        """Give up what was forwarded: a query is asked anew, all else has an unknown outcome."""
-        self._former.pop(member, None)
-        lost, self._forwarded[member] = self._forwarded[member], {}
-        self._forwarded_bytes -= sum(len(request.payload) for request in lost.values())
-        for request in lost.values():
+    def _abandon(self, member: int, last: float = math.inf) -> None:
+        """Give up what was forwarded, up to a number.
+
+        A query is asked anew, all else has an unknown outcome.
+        """
+        forwarded = self._forwarded[member]
+        lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
+        self._forwarded_bytes -= sum(len(request.payload) for request in lost)
+        for request in lost:
             if request.cancelled:
                 continue
             request.losses += 1
@@ -213,11 +218,12 @@ class Requests:
         """Again and again end what has waited too long, and try to send the rest."""
         while True:
             await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
-            now = trio.current_time()
             for member in self._core.peers:
-                late = self._former.get(member, now + 1) <= now
-                if late or not self._core.links.connected(member):
+                if not self._core.links.connected(member):
                     self._abandon(member)  # it may still be heard, and our link not come back
+            while self._awaited and self._awaited[0][0] <= trio.current_time():
+                _, member, last = self._awaited.popleft()
+                self._abandon(member, last)
             self._end_overdue()
             self._release(SENT_PER_LOOK)
 
@@ -267,7 +273,7 @@ class Requests:
         if request.cancelled:
             return
         if message.status == ForwardStatus.REPLY:
-            if self._parked:
+            if self._parked and (self.leads or self._leader is not None):
                 self._release(SENT_PER_REPLY)  # before this client asks for more
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:

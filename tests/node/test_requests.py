@@ -162,6 +162,33 @@ async def test_a_leader_that_lives_answers_though_we_failed_to_follow_it(s: Scri
 
 
 @scripted(batches=LOG)
+async def test_what_it_has_not_answered_is_given_up_though_it_leads_again(s: Script) -> None:
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    early: list[bytes | RequestError] = []
+    late: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, COMMAND, early)
+        await leader.hears(ForwardRequest)
+        leader.live(batch(1, 288, 384))
+        await s.enters(State.CANVASS)
+        failed = trio.current_time()
+        await s.follow(1, 1, *LEVEL, log_term=1)
+        leader.forget()
+        nursery.start_soon(ask, s, COMMAND, late)
+        request = await leader.hears(ForwardRequest)
+        while not early:
+            assert trio.current_time() - failed < 10
+            leader.commit(1)
+            await trio.sleep(0.05)
+        assert 3.9 < trio.current_time() - failed < 4.2
+        assert late == []
+        leader.say(ForwardReply(request.request_id, ForwardStatus.REPLY, b"done"))
+    assert isinstance(early[0], UnknownOutcomeError)
+    assert late == [b"done"]
+    assert s.member.status().forwarded == 0
+
+
+@scripted(batches=LOG)
 async def test_who_leads_no_more_and_does_not_answer_is_not_waited_for_for_ever(s: Script) -> None:
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
     answers: list[bytes | RequestError] = []
