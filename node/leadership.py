@@ -222,7 +222,7 @@ class Leadership(Role):
             self._timekeeper.look_again()
             if self.proposals.waiting or self.reads.waiting:
                 self._work.notify()
-            elif not self.proposals.in_flight:
+            if not self.proposals.in_flight and not self.proposals.waiting:
                 self._announcements.due()  # else the next batch carries it
         if self.reads.answer(each.confirm_id for each in voters):
             self._work.notify()
