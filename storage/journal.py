@@ -232,7 +232,8 @@ class Found:
             return attrs.evolve(self._damaged(member_id, [], 0, first), newer=True)
         if not row.size:
             return Tail()
-        older = first is not None and not first.begins(row)
+        blank = bool(self.data) and not any(self.data[:_HEAD_BYTES])  # never so once LMDB has a row
+        older = blank or (first is not None and not first.begins(row))
         if older or len(self.data) != row.size:
             most = attrs.evolve(_NO_GROUP, term=max(term, log_term), end=end + row.size)
             return self._damaged(member_id, [], 0 if older else len(self.data), most, older=older)

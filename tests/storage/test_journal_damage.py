@@ -198,6 +198,15 @@ async def test_an_older_journal_beside_a_newer_lmdb_is_damage(tmp_path: Path, ru
         assert again.recorded.lost >= (0, acknowledged)
 
 
+async def test_a_blank_journal_beside_an_lmdb_that_has_one_is_damage(tmp_path: Path) -> None:
+    """Its first group is durable before LMDB says that there is one."""
+    await make(tmp_path, 3)
+    path = tmp_path / JOURNAL_FILE
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(DamagedRecordError, match=r"the journal is older than data\.mdb"):
+        at_once(tmp_path)
+
+
 @pytest.mark.parametrize("count", [1, 2], ids=["in front of its first group", "behind it"])
 async def test_a_run_may_end_at_the_beginning_of_its_journal(tmp_path: Path, count: int) -> None:
     """Its first batch goes to LMDB; what an earlier run has left in the file says nothing then."""
