@@ -2,7 +2,7 @@
 
 Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` in front of the path of each Python process that
 it starts. Python keeps no compiled form of what comes from an archive, so each of them would
-compile PySpark anew, for 0.6 s. In a home without that archive they import the installed PySpark.
+compile PySpark anew. In a home without that archive they import the installed PySpark.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,9 +34,11 @@ def spark_home(master: str) -> Generator[None]:
     """Have a JVM that is started in the block find Spark in the quick home.
 
     Nothing is changed for a cluster, whose machines must find the same path, nor if the user has
-    said where Spark is.
+    said where Spark is, or has it start another Python, which may have no PySpark.
     """
-    home = None if _VARIABLE in os.environ or not master.startswith("local") else find_spark_home()
+    here = master == "local" or master.startswith("local[")
+    own = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    home = find_spark_home() if here and own and _VARIABLE not in os.environ else None
     if home is None:
         yield
         return
@@ -47,7 +50,7 @@ def spark_home(master: str) -> Generator[None]:
 
 
 def find_spark_home() -> Path | None:
-    """Return the quick home; made if it is not there. None if that can't be done.
+    """Return the quick home; made if it is not there. None if that can't be done, or is not ours.
 
     It stays, for the JVM lives on after its session, and takes classes from ``jars`` until it ends.
     """
@@ -57,12 +60,15 @@ def find_spark_home() -> Path | None:
     if not all((installed / name).is_dir() for name in _NEEDED):
         return None
     whose = hashlib.sha256(os.fsencode(installed)).hexdigest()[:16]
-    home = cache_directory() / f"spark-{whose}"
+    links = {name: installed / name for name in (*_NEEDED, _OPTIONAL)}
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        for name in (*_NEEDED, _OPTIONAL):
+        home = cache_directory().absolute() / f"spark-{whose}"
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, target in links.items():
             with suppress(FileExistsError):
-                (home / name).symlink_to(installed / name)
-    except OSError:
+                (home / name).symlink_to(target)
+        right = all((home / name).readlink() == target for name, target in links.items())
+        # what is run from there must be nobody else's to change
+        return home if right and home.stat().st_uid == os.getuid() else None
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home directory
         return None
-    return home

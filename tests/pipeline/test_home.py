@@ -64,13 +64,52 @@ def test_without_a_cache_spark_starts_as_ever(
         assert "SPARK_HOME" not in os.environ
 
 
+def test_without_a_home_directory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", nobody)
+    assert find_spark_home() is None
+
+
+@pytest.mark.parametrize("name", ["bin", "jars", "conf"])
+def test_what_somebody_else_has_put_there_is_not_run(tmp_path: Path, name: str) -> None:
+    home = find_spark_home()
+    assert home is not None
+    (home / name).unlink()
+    (home / name).symlink_to(tmp_path)
+    assert find_spark_home() is None
+    (home / name).unlink()
+    (home / name).mkdir()
+    assert find_spark_home() is None
+
+
+def test_the_cache_of_somebody_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_spark_home() is not None
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert find_spark_home() is None
+
+
+def test_another_python_has_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3.13")
+    with spark_home("local[2]"):
+        assert "SPARK_HOME" not in os.environ
+
+
 @pytest.mark.spark
-def test_a_task_has_the_installed_pyspark(spark: SparkSession) -> None:
-    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyspark as there  # noqa: PLC0415 - runs in a task
+def test_a_task_has_the_installed_pyspark_and_no_garbage_in_it(spark: SparkSession) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc  # noqa: PLC0415 - all of this runs in a task
 
+        import pyspark as there  # noqa: PLC0415
+
+        from quorate.pipeline.worker import settle  # noqa: PLC0415
+
+        settle()
         for _ in batches:
-            yield pa.record_batch({"place": [there.__file__]})
+            yield pa.record_batch({"place": [there.__file__], "frozen": [gc.get_freeze_count()]})
 
-    (row,) = spark.range(0, 1, 1, 1).mapInArrow(place, "place string").collect()
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(look, "place string, frozen long").collect()
     assert row["place"] == pyspark.__file__
+    assert row["frozen"] > 0

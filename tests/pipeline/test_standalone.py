@@ -41,7 +41,8 @@ COMMANDS = 5_000
 KEYS = 700
 TRIGGER_BYTES = 128 << 10
 PATIENCE_SECONDS = 300.0
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+INSTALLED = Path(pyspark.__file__).parent
+SPARK_CLASS = INSTALLED / "bin" / "spark-class"
 SETTINGS = QUICK | {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "600m",
@@ -119,7 +120,7 @@ def environment(place: Path) -> dict[str, str]:
     return {
         **os.environ,
         "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(find_spark_home()),
+        "SPARK_HOME": str(find_spark_home() or INSTALLED),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "SPARK_DAEMON_MEMORY": "256m",
