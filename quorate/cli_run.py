@@ -174,8 +174,7 @@ def _collect_seldom() -> None:
     """Spare the garbage collector what lives as long as the process, and most of its small rounds.
 
     What a member's work makes has hardly any cycles, but many tuples, through which the collector
-    goes in vain. Measured: a whole round held up the loop for 35 ms with nothing but the modules in
-    memory; of a leader's time under pipelined writes 5 % went into all rounds, and now 3 %.
+    goes in vain; and a whole round, which holds up the event loop, goes through all modules too.
     """
     gc.collect()
     gc.freeze()
