@@ -10,7 +10,7 @@ from tables_world import Disk, contents, open_tables, record
 from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError
-from quorate.storage.tables import Tables
+from quorate.storage.tables import FLUSH_LOG_BYTES, Tables
 from quorate.storage.tables_disk import TablesDisk
 from quorate.storage.tables_layer import HASHED_BYTES, MAX_PLAIN_BYTES, stored_key
 
@@ -228,6 +228,17 @@ async def test_memory_is_bounded_by_flushing(tmp_path: Path) -> None:
         assert most < 2 * limit
         assert tables.position > 80 * 32
         assert len(tables) == 119 * 20
+
+
+async def test_what_a_restart_has_to_replay_is_bounded_by_flushing(tmp_path: Path) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        for batch in range(1, 20):
+            tables.put(b"a", record(b"%d" % batch))
+            tables.advance(batch * (FLUSH_LOG_BYTES // 8), batch)
+            for _ in range(4):
+                await trio.lowlevel.checkpoint()
+            assert tables.position >= (batch - 10) * (FLUSH_LOG_BYTES // 8)
+        assert tables.memtable_bytes < 1000
 
 
 async def test_overwriting_takes_no_more_memory(tmp_path: Path) -> None:
