@@ -26,7 +26,18 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import Load, Memory, Run, check, fill, measure, median, memory, settled
+from measuring import (
+    Load,
+    Memory,
+    Run,
+    check,
+    fill,
+    measure,
+    median,
+    memory,
+    rested,
+    settled,
+)
 from results import Row
 
 from quorate.cluster import LocalCluster, open_cluster
@@ -106,6 +117,7 @@ async def measure_point(bench: Bench, point: Point, runs: int, seconds: float) -
         await fill(cluster, point.load("set"))
         for _ in range(runs):
             for command, taken in found.items():
+                await rested(cluster)
                 taken.append(await measure(cluster, point.load(command), seconds))
         held = await leaders_memory(cluster)
         await check(cluster, point.load("set"))

@@ -29,6 +29,10 @@ SAMPLE: Final = 20_000
 """Keys that are read back one by one; with more of them, so many that are spread over all."""
 
 
+RESTING_SECONDS: Final = 0.1
+"""Processor time that a member without work takes in a second, at most."""
+
+
 @attrs.frozen
 class Load:
     """One kind of load: so many clients, each sending `pipeline` commands at a time."""
@@ -154,6 +158,20 @@ async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStat
             if seen.verdict is Verdict.AGREED and seen.leader and done:
                 return seen.leader, {status.member_id: status for status in seen.said}
             await trio.sleep(0.05)
+
+
+async def rested(cluster: LocalCluster) -> None:
+    """Wait until the members have done what a load leaves behind: until they use no processor.
+
+    Their tables are written to disk in the background, which is a cost of the SETs before, not of
+    what is measured next.
+    """
+    with trio.fail_after(600):
+        busy = True
+        while busy:
+            before = sum(_used(cluster).values())
+            await trio.sleep(1)
+            busy = sum(_used(cluster).values()) - before > RESTING_SECONDS * len(cluster.members)
 
 
 async def quiet(addresses: Sequence[MemberAddress]) -> None:
