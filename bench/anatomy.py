@@ -37,7 +37,7 @@ GET: Final = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n"
 SET: Final = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$256\r\n%s\r\n" % (b"x" * 256)
 LOOKS_PER_SECOND: Final = 200
 SMALL_SHARE: Final = 0.01
-WAITS: Final = ("_next_group", "_thread_cache.py", "get_events")
+WAITS: Final = ("_next_job", "_thread_cache.py", "get_events")
 """Where threads and the event loop wait for work, which py-spy can't tell from work."""
 
 
