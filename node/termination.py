@@ -88,6 +88,8 @@ async def terminate_follower(role: Following) -> None:
     while role.termination is None:
         await role.terminates.wait()
     await core.applier.applied(role.termination)
+    while core.applier.lagging:  # what the last batch asks for has not begun
+        await core.applier.caught_up.wait()
     await core.snapshots.quiet()
     core.terminate()
     while True:  # as long as the role lasts: the leader may not have heard it

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RefusedError, RequestError
+from quorate.node.core import Core
 from quorate.simulation.ledger import equal, open_ledgers
 
 if TYPE_CHECKING:
@@ -71,6 +72,25 @@ async def test_all_members_stop_at_one_position_under_load(
         await world.start()
         await world.settled()
         await equal(world)
+
+
+async def test_nobody_stops_before_it_has_done_what_its_last_batch_asks_for(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one here asks for a snapshot, and the position to stop at comes right behind it."""
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = await world.settled()
+        had: dict[int, list[int]] = {}
+
+        def look(core: Core) -> None:
+            had[core.member_id] = [row.position for row in core.store.snapshots]
+
+        monkeypatch.setattr(Core, "terminate", look)
+        words = await world.hosts[leader].running.control("shutdown")
+        await world.until(lambda: len(had) == 3)
+        position = int(words.split()[-1])
+        assert had == {0: [position], 1: [position], 2: [position]}
 
 
 async def test_who_is_down_is_named_and_the_others_stop(
