@@ -10,7 +10,7 @@ from tables_world import Disk, contents, open_tables, record
 from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError
-from quorate.storage.tables import FLUSH_LOG_BYTES, Tables
+from quorate.storage.tables import Tables
 from quorate.storage.tables_disk import TablesDisk
 from quorate.storage.tables_layer import HASHED_BYTES, MAX_PLAIN_BYTES, stored_key
 
@@ -200,45 +200,6 @@ async def test_a_flush_asked_for_during_a_flush_covers_what_came_between(
                 nursery.start_soon(tables.flush)
                 await trio.sleep(0.1)
         assert tables.position == 960
-
-
-async def test_changes_are_flushed_after_the_interval(
-    tmp_path: Path, autojump_clock: Clock
-) -> None:
-    async with running(open_tables(tmp_path)) as tables:
-        tables.put(b"a", record(b"1"))
-        tables.advance(320, 5000)
-        await trio.sleep(29)
-        assert tables.position == 0
-        await trio.sleep(2)
-        assert tables.position == 320
-
-
-async def test_memory_is_bounded_by_flushing(tmp_path: Path) -> None:
-    limit = 100_000
-    async with running(open_tables(tmp_path, flush_bytes=limit)) as tables:
-        most = 0
-        for batch in range(1, 120):
-            for i in range(20):
-                tables.put(b"%d:%d" % (batch, i), record(bytes(1000)))
-            tables.advance(batch * 32, batch)
-            most = max(most, tables.memtable_bytes)
-            for _ in range(4):
-                await trio.lowlevel.checkpoint()
-        assert most < 2 * limit
-        assert tables.position > 80 * 32
-        assert len(tables) == 119 * 20
-
-
-async def test_what_a_restart_has_to_replay_is_bounded_by_flushing(tmp_path: Path) -> None:
-    async with running(open_tables(tmp_path)) as tables:
-        for batch in range(1, 20):
-            tables.put(b"a", record(b"%d" % batch))
-            tables.advance(batch * (FLUSH_LOG_BYTES // 8), batch)
-            for _ in range(4):
-                await trio.lowlevel.checkpoint()
-            assert tables.position >= (batch - 10) * (FLUSH_LOG_BYTES // 8)
-        assert tables.memtable_bytes < 1000
 
 
 async def test_overwriting_takes_no_more_memory(tmp_path: Path) -> None:
