@@ -84,7 +84,6 @@ class Tables(LayeredTables):
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
         self._flush_interval_s = flush_interval_s
-        self._cut_position = disk.position
         self._applied = (disk.position, disk.timestamp_ms)
         self._fits = True  # what the last write said
         self._cut_wanted = False
@@ -166,7 +165,7 @@ class Tables(LayeredTables):
             self._full.set()
             if self._frozen is not None:
                 time.sleep(_GIVE_WAY_S)
-        if position - self._cut_position > FLUSH_LOG_BYTES:
+        if self._frozen is None and position - self._disk.position > FLUSH_LOG_BYTES:
             self._full.set()
         if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()
@@ -291,7 +290,6 @@ class Tables(LayeredTables):
         assert self._frozen is None, "one flush at a time"
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
-        self._cut_position = self._applied[0]
         self._counted, self._asked = self._asked, False
         self._cuts += 1
         self._changed = trio.Event()
