@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,9 +30,12 @@ from quorate.transport import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from quorate.simulation.peers import Peer
 
 LOG = log((0, 96), (0, 192))
 LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))  # of a leader that has what LOG has
@@ -49,6 +53,21 @@ async def ask(
         answers.append(await call(payload))
     except RequestError as error:
         answers.append(error)
+
+
+@asynccontextmanager
+async def forwarded(
+    s: Script, kind: RequestKind
+) -> AsyncGenerator[tuple[Peer, ForwardRequest, list[bytes | RequestError]]]:
+    """Follow a leader that has a request of ours; give both, and what comes of it.
+
+    The block ends when it is answered.
+    """
+    leader = await s.follow(1, 1, *LEVEL, log_term=0)
+    answers: list[bytes | RequestError] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, kind, answers)
+        yield leader, await leader.hears(ForwardRequest), answers
 
 
 @pytest.mark.parametrize("kind", [QUERY, COMMAND])
@@ -86,11 +105,7 @@ async def test_a_stamp_travels_to_the_leader_and_into_its_log(s: Script) -> None
 
 @scripted(batches=LOG)
 async def test_a_query_that_is_lost_is_asked_anew_once(s: Script) -> None:
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, QUERY, answers)
-        first = await leader.hears(ForwardRequest)
+    async with forwarded(s, QUERY) as (leader, first, answers):
         s.member.core.links.disconnect(1)
         second = await leader.hears(ForwardRequest)
         assert second.request_id != first.request_id
@@ -121,11 +136,7 @@ async def test_a_query_does_not_go_through_all_leaders(s: Script) -> None:
 
 @scripted(batches=LOG)
 async def test_a_command_that_is_lost_has_an_unknown_outcome(s: Script) -> None:
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, COMMAND, answers)
-        await leader.hears(ForwardRequest)
+    async with forwarded(s, COMMAND) as (leader, _, answers):
         s.member.core.links.disconnect(1)
     assert isinstance(answers[0], UnknownOutcomeError)
     assert len(leader.messages(ForwardRequest)) == 1
@@ -135,11 +146,7 @@ async def test_a_command_that_is_lost_has_an_unknown_outcome(s: Script) -> None:
 async def test_a_leader_that_goes_in_order_and_has_not_answered_leaves_an_unknown_outcome(
     s: Script,
 ) -> None:
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, COMMAND, answers)
-        await leader.hears(ForwardRequest)
+    async with forwarded(s, COMMAND) as (leader, _, answers):
         leader.say(LeadershipCession(1, 192, 1))
         s.stop_peer(1)  # both are heard before the follower's role has ended
         await s.until(lambda: bool(answers), within=0.01)
@@ -149,11 +156,7 @@ async def test_a_leader_that_goes_in_order_and_has_not_answered_leaves_an_unknow
 
 @scripted(batches=LOG)
 async def test_a_leader_that_lives_answers_though_we_failed_to_follow_it(s: Script) -> None:
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, COMMAND, answers)
-        request = await leader.hears(ForwardRequest)
+    async with forwarded(s, COMMAND) as (leader, request, answers):
         leader.live(batch(1, 288, 384))
         await s.enters(State.INIT)
         leader.say(ForwardReply(request.request_id, ForwardStatus.REPLY, b"done"))
@@ -190,11 +193,7 @@ async def test_what_it_has_not_answered_is_given_up_though_it_leads_again(s: Scr
 
 @scripted(batches=LOG)
 async def test_who_leads_no_more_and_does_not_answer_is_not_waited_for_for_ever(s: Script) -> None:
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, COMMAND, answers)
-        await leader.hears(ForwardRequest)
+    async with forwarded(s, COMMAND) as (leader, _, answers):
         leader.say(LeadershipCession(1, 192, 1))
         started = trio.current_time()
         await s.until(lambda: bool(answers), within=10)
@@ -209,11 +208,7 @@ async def test_nothing_waits_for_a_link_to_the_leader_that_does_not_come_back(
     s: Script, kind: RequestKind
 ) -> None:
     """The leader is heard all the time, over its own link."""
-    leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    answers: list[bytes | RequestError] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, s, kind, answers)
-        await leader.hears(ForwardRequest)
+    async with forwarded(s, kind) as (leader, _, answers):
         s.network.refuse("h1")
         s.member.core.links.disconnect(1)
         started = trio.current_time()
