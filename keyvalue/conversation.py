@@ -32,7 +32,7 @@ from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer, control_words, must_wait
 from .guard import CommandParser
 from .outcomes import in_words
-from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_end, uniform_kind
+from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_of, uniform_kind
 from .service import IN_PARTS, TRANSACTION, part
 from .session import PortState, Session
 from .special import read_once_untrusted, watched_keys
@@ -64,7 +64,6 @@ class Conversation:
         "_commands",
         "_convert",
         "_deliver",
-        "_encoded",
         "_expected",
         "_held",
         "_next",
@@ -96,7 +95,6 @@ class Conversation:
         self._run_bytes = min(RUN_BYTES, port.limits.request_bytes)
         # the chunk that is being done, and how far
         self._commands: list[list[bytes]] = []
-        self._encoded: list[bytes] = []
         self._whole = b""
         self._next = 0
         # the request under way, how many replies it stands for, what makes a reply of its result
@@ -157,7 +155,7 @@ class Conversation:
     # In order --------------------------------------------------------------------------------
 
     def _load(self, data: bytes) -> None:
-        self._commands, self._encoded, self._whole = self._parser.take_untrusted(data)
+        self._commands, self._whole = self._parser.take_untrusted(data)
         self._next = 0
         self._port.counters.commands += len(self._commands)
 
@@ -195,7 +193,7 @@ class Conversation:
                     break
         self._running = False
         if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
-            self._commands, self._encoded, self._whole, self._next = [], [], b"", 0
+            self._commands, self._whole, self._next = [], b"", 0
         if self.replies or refilled or self.session.closing:
             self._deliver()
 
@@ -220,8 +218,8 @@ class Conversation:
             if at == 0 and len(payload) <= self._run_bytes:
                 kind = uniform_kind(self._commands)
             if kind is None and not stale:
-                end, kind = run_end(self._commands, self._encoded, at, self._run_bytes)
-                payload = b"".join(self._encoded[at:end])
+                encoded, kind = run_of(self._commands, at, self._run_bytes)
+                end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not stale or kind is RequestKind.QUERY):
                 session.last_command = self._commands[end - 1][0]
                 self._next = end
@@ -234,7 +232,7 @@ class Conversation:
         arguments = self._commands[at]
         session.last_command = arguments[0]
         self._next = at + 1
-        self._single(arguments, self._encoded[at])
+        self._single(arguments, resp.pack(tuple(arguments)))
         return False
 
     def _single(self, arguments: list[bytes], encoded: bytes) -> None:
@@ -334,7 +332,7 @@ class Conversation:
         self.replies.append(replies)
         if done < expected:
             if not self._commands:  # they were let go, as what is seldom needed again
-                self._commands, self._encoded = resp.take_apart(payload)
+                self._commands = resp.CommandParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
             self._next -= expected - done
 

@@ -30,15 +30,16 @@ import hiredis
 
 from ..errors import WireError
 from .limits import MAX_ARGUMENTS
+from .plain import NATIVE, split_untrusted
 from .resp import pack
 
 __all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken", "WholeCommands"]
 
 Arguments: TypeAlias = list[bytes]
-Taken: TypeAlias = tuple[list[Arguments], list[bytes], bytes]
-"""Commands, the encoding of each as an array of bulk strings, and those encodings joined."""
+Taken: TypeAlias = tuple[list[Arguments], bytes]
+"""Commands, and the encodings of them as arrays of bulk strings, joined."""
 
-NOTHING: Final[Taken] = ([], [], b"")
+NOTHING: Final[Taken] = ([], b"")
 
 _ARRAY: Final = ord("*")
 _BULK: Final = ord("$")
@@ -70,11 +71,16 @@ class ParserLimits:
 
 
 class WholeCommands:
-    """The fast way. It keeps nothing between calls, so one serves all connections of a thread."""
+    """The fast way. It keeps nothing between calls, so one serves all connections of a thread.
 
-    __slots__ = ("_feed", "_missing", "_next")
+    Args:
+        native: in C, which finds the same.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_feed", "_missing", "_native", "_next")
+
+    def __init__(self, *, native: bool = NATIVE) -> None:
+        self._native = native
         self._missing = object()
         self._renew()
 
@@ -84,35 +90,36 @@ class WholeCommands:
         self._feed = reader.feed
         self._next = reader.gets
 
-    def split_untrusted(self, data: bytes) -> Taken | None:
+    def split_untrusted(self, data: bytes) -> tuple[list[Arguments], int]:
         """Take the whole commands from the beginning of data, if it is plain to see where they end.
 
         Returns:
-            The commands, their encodings and these joined, which is a prefix of data (and is data
-            in the usual case); None if data must go the slow way.
+            The commands, and where the last of them ends: at the end of data in the usual case.
+            What follows must go the slow way.
         """
+        if self._native:
+            return split_untrusted(data, MAX_ARGUMENTS)
         if data[0] != _ARRAY or _claims_much(data):
-            return None
+            return [], 0
         try:
             self._feed(data)
             first = cast("Arguments", self._next())
             encoding = pack(tuple(first))
-            if (
-                encoding == data and len(first) <= MAX_ARGUMENTS
-            ):  # a client that waits for each reply sends just this
-                return ([first], [encoding], data) if first else None
+            # a client that waits for each reply sends just this
+            if encoding == data and len(first) <= MAX_ARGUMENTS:
+                return ([first], len(data)) if first else ([], 0)
             commands = [first, *iter(self._next, self._missing)]
-            encoded = [pack(tuple(arguments)) for arguments in commands]
+            whole = b"".join([pack(tuple(arguments)) for arguments in commands])
         except (hiredis.ProtocolError, TypeError):
             self._renew()
-            return None
-        whole = b"".join(encoded)
+            return [], 0
         if len(whole) != len(data):
             self._renew()
         may_be_long = len(data) > _LEAST_ARGUMENT_BYTES * MAX_ARGUMENTS
-        if may_be_long and max(map(len, commands)) > MAX_ARGUMENTS:
-            return None
-        return (commands, encoded, whole) if all(commands) and data.startswith(whole) else None
+        too_long = may_be_long and max(map(len, commands)) > MAX_ARGUMENTS
+        if too_long or not all(commands) or not data.startswith(whole):
+            return [], 0
+        return commands, len(whole)
 
     def parse(self, command: bytes) -> Arguments:
         """Parse one command that :class:`CommandScanner` has found to be whole and plain."""
@@ -289,13 +296,11 @@ class CommandParser:
         """Take the commands that are whole now; data is not empty. See `failure`."""
         if self._scanner is not None:
             return self._resume_untrusted(self._scanner, data)
-        taken = self._whole.split_untrusted(data)
-        if taken is None:
-            return self._scan_untrusted(CommandScanner(self._limits), data)
-        if len(taken[2]) != len(data):
-            rest = self._scan_untrusted(CommandScanner(self._limits), data[len(taken[2]) :])
-            assert not rest[0], "hiredis left a whole command behind"
-        return taken
+        commands, end = self._whole.split_untrusted(data)
+        if end == len(data):
+            return commands, data
+        more, encoded = self._scan_untrusted(CommandScanner(self._limits), data[end:])
+        return commands + more, data[:end] + encoded
 
     def _resume_untrusted(self, scanner: CommandScanner, data: bytes) -> Taken:
         """Finish the incomplete command; what follows it may go the fast way again."""
@@ -308,13 +313,12 @@ class CommandParser:
         except WireError as wrong:
             return self._fail(wrong)
         self._scanner = None
-        encoded = [_encoding(first, arguments) for arguments in commands]
+        encoded = b"".join([_encoding(first, arguments) for arguments in commands])
         rest = scanner.rest()
         if not rest:
-            return commands, encoded, b"".join(encoded)
+            return commands, encoded
         more = self.take_untrusted(rest)
-        encoded += more[1]
-        return commands + more[0], encoded, b"".join(encoded)
+        return commands + more[0], encoded + more[1]
 
     def _scan_untrusted(self, scanner: CommandScanner, data: bytes) -> Taken:
         scanner.buffer += data
@@ -330,7 +334,7 @@ class CommandParser:
         else:
             scanner.compact()
             self._scanner = scanner if scanner.buffer else None
-        return commands, encoded, b"".join(encoded)
+        return commands, b"".join(encoded)
 
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
         """One command or none: a line may be empty."""

@@ -22,6 +22,8 @@ from typing import Final, Literal, TypeAlias, cast
 import hiredis
 
 from ..errors import KeyValueError, WireError
+from .limits import MAX_ARGUMENTS
+from .plain import split_untrusted
 
 Reply: TypeAlias = (
     "bool | int | float | bytes | KeyValueError | list[Reply] | dict[Reply, Reply] | None"
@@ -146,6 +148,9 @@ class CommandParser:
         Raises:
             WireError: it is not a whole number of arrays of strings.
         """
+        plain, end = split_untrusted(payload, MAX_ARGUMENTS)
+        if plain and end == len(payload):
+            return plain
         reader = self._reader
         try:
             reader.feed(payload)
@@ -167,12 +172,6 @@ class CommandParser:
             self._reader = hiredis.Reader()
             raise WireError("a payload holds something else than whole arrays of strings")
         return commands if all(commands) else [args for args in commands if args]
-
-
-def take_apart(payload: bytes) -> tuple[list[list[bytes]], list[bytes]]:
-    """Give the commands of a payload that was found to be good, and the encoding of each."""
-    commands = CommandParser().parse_untrusted(payload)
-    return commands, [pack(tuple(arguments)) for arguments in commands]
 
 
 def parse_replies_untrusted(data: bytes) -> list[Reply]:

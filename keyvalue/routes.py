@@ -15,8 +15,9 @@ from typing import Final
 
 from ..node.gateway import RequestKind
 from .commands import Kind, lookup
+from .resp import pack
 
-__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_end", "uniform_kind"]
+__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_of", "uniform_kind"]
 
 RUN_BYTES: Final = 1024 * 1024
 """A run of several commands is at most that long. More in one entry would gain nothing."""
@@ -75,30 +76,33 @@ def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
     return _KIND_OF[routes.pop()] if len(routes) == 1 and _ALONE not in routes else None
 
 
-def run_end(
-    commands: Sequence[list[bytes]], encoded: Sequence[bytes], start: int, limit_bytes: int
-) -> tuple[int, RequestKind | None]:
+def run_of(
+    commands: Sequence[list[bytes]], start: int, limit_bytes: int
+) -> tuple[list[bytes], RequestKind | None]:
     """Find how far a run goes, and as what it goes.
 
     Args:
         commands: the commands of a chunk.
-        encoded: each of them as sent.
         start: index of the first command of the run.
         limit_bytes: of the whole run, unless its first command alone is longer.
 
     Returns:
-        The index after its last command, and the kind; None if the first is no part of a run.
+        Its commands, encoded, and the kind; None if the first is no part of a run.
     """
-    end, size, kind = start, 0, None
-    stop = min(len(commands), start + RUN_COMMANDS)
-    while end < stop:
-        route = _ROUTES[commands[end][0], len(commands[end])]
-        size += len(encoded[end])
-        if route == _ALONE and end == start:
-            return end + 1, RequestKind.QUERY
-        if route >= _NEITHER or (size > limit_bytes and end > start):
+    run: list[bytes] = []
+    size, kind = 0, None
+    for at in range(start, min(len(commands), start + RUN_COMMANDS)):
+        arguments = commands[at]
+        route = _ROUTES[arguments[0], len(arguments)]
+        if route == _ALONE and not run:
+            return [pack(tuple(arguments))], RequestKind.QUERY
+        if route >= _NEITHER:
             break
+        encoded = pack(tuple(arguments))
+        size += len(encoded)
+        if size > limit_bytes and run:
+            break
+        run.append(encoded)
         if kind is not RequestKind.COMMAND:
             kind = _KIND_OF[route]
-        end += 1
-    return end, kind
+    return run, kind

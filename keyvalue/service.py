@@ -27,6 +27,7 @@ import trio
 
 from ..errors import WireError
 from ..node.service import Command
+from ..storage import BatchHeader, Entry, EntryKind
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
 from ..storage.tables_damage import whole
@@ -43,8 +44,9 @@ from .limits import (
     PART_WORK,
     TICK_MS,
 )
+from .plain import answer_gets, apply_sets
 from .sessions import Sessions
-from .store import TOO_MUCH_WORK, KeyStore
+from .store import STRING, TOO_MUCH_WORK, KeyStore
 from .strings import Handler
 
 RESP3: Final = 1
@@ -53,6 +55,9 @@ TRANSACTION: Final = 2
 """Flag: the payload is the body of MULTI and EXEC."""
 IN_PARTS: Final = 4
 """Flag: the payload may be done in part; then the reply begins as :func:`part` tells."""
+
+AT_ONCE_BYTES: Final = 64 << 10
+"""Entries of so many bytes are applied at one go: a millisecond's work, with their replies."""
 
 _WATCH: Final = b"WATCH"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
@@ -144,6 +149,33 @@ class KeyValueService:
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
 
+    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+        """Apply what is nothing but SETs at one go; see `node.service.BatchService`.
+
+        None of the bounds on what a request may cost is met by as many SETs as :mod:`.plain` takes.
+        """
+        store, tables = self._store, self._tables
+        counts = tables.put_by(
+            lambda records, fresh, expiring: apply_sets(
+                entries,
+                start,
+                EntryKind.COMMAND,
+                TRANSACTION,
+                header.position + 1,
+                STRING,
+                AT_ONCE_BYTES,
+                records,
+                fresh,
+                expiring,
+            )
+        )
+        if not counts:
+            return []
+        store.now = max(store.now, header.timestamp_ms)
+        store.revision = header.position + start + len(counts)
+        store.applying = True
+        return [resp.OK * count for count in counts]
+
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Everything up to `position` is applied; remove some of what has expired by now."""
         store, tables = self._store, self._tables
@@ -156,6 +188,10 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
+        if not flags & TRANSACTION:
+            reply = answer_gets(payload, AT_ONCE_BYTES, self._tables.newest)
+            if reply is not None:
+                return reply
         self._store.applying = False
         return self._answer(payload, flags, self._queries)
 

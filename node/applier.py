@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Never
 
 import attrs
@@ -18,7 +19,7 @@ import trio
 
 from ..storage import EntryKind, Store, check_batch_untrusted, decode_entries_untrusted
 from .roles import Signal
-from .service import Command, Service
+from .service import BatchService, Command, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -48,13 +49,18 @@ class Waiting:
 
     header: BatchHeader
     batch: bytes | None = None
-    entries: Sequence[Entry] = ()
+    entries: list[Entry] = attrs.field(factory=list["Entry"])
     requests: Sequence[Request | None] | None = None
     done: int = 0
 
 
 async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
     """Stand in for whoever acts."""
+
+
+def _none_at_once(_entries: list[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
+    """Stand in for a service that applies one command at a time."""
+    return []
 
 
 class Applier:
@@ -77,6 +83,9 @@ class Applier:
 
     def __init__(self, store: Store, service: Service) -> None:
         self.service = service
+        self._apply_many = (
+            service.apply_many if isinstance(service, BatchService) else _none_at_once
+        )
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
@@ -208,29 +217,19 @@ class Applier:
         if waiting.batch is not None:
             waiting.entries, waiting.batch = decode_entries_untrusted(waiting.batch), None
         entries, requests = waiting.entries, waiting.requests
-        for index in range(waiting.done, len(entries)):
+        index = waiting.done
+        while index < len(entries):
             if trio.current_time() > until:
                 waiting.done = index
                 return False
-            entry = entries[index]
-            if entry.kind is not EntryKind.COMMAND:
-                if entry.kind in {EntryKind.CLUSTER_ACTION, EntryKind.MEMBERSHIP}:
-                    self._action = entry, header
-                continue
-            reply = service.apply(
-                Command(
-                    entry.payload,
-                    entry.flags,
-                    entry.session,
-                    entry.sequence,
-                    header.term,
-                    header.position,
-                    index,
-                    header.timestamp_ms,
-                )
-            )
-            if requests is not None and (request := requests[index]) is not None:
-                request.done(reply)
+            replies = self._apply_many(entries, index, header) or [
+                self._apply_one(entries[index], index, header)
+            ]
+            if requests is not None:
+                for request, reply in zip(islice(requests, index, None), replies, strict=False):
+                    if request is not None:
+                        request.done(reply)
+            index += len(replies)
         self.applied_position = header.end
         self.timestamp_ms = header.timestamp_ms
         self.entries += len(entries)
@@ -238,6 +237,24 @@ class Applier:
         service.advance(header.end, header.timestamp_ms)
         self.progressed.notify()
         return True
+
+    def _apply_one(self, entry: Entry, index: int, header: BatchHeader) -> bytes:
+        if entry.kind is not EntryKind.COMMAND:
+            if entry.kind in {EntryKind.CLUSTER_ACTION, EntryKind.MEMBERSHIP}:
+                self._action = entry, header
+            return b""
+        return self.service.apply(
+            Command(
+                entry.payload,
+                entry.flags,
+                entry.session,
+                entry.sequence,
+                header.term,
+                header.position,
+                index,
+                header.timestamp_ms,
+            )
+        )
 
     async def _read_back(self) -> None:
         """Fetch what comes next from the recording: it is committed, and not in memory."""

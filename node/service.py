@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import trio
 
+    from ..storage import BatchHeader, Entry
+
 
 @attrs.define
 class Command:
@@ -82,6 +84,23 @@ class Service(Protocol):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Do background work until cancelled; `started()` once commands may be applied."""
+        ...
+
+
+@runtime_checkable
+class BatchService(Service, Protocol):
+    """A service that can apply many commands at one go, for less than one by one."""
+
+    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+        """Apply some of a batch's entries from `start` on, all of them commands, or none.
+
+        As :meth:`Service.apply` would apply them: only the way is another. It should take no longer
+        than a millisecond, with a callback for each reply.
+
+        Returns:
+            Their replies, as many as were applied; for the next entry `apply` is called if none
+            was.
+        """
         ...
 
 

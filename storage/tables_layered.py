@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .tables_deadlines import Deadlines
 from .tables_layer import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .tables_disk import TablesDisk
+
+    Putter: TypeAlias = Callable[
+        [dict[bytes, Record | None], list[bytes], dict[bytes, int]],
+        tuple[list[int], int, int, int],
+    ]
 
 _PAGE_BYTES: Final = 1 << 20
 
@@ -47,6 +52,11 @@ class LayeredTables:
         """About how much memory the changes take that no flush has begun to write."""
         return self._layer.bytes
 
+    @property
+    def newest(self) -> dict[bytes, Record | None]:
+        """What was put or, with None, deleted since the last flush began; not to be changed."""
+        return self._layer.records
+
     def get(self, key: bytes) -> Record | None:
         """Return the record of a key, or None."""
         record = self._layer.records.get(key, ABSENT)
@@ -69,6 +79,20 @@ class LayeredTables:
         if record[1] or key in self._expiring:
             self.deadlines.set(key, record[1])
         self._settled = False
+
+    def put_by(self, put: Putter) -> list[int]:
+        """Let a function put many records at once that never expire, of keys that do not now.
+
+        It is given the records of the memtable, the list to which it adds new keys, and the keys
+        that expire. It returns what is its caller's, how many keys are new, how many more records
+        are not None, and by how much keys and values have grown.
+        """
+        layer = self._layer
+        done, added, present, size = put(layer.records, layer.fresh, self._expiring)
+        layer.present += present
+        layer.bytes += size + added * ENTRY_BYTES
+        self._settled &= not done
+        return done
 
     def delete(self, key: bytes) -> None:
         """Delete a key; nothing happens if there is none."""

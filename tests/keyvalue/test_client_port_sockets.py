@@ -249,7 +249,7 @@ async def test_without_descriptors_clients_wait(
     await second.ask(command("PING"), b"+PONG\r\n")
 
 
-@pytest.mark.parametrize("broken", ["weave", "run_end", "redirection"])
+@pytest.mark.parametrize("broken", ["weave", "run_of", "redirection"])
 async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     world: World,
     client: RawClient,
@@ -264,7 +264,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     other = await world.connect()
     data = {
         "weave": command("MULTI") + command("PING") + command("SET", "a", "1") + command("EXEC"),
-        "run_end": command("SET", "a", "1") + command("PING"),
+        "run_of": command("SET", "a", "1") + command("PING"),
         "redirection": command("CLUSTER", "SLOTS") + command("SET", "a", "1"),
     }[broken]
     if broken == "redirection":

@@ -3,7 +3,8 @@
 import pytest
 
 from quorate.keyvalue import routes
-from quorate.keyvalue.routes import RUN_COMMANDS, run_end, uniform_kind
+from quorate.keyvalue.resp import pack
+from quorate.keyvalue.routes import RUN_COMMANDS, run_of, uniform_kind
 from quorate.node.gateway import RequestKind
 
 WALK = [b"SCAN", b"0"]
@@ -54,14 +55,16 @@ def test_what_can_go_as_one_request(commands: list[list[bytes]], kind: RequestKi
 def test_a_run_ends_before_what_is_not_for_the_state_machine(
     commands: list[list[bytes]], end: int, kind: RequestKind | None
 ) -> None:
-    assert run_end(commands, [b"x" * 10] * len(commands), 0, 100_000) == (end, kind)
+    run = [pack(tuple(one)) for one in commands[:end]]
+    assert run_of(commands, 0, 100_000) == (run, kind)
 
 
 def test_a_run_is_no_longer_than_asked_for_but_one_command_always_fits() -> None:
-    commands, encoded = [READ] * 5 + [WRITE], [b"x" * 10] * 6
-    assert run_end(commands, encoded, 0, 39) == (3, QUERY)
-    assert run_end(commands, encoded, 3, 39) == (6, COMMAND)
-    assert run_end(commands, encoded, 0, 5) == (1, QUERY)
+    commands = [READ] * 5 + [WRITE]
+    read, write = pack(tuple(READ)), pack(tuple(WRITE))
+    assert run_of(commands, 0, 4 * len(read) - 1) == ([read] * 3, QUERY)
+    assert run_of(commands, 3, 4 * len(read) - 1) == ([read, read, write], COMMAND)
+    assert run_of(commands, 0, 5) == ([read], QUERY)
 
 
 def test_made_up_names_and_numbers_do_not_fill_the_memory() -> None:

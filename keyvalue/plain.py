@@ -1,0 +1,90 @@
+"""Plain commands, in C (``plain.c``): what clients send nearly always, and what it comes to.
+
+A *plain* command is a whole array of bulk strings in its one canonical encoding, as every client
+library writes it. Where there was no compiler these functions do nothing, and all goes the ways of
+what is not plain, which do the same: :mod:`.guard` for what comes from a socket, :mod:`.resp` and
+:mod:`.service` for what was recorded.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..storage import Entry, EntryKind
+    from ..storage.tables_layer import Record
+
+__all__ = ["NATIVE", "answer_gets", "apply_sets", "split_untrusted"]
+
+if TYPE_CHECKING:
+
+    def split_untrusted(data: bytes, most: int) -> tuple[list[list[bytes]], int]:
+        """Take the plain commands from the beginning of data, each with 1 to `most` arguments.
+
+        Returns:
+            The commands, and where the last of them ends. What follows is no whole plain command.
+        """
+        ...
+
+    def apply_sets(  # noqa: PLR0917 - it takes nothing by name
+        entries: list[Entry],
+        start: int,
+        kind: EntryKind,
+        flags: int,
+        revision: int,
+        tag: int,
+        room: int,
+        records: dict[bytes, Record | None],
+        fresh: list[bytes],
+        expiring: dict[bytes, int],
+    ) -> tuple[list[int], int, int, int]:
+        """Apply entries to a memtable as long as they are nothing but plain ``SET key value``.
+
+        Args:
+            entries: of a batch.
+            start: the first one to apply.
+            kind: that they must have.
+            flags: of which they must have none; nor a session.
+            revision: of what the batch's first entry sets; each has the next one.
+            tag: of the records.
+            room: of how many bytes to apply entries, about; at least one.
+            records: of the memtable.
+            fresh: its new keys.
+            expiring: keys that no entry may set.
+
+        Returns:
+            How many SETs were in each entry that was applied; how many keys are new in the memtable
+            by that, how many more of its records are not None, and by how much its keys and values
+            have grown.
+        """
+        ...
+
+    def answer_gets(payload: bytes, room: int, records: dict[bytes, Record | None]) -> bytes | None:
+        """Answer a payload of nothing but plain ``GET key`` from a memtable.
+
+        Args:
+            payload: of a query.
+            room: for the reply, in bytes.
+            records: of the memtable.
+
+        Returns:
+            None if it is anything else, if a key is not in the memtable or expires, or if the reply
+            is too long.
+        """
+        ...
+
+else:
+    try:
+        from ._plain import answer_gets, apply_sets, split_untrusted
+    except ImportError:
+
+        def split_untrusted(_data: bytes, _most: int) -> tuple[list[list[bytes]], int]:  # noqa: D103
+            return [], 0
+
+        def apply_sets(*_arguments: object) -> tuple[list[int], int, int, int]:  # noqa: D103
+            return [], 0, 0, 0
+
+        def answer_gets(*_arguments: object) -> None:  # noqa: D103
+            return None
+
+
+NATIVE: Final = split_untrusted(b"*1\r\n$4\r\nPING\r\n", 1)[1] > 0
+"""Whether they were compiled."""
