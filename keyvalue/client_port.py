@@ -153,7 +153,7 @@ class ClientPort:
 
     async def _serve(self) -> Never:
         """Look after ready clients, turn by turn."""
-        epoll, connections = self._epoll, self._connections
+        epoll, connections, state = self._epoll, self._connections, self._state
         while True:
             await trio.lowlevel.wait_readable(epoll.fileno())
             turn_ends = self._begin_turn()
@@ -170,12 +170,15 @@ class ClientPort:
                     # nothing there is harmless; what else there is will be told again
                     connection.on_event(select.EPOLLIN if late else events)
                 if trio.current_time() > turn_ends:
+                    state.end_turn()
                     await trio.lowlevel.checkpoint()
                     turn_ends = self._begin_turn()
                     late = True
+            state.end_turn()
 
     def _begin_turn(self) -> float:
-        self._state.now = now = trio.current_time()
+        now = trio.current_time()
+        self._state.begin_turn(now)
         return now + TURN_SECONDS
 
     def _resume(self, turn_ends: float) -> None:

@@ -308,7 +308,7 @@ class Conversation:
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         request.session, request.sequence = stamp
-        self._port.gateway.submit(request)
+        self._port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
         """Take what became of the request; may be called from within `submit`. Never raises."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from ..node.gateway import Gateway
+from ..node.gateway import Gateway, Request
 from .service import RESP3
 from .transaction import Transaction
 
@@ -137,8 +137,28 @@ class PortState:
     clients: dict[int, Client] = attrs.field(factory=dict[int, Client])
     """By client id, in the order in which they came."""
 
+    gathered: list[Request] | None = None
+    """What the clients have sent in this turn, for the gateway; None between turns."""
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
+
+    def begin_turn(self, now: float) -> None:
+        """From now on, until the turn ends, requests gather."""
+        self.now = now
+        self.gathered = []
+
+    def end_turn(self) -> None:
+        """Submit together what has gathered, but for those whose clients have gone already."""
+        gathered, self.gathered = self.gathered, None
+        if gathered:
+            self.gateway.submit_all([each for each in gathered if not each.cancelled])
+
+    def submit(self, request: Request) -> None:
+        """Submit a request, at the end of the turn if there is one."""
+        if self.gathered is None:
+            self.gateway.submit(request)
+        else:
+            self.gathered.append(request)
 
     def close_slowest(self) -> None:
         """Close the client that has most replies unread: there is no room for those of all."""

@@ -198,6 +198,13 @@ class Gateway(Protocol):
         """Take a request: propose it, read, forward it to the leader, or park it meanwhile."""
         ...
 
+    def submit_all(self, requests: list[Request]) -> None:
+        """Take what came in one turn of the event loop; they need not wait for others of it.
+
+        `submit` has to wake a task that comes round after the turn, which costs a tenth of a write.
+        """
+        ...
+
     def stale_query(self, payload: bytes, flags: int) -> bytes:
         """Answer a query from this member's applied state, however old."""
         ...

@@ -52,7 +52,7 @@ from .disk_watch import DiskWatch
 from .followers import Follower, followers_of
 from .gateway import Request, RequestKind
 from .log_time import LogTime
-from .proposals import Proposals
+from .proposals import Proposals, entries_of
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
 from .term_event import encode_term_event
@@ -105,14 +105,22 @@ class Leadership(Role):
 
     def submit(self, request: Request) -> None:
         """Take a request of a client; the turn's batch is formed when the loop comes round."""
-        if request.kind is RequestKind.CONTROL:
-            self.controls.submit(request)
-        elif request.kind is RequestKind.COMMAND:
+        self._take(request)
+        self._work.notify()
+
+    def submit_all(self, requests: list[Request]) -> None:
+        """Take what came in one turn of the loop, and form a batch of it."""
+        for each in requests:
+            self._take(each)
+        self.flush()
+
+    def _take(self, request: Request) -> None:
+        if request.kind is RequestKind.COMMAND:
             self.proposals.put(request)
-            self._work.notify()
-        else:
+        elif request.kind is RequestKind.QUERY:
             self.reads.submit(request)
-            self._work.notify()
+        else:
+            self.controls.submit(request)
 
     def unsent(self) -> list[Request]:
         """Give back the requests that are not in the log: nothing was done of them."""
@@ -135,11 +143,7 @@ class Leadership(Role):
         if not self.accepting or self.ended is not None:
             return
         while requests := self.proposals.take():
-            entries = [
-                Entry(EntryKind.COMMAND, each.payload, each.flags, each.session, each.sequence)
-                for each in requests
-            ]
-            self.append(entries, requests)
+            self.append(entries_of(requests), requests)
         # Before an entry of our own term is committed a read may miss acknowledged writes.
         if self.core.applier.commit_position > self.base and self.reads.start_round():
             self.announce_commit()
@@ -235,10 +239,9 @@ class Leadership(Role):
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
-        now = trio.current_time()
         silent = [self._since] * self.core.size
-        heard = sorted([now, *(each.heard_at for each in self.voters), *silent], reverse=True)
-        return max(heard[self.core.quorum - 1], self._since)
+        heard = [trio.current_time(), *(each.heard_at for each in self.voters), *silent]
+        return max(sorted(heard, reverse=True)[self.core.quorum - 1], self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
@@ -326,8 +329,7 @@ class Leadership(Role):
     def _stop_catchup(self, follower: Follower) -> None:
         """End a catch-up once it has met the live log; repeated as long as the follower asks.
 
-        The target is where its live log began, which stands still; Aeron compares with the end
-        of the log, which a busy leader keeps moving away.
+        Where its live log began stands still; Aeron compares with the end, which a leader moves on.
         """
         if follower.join_position is not None and follower.match >= follower.join_position:
             self.catchups.stop(follower.member_id)
@@ -378,7 +380,7 @@ class Leadership(Role):
         while True:
             await self.core.applier.caught_up.wait()
             self._advance()
-            self._work.notify()
+            self.flush()
 
     async def _heartbeats(self) -> Never:
         while True:

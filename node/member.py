@@ -209,6 +209,10 @@ class Member:
         """Take a request of a client."""
         self._requests.submit(request)
 
+    def submit_all(self, requests: list[Request]) -> None:
+        """Take what clients have sent in one turn of the event loop."""
+        self._requests.submit_all(requests)
+
     def stale_query(self, payload: bytes, flags: int) -> bytes:
         """Answer a query from this member's applied state, however old."""
         return self.core.applier.service.query(payload, flags)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ..errors import RefusedError
-from ..storage import DESCRIPTOR_BYTES
+from ..storage import DESCRIPTOR_BYTES, Entry, EntryKind
 
 if TYPE_CHECKING:
     from .core import Core
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """With one more request of the usual largest size it fits the queue of a link."""
+
+
+def entries_of(requests: list[Request]) -> list[Entry]:
+    """Return the entries of the log that a batch of commands comes to."""
+    return [
+        Entry(EntryKind.COMMAND, each.payload, each.flags, each.session, each.sequence)
+        for each in requests
+    ]
 
 
 class Proposals:

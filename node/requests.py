@@ -79,21 +79,37 @@ class Requests:
 
     def submit(self, request: Request) -> None:
         """Take a request: into the log, to the leader, or among the parked ones."""
+        if not self._admits(request, trio.current_time()):
+            return
+        if self._leadership is not None:
+            self._leadership.submit(request)
+        elif isinstance(request, ForwardedRequest):
+            request.done(NoLeaderError("not the leader"))
+        elif self._leader is None or not self._forward(request, self._leader):
+            self._park(request)
+
+    def submit_all(self, requests: list[Request]) -> None:
+        """Take what clients have sent in one turn of the loop."""
+        if self._leadership is None:
+            for request in requests:
+                self.submit(request)
+        else:
+            now = trio.current_time()
+            self._leadership.submit_all([each for each in requests if self._admits(each, now)])
+
+    def _admits(self, request: Request, now: float) -> bool:
+        """Give a request its deadline; refuse one that is too large."""
         limits = self._core.config.limits
         if not request.deadline:
-            request.deadline = trio.current_time() + limits.park_seconds
+            request.deadline = now + limits.park_seconds
         if (size := len(request.payload)) > limits.max_request_bytes:
             request.done(
                 OversizedRequestError(
                     f"a request of {size} bytes; this cluster takes {limits.max_request_bytes}"
                 )
             )
-        elif self._leadership is not None:
-            self._leadership.submit(request)
-        elif isinstance(request, ForwardedRequest):
-            request.done(NoLeaderError("not the leader"))
-        elif self._leader is None or not self._forward(request, self._leader):
-            self._park(request)
+            return False
+        return True
 
     def _forward(self, request: Request, leader: int) -> bool:
         size, forwarded = len(request.payload), self._forwarded[leader]

@@ -59,6 +59,11 @@ class OneMember:
         else:
             self.answer(request)
 
+    def submit_all(self, requests: list[Request]) -> None:
+        """Answer, or keep, what came in one turn."""
+        for request in requests:
+            self.submit(request)
+
     def answer(self, request: Request) -> None:
         """Apply or read, and reply, unless the request was withdrawn."""
         if request.cancelled:
