@@ -22,6 +22,7 @@ from ..node.gateway import NodeStatus
 from . import resp
 from .cluster_view import leader_first, node_id
 from .glob import matcher
+from .plain import NATIVE
 from .session import PortState
 
 __all__ = ["REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
@@ -40,6 +41,7 @@ def _server(port: PortState, status: NodeStatus) -> _Facts:
         "redis_version": REDIS_VERSION,
         "redis_mode": "cluster",
         "quorate_version": __version__,
+        "quorate_native": int(NATIVE),
         "os": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
         "arch_bits": 64,
         "multiplexing_api": "epoll",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from .keyvalue.client import KeyValue
     from .node import (
+        BatchService,
         Command,
         Limits,
         MemberConfig,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BatchService",
     "Command",
     "KeyValue",
     "KeyValueError",
@@ -77,6 +79,7 @@ _HOMES = {
     ),
     ".keyvalue.client": ("KeyValue",),
     ".node": (
+        "BatchService",
         "Command",
         "Limits",
         "MemberConfig",
