@@ -212,6 +212,8 @@ static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
                           &tag, &room, &PyDict_Type, &table.records, &PyList_Type, &table.fresh, &PyDict_Type,
                           &expiring))
         return NULL;
+    if (start < 0)
+        return PyErr_Format(PyExc_ValueError, "entries begin at 0, not %zd", start);
     PyObject *counts = PyList_New(0);
     if (counts == NULL)
         return NULL;
