@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import asynccontextmanager
-from itertools import islice
 from typing import TYPE_CHECKING, Never
 
 import attrs
@@ -226,7 +225,8 @@ class Applier:
                 self._apply_one(entries[index], index, header)
             ]
             if requests is not None:
-                for request, reply in zip(islice(requests, index, None), replies, strict=False):
+                mine = requests[index : index + len(replies)]
+                for request, reply in zip(mine, replies, strict=True):
                     if request is not None:
                         request.done(reply)
             index += len(replies)
