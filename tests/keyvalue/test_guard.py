@@ -21,8 +21,19 @@ SMALL = ParserLimits(request_bytes=300, array_elements=8)
 
 
 def parse(*chunks: bytes, limits: ParserLimits | None = None) -> tuple[list[list[bytes]], str]:
-    """All commands of the chunks, and the protocol error if there was one."""
-    parser = CommandParser(WholeCommands(), limits or ParserLimits())
+    """All commands of the chunks, and the protocol error if there was one; compiled or not."""
+    compiled, python = (
+        parse_by(WholeCommands(native=native), *chunks, limits=limits or ParserLimits())
+        for native in (True, False)
+    )
+    assert compiled == python
+    return python
+
+
+def parse_by(
+    ways: WholeCommands, *chunks: bytes, limits: ParserLimits
+) -> tuple[list[list[bytes]], str]:
+    parser = CommandParser(ways, limits)
     commands: list[list[bytes]] = []
     for chunk in chunks:
         taken, whole = parser.take_untrusted(chunk)
@@ -91,10 +102,12 @@ def test_both_ways_find_the_same(pieces: list[bytes]) -> None:
     if not stream:
         return
     limits = ParserLimits(request_bytes=1000, array_elements=1000)
-    fast = WholeCommands().split_untrusted(stream)
     byte_by_byte = parse(*(stream[n : n + 1] for n in range(len(stream))), limits=limits)
-    if fast[1] == len(stream):
-        assert byte_by_byte == (fast[0], "")
+    for native in (True, False):
+        commands, end = WholeCommands(native=native).split_untrusted(stream)
+        assert commands == byte_by_byte[0][: len(commands)]
+        if end == len(stream):
+            assert byte_by_byte == (commands, "")
 
 
 @pytest.mark.parametrize(
