@@ -2,10 +2,12 @@
 
 import ast
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -169,23 +171,37 @@ def test_every_verb_of_the_command_line_is_in_readme() -> None:
 
 # The package ------------------------------------------------------------------------------------
 
+COMPILER = shutil.which("cc")
+INCLUDE = Path(sysconfig.get_path("include"))
+
 
 @pytest.mark.skipif(
     int(importlib.metadata.version("setuptools").partition(".")[0]) < 77,
     reason="needs setuptools 77",
 )
-def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", [COMPILER, "false"])
+def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: str | None) -> None:
+    """What is compiled is there if that is possible, and everything else anyway."""
     tree = tmp_path / "tree"
     for folder in (*ROOMS, "quorate"):
-        shutil.copytree(ROOT / folder, tree / folder, symlinks=True)
+        shutil.copytree(
+            ROOT / folder, tree / folder, symlinks=True, ignore=shutil.ignore_patterns("*.so")
+        )
     for name in ("errors.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=tree, check=True, capture_output=True
+        [sys.executable, "-c", build, str(tmp_path)],
+        cwd=tree,
+        check=True,
+        capture_output=True,
+        env=os.environ | {"CC": compiler or "cc"},
     )
     (wheel,) = tmp_path.glob("quorate-*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {name for name in TEXTS if name.startswith("quorate/")}
     expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
-    assert names == expected | {"quorate/py.typed", "quorate/slow_disk.c"}
+    expected |= {"quorate/py.typed", "quorate/slow_disk.c"}
+    if compiler == COMPILER and COMPILER and (INCLUDE / "Python.h").exists():
+        expected.add("quorate/keyvalue/_plain" + sysconfig.get_config_var("EXT_SUFFIX"))
+    assert names == expected
