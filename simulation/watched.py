@@ -13,10 +13,11 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 
+import attrs
 import trio
 
 from ..node import Command
-from ..node.service import SnapshotService
+from ..node.service import BatchService, SnapshotService
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 from .host import Closing, S_co
 from .scheduler import Jumping
@@ -24,6 +25,7 @@ from .scheduler import Jumping
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ..storage import BatchHeader, Entry
     from .facts import Fact
     from .host import Place, ServiceFactory
 
@@ -52,6 +54,13 @@ def seal(serial: int, payload: bytes) -> bytes:
 def unseal(reply: bytes) -> tuple[Point, bytes]:
     """Give where something took effect, and the service's reply."""
     return Point(*_POINT.unpack_from(reply)), reply[_POINT.size :]
+
+
+def _opened(payload: bytes) -> tuple[int, bytes]:
+    """Take the number off a command, if it has one."""
+    if len(payload) < _SERIAL.size:
+        return _NOBODYS, payload
+    return _SERIAL.unpack_from(payload)[0], payload[_SERIAL.size :]
 
 
 class Digests(Protocol):
@@ -100,9 +109,7 @@ class Watched(Generic[S_co]):
 
     def apply(self, command: Command) -> bytes:
         """See `Service`."""
-        serial, payload = _NOBODYS, command.payload
-        if len(payload) >= _SERIAL.size:
-            (serial,), payload = _SERIAL.unpack_from(payload), payload[_SERIAL.size :]
+        serial, payload = _opened(command.payload)
         reply = self.service.apply(
             Command(
                 payload,
@@ -117,11 +124,29 @@ class Watched(Generic[S_co]):
         )
         if self._seconds:
             _take(self._seconds)
-        self._tell(Applied(self._member, serial, Point(command.position, command.index)))
+        point = Point(command.position, command.index)
+        noted = self._noted(serial, command.payload, point, reply)
         if command.session:
             self._tell(Stamped(self._member, command.session, command.sequence, reply))
-        place = _POINT.pack(command.position, command.index)
-        text = b"%d %b %b %b" % (len(reply), self._digest, command.payload, reply)
+        return noted
+
+    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+        """See `BatchService`; the others apply one by one, and nothing may show that."""
+        service = self.service
+        if not isinstance(service, BatchService) or self._member % 2 or self._seconds:
+            return []
+        opened = [attrs.evolve(one, payload=_opened(one.payload)[1]) for one in entries[start:]]
+        replies = service.apply_many([*entries[:start], *opened], start, header)
+        return [
+            self._noted(_opened(one.payload)[0], one.payload, Point(header.position, index), reply)
+            for index, (one, reply) in enumerate(zip(entries[start:], replies, strict=False), start)
+        ]
+
+    def _noted(self, serial: int, payload: bytes, point: Point, reply: bytes) -> bytes:
+        """Tell of a command that was applied; return its place and the reply."""
+        self._tell(Applied(self._member, serial, point))
+        place = _POINT.pack(point.position, point.index)
+        text = b"%d %b %b %b" % (len(reply), self._digest, payload, reply)
         self._digest = blake2b(place + text, digest_size=DIGEST_BYTES).digest()
         return place + reply
 
