@@ -60,7 +60,7 @@ lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	  pyproject.toml --group dev --extra pipeline --output-file requirements.lock
 
 clean: ## remove everything that make has made
-	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info
+	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info keyvalue/_plain*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(ready): requirements.lock pyproject.toml keyvalue/plain.c
