@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from ..node.gateway import Gateway, Request
+from ..node.gateway import Gateway, Request, RequestKind
 from .service import RESP3
 from .transaction import Transaction
 
@@ -154,8 +154,11 @@ class PortState:
             self.gateway.submit_all([each for each in gathered if not each.cancelled])
 
     def submit(self, request: Request) -> None:
-        """Submit a request, at the end of the turn if there is one."""
-        if self.gathered is None:
+        """Submit a request, at the end of the turn if there is one and it is a read or a write.
+
+        What an operator asks is taken apart where it is submitted, for this client alone.
+        """
+        if self.gathered is None or request.kind is RequestKind.CONTROL:
             self.gateway.submit(request)
         else:
             self.gathered.append(request)

@@ -64,7 +64,12 @@ class Controls:
     def submit(self, request: Request) -> None:
         """Take a request; those before it are done first, but for those that wait for followers."""
         if request.payload.startswith(WAIT):
-            self.replicas.submit(request, _words_untrusted(request.payload)[1:])
+            try:
+                words = _words_untrusted(request.payload)
+            except RefusedError as error:
+                request.done(error)
+            else:
+                self.replicas.submit(request, words[1:])
             return
         if len(self._waiting) >= MAX_WAITING:
             request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))

@@ -60,10 +60,12 @@ class Proposals:
         if not self._has_room():
             return []
         if self._core.suspended:
-            for request in self.withdraw():
-                request.done(
-                    RefusedError("the cluster is suspended by an operator; nothing was done")
-                )
+            while self._waiting:  # clients ask for more upon that, which is refused too
+                for request in self.withdraw():
+                    request.done(
+                        RefusedError("the cluster is suspended by an operator; nothing was done")
+                    )
+            return []
         self._waiting = [request for request in self._waiting if not request.cancelled]
         size, limit = 0, self._core.config.limits.max_batch_bytes
         for count, request in enumerate(self._waiting):

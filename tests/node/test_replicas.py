@@ -77,3 +77,20 @@ async def test_nonsense_is_refused(tmp_path: Path, autojump_clock: MockClock, wo
         leader = await world.settled()
         with pytest.raises(RefusedError, match="wait takes a number"):
             await world.hosts[leader].running.control(words)
+
+
+@pytest.mark.parametrize("asked", ["leader", "follower", "nobody"])
+async def test_words_that_are_none_are_refused_wherever_they_are_asked(
+    tmp_path: Path, autojump_clock: MockClock, asked: str
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        if asked == "nobody":  # parked, until there is a leader
+            member = world.hosts[0].running
+        else:
+            leader = await world.settled()
+            member = world.hosts[leader if asked == "leader" else world.others(leader)[0]].running
+        for words in ("wait \xff", "transfer \xff"):
+            with pytest.raises(RefusedError, match="ASCII"):
+                await member.control(words)
+        await world.command(await world.settled(), b"a")

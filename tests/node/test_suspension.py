@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
-from quorate.errors import RefusedError
+from quorate.errors import RefusedError, RequestError
+from quorate.node.gateway import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
 
 from .test_snapshots import PRUNING, pruned, set_policy, snapshot
@@ -45,6 +47,27 @@ async def test_commands_are_refused_and_queries_answered_until_it_is_resumed(
             await world.hosts[leader].running.control("resume")
         with pytest.raises(RefusedError, match="takes no arguments"):
             await world.hosts[leader].running.control("suspend for long")
+
+
+async def test_what_a_client_asks_upon_a_refusal_is_refused_too(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    results: list[bytes | RequestError] = []
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader = world.hosts[await world.settled()].running
+        await leader.control("suspend")
+
+        def asks_on(result: bytes | RequestError) -> None:
+            results.append(result)
+            if len(results) < 4:
+                leader.submit(Request(RequestKind.COMMAND, b"more", 0, asks_on))
+
+        leader.submit_all([Request(RequestKind.COMMAND, b"first", 0, asks_on)])
+        await world.until(lambda: len(results) == 4)
+        await trio.sleep(1)
+        assert [type(result) for result in results] == [RefusedError] * 4
+        assert await leader.query(b"") == b"0"
 
 
 async def test_it_outlives_leaders_restarts_and_snapshots(
