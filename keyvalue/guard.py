@@ -5,11 +5,11 @@ twelve bytes ``*4294967295\r\n`` make it allocate a list of 4 G elements, values
 gather in its buffer, and a command may hold anything, a map or a nested array. So bytes go one of
 two ways here:
 
-- **The fast way**, :class:`WholeCommands`, for a chunk that begins with an array and claims no
-  huge aggregate: hiredis parses it, each command is encoded again, and the chunk *is* whole plain
-  commands exactly if it equals the join of those encodings (or begins with it: what follows is an
-  incomplete command). That costs 0.3 µs a command, proves everything at once (only bulk strings,
-  no odd length, every line end in place), and the encodings are what a chunk is cut by.
+- **The fast way**, :class:`WholeCommands`, for the plain commands that a chunk begins with. In C
+  (:mod:`.plain`), or with hiredis for a chunk that claims no huge aggregate: hiredis parses it,
+  each command is encoded again, and the chunk *is* whole plain commands exactly if it equals the
+  join of those encodings (or begins with it: what follows is an incomplete command). That proves
+  everything at once: only bulk strings, no odd length, every line end in place.
 - **The slow way**, :class:`CommandScanner`, for everything else: an incomplete command, an inline
   command (``PING\r\n``), an array of 100,000 arguments, or something wrong. It reads headers
   only, remembers where it is, and so takes time linear in the bytes however they are cut. It
@@ -18,8 +18,9 @@ two ways here:
 What comes out of either is safe to record and to replicate: arrays of bulk strings in their one
 canonical encoding.
 
-Caveats: a value that contains ``*`` and six digits goes the slow way, which is slower, not
-different. Redis does not look at the two bytes after a bulk string; here they must be CRLF.
+Caveats: where C was not compiled a value that contains ``*`` and six digits goes the slow way,
+which is slower, not different. Redis does not look at the two bytes after a bulk string; here they
+must be CRLF.
 """
 
 import re

@@ -5,10 +5,11 @@ RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1
 (a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
 (``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
 
-**Decoders** use hiredis. :class:`CommandParser` takes a *recorded payload*, arrays of
-bulk strings one after the other, as a client sent them. :func:`parse_replies_untrusted` takes the
-replies to one and is for a program that embeds the store. An error reply inside is a value there
-(:class:`quorate.errors.KeyValueError`), for one reply of many may be one.
+**Decoders** use hiredis, and C for plain commands (:mod:`.plain`). :class:`CommandParser` takes a
+*recorded payload*, arrays of bulk strings one after the other, as a client sent them.
+:func:`parse_replies_untrusted` takes the replies to one and is for a program that embeds the store.
+An error reply inside is a value there (:class:`quorate.errors.KeyValueError`), for one reply of
+many may be one.
 
 Caveats: hiredis lets a command argument be of another type than a bulk string (``:5``, ``+a``);
 numbers, nulls and nested arrays are refused here, simple strings pass as bytes. The client port

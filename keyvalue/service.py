@@ -57,7 +57,8 @@ IN_PARTS: Final = 4
 """Flag: the payload may be done in part; then the reply begins as :func:`part` tells."""
 
 AT_ONCE_BYTES: Final = 64 << 10
-"""Entries of so many bytes are applied at one go: a millisecond's work, with their replies."""
+"""Entries of so many bytes are applied at one go, and GETs are answered with so many: with a send
+for each reply, one or two milliseconds' work."""
 
 _WATCH: Final = b"WATCH"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")

@@ -16,13 +16,12 @@ from .gateway import (
     Topology,
 )
 from .member import Member, open_member
-from .service import BatchService, Command, Service, SnapshotService
+from .service import Command, Service, SnapshotService
 from .states import EDGES, State, diagram
 from .timers import Timer, Timers
 
 __all__ = [
     "EDGES",
-    "BatchService",
     "Command",
     "Gateway",
     "Limits",

@@ -230,6 +230,7 @@ class Applier:
                     if request is not None:
                         request.done(reply)
             index += len(replies)
+            assert index <= len(entries), "more replies than entries"
         self.applied_position = header.end
         self.timestamp_ms = header.timestamp_ms
         self.entries += len(entries)

@@ -1,10 +1,10 @@
 """A term of leadership: from the won ballot until something deposes us.
 
-The hot path is short and synchronous. Requests gather in a list while the loop turns; one task,
-woken once however many came, forms a batch of all of them, encodes it once, sends the same bytes
-to every follower and hands them to the recorder. When the recorder or a follower reports a
-position, the quorum's position is computed anew; what it passed is applied, and each request's
-reply leaves from there. Reads wait for a round of confirmations that all reads of a turn share.
+The hot path is short and synchronous. Requests gather while the loop turns. At the end of a client
+port's turn, or when a task comes round that was woken once however many came, `flush` makes a batch
+of all of them, encodes it once, sends the same bytes to every follower and hands them to the
+recorder. When that or a follower reports a position, the quorum's is computed anew; what it passed
+is applied, and each reply leaves from there. Reads wait for a round that all of a turn share.
 
 Rules that make this safe:
 

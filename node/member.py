@@ -256,7 +256,7 @@ class Member:
             answers.append(result)
             trio.lowlevel.reschedule(task)
 
-        request = Request(kind, payload, flags, answers.append)
+        request = Request(kind, bytes(payload), flags, answers.append)  # of a subclass, perhaps
         request.session, request.sequence = stamp
         self._requests.submit(request)
         if answers:

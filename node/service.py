@@ -92,14 +92,15 @@ class BatchService(Service, Protocol):
     """A service that can apply many commands at one go, for less than one by one."""
 
     def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """Apply some of a batch's entries from `start` on, all of them commands, or none.
+        """Apply some of a batch's entries from `start` on, one behind the other, or none.
 
-        As :meth:`Service.apply` would apply them: only the way is another. It should take no longer
-        than a millisecond, with a callback for each reply.
+        As :meth:`Service.apply` would apply them: only the way is another. Entries of another kind
+        than COMMAND are not a service's and end what is applied at one go, and so must those of a
+        session if the service heeds sessions. It should take no longer than a millisecond.
 
         Returns:
-            Their replies, as many as were applied; for the next entry `apply` is called if none
-            was.
+            Their replies, as many as were applied; if there is none, `apply` is called for that
+            entry.
         """
         ...
 

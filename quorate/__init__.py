@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from .keyvalue.client import KeyValue
     from .node import (
-        BatchService,
         Command,
         Limits,
         MemberConfig,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BatchService",
     "Command",
     "KeyValue",
     "KeyValueError",
@@ -79,7 +77,6 @@ _HOMES = {
     ),
     ".keyvalue.client": ("KeyValue",),
     ".node": (
-        "BatchService",
         "Command",
         "Limits",
         "MemberConfig",

@@ -88,10 +88,10 @@ class LayeredTables:
         are not None, and by how much keys and values have grown.
         """
         layer = self._layer
+        self._settled = False
         done, added, present, size = put(layer.records, layer.fresh, self._expiring)
         layer.present += present
         layer.bytes += size + added * ENTRY_BYTES
-        self._settled &= not done
         return done
 
     def delete(self, key: bytes) -> None:
