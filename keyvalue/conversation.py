@@ -232,10 +232,10 @@ class Conversation:
         arguments = self._commands[at]
         session.last_command = arguments[0]
         self._next = at + 1
-        self._single(arguments, resp.pack(tuple(arguments)))
+        self._single(arguments)
         return False
 
-    def _single(self, arguments: list[bytes], encoded: bytes) -> None:
+    def _single(self, arguments: list[bytes]) -> None:
         """Do one command that is no part of a run."""
         session = self.session
         problem = fault(arguments)
@@ -249,11 +249,11 @@ class Conversation:
             if arguments[0].lower() in ATTACKS:
                 session.closing = True
         elif session.transaction is not None and spec.name not in AT_ONCE:
-            self._queue(session.transaction, spec, arguments, encoded)
+            self._queue(session.transaction, spec, arguments)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
         else:
-            self._keyed(spec, arguments, encoded)
+            self._keyed(spec, arguments)
 
     def _refuse(self, error: bytes) -> None:
         if self.session.transaction is not None:
@@ -284,13 +284,12 @@ class Conversation:
         elif (once := read_once_untrusted(arguments, self.session.transaction)).is_exec:
             self._exec(once.stamp)
         else:
-            self._keyed(once.spec, once.arguments, resp.pack(tuple(once.arguments)), once.stamp)
+            self._keyed(once.spec, once.arguments, once.stamp)
 
-    def _keyed(
-        self, spec: CommandSpec, arguments: list[bytes], encoded: bytes, stamp: Stamp = UNSTAMPED
-    ) -> None:
+    def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Do one read or write of a client that may be told to go elsewhere."""
         session, gateway = self.session, self._port.gateway
+        encoded = resp.pack(tuple(arguments))
         if session.cluster_aware and not gateway.topology.is_leader:
             if session.read_only and spec.kind is Kind.READ:
                 self.replies.append(gateway.stale_query(encoded, session.flags))
@@ -338,13 +337,12 @@ class Conversation:
 
     # Transactions ----------------------------------------------------------------------------
 
-    def _queue(
-        self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes], encoded: bytes
-    ) -> None:
+    def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
         aware = self.session.cluster_aware and spec.kind is not Kind.CONNECTION
         if aware and (moved := redirection(self._port, spec, arguments)) is not None:
             self._refuse(moved)
             return
+        encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
         if error is None:
             self.replies.append(resp.QUEUED)

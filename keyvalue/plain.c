@@ -1,15 +1,15 @@
-/* What most bytes of clients are, without an object for each step: see plain.py, which has the same
- * functions in Python and says what they do.
+/* What most bytes of clients are, without an object for each step: see plain.py, which says what these
+ * functions do, and where Python does the same.
  *
  * Nothing is allocated for what a header claims, only for what is there.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define MOST_DIGITS 9   /* of a count or a length; a longer one is not plain */
+#define MOST_DIGITS 9      /* of a count or a length; a longer one is not plain */
 #define MOST_COMMANDS 1024 /* of a payload; one with more is not plain */
-#define HEAD_BYTES 24   /* "$", the length of a value, and two line ends */
-#define ENTRY_BYTES 256 /* what one more entry costs is about what so many of its bytes do */
+#define HEAD_BYTES 24      /* "$", the length of a value, and two line ends */
+#define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
 
 static PyObject *names[4]; /* of an entry's attributes */
 
@@ -44,6 +44,14 @@ static Py_ssize_t read_bulk(Cursor *cursor, const char **bytes)
     *bytes = p;
     cursor->at = p + length + 2;
     return length;
+}
+
+/* Step over the name of a command if it is this one of three small letters, however it is spelt. */
+static int read_name(Cursor *cursor, const char *wanted)
+{
+    const char *name;
+    return read_bulk(cursor, &name) == 3 && (name[0] | 32) == wanted[0] &&
+           (name[1] | 32) == wanted[1] && (name[2] | 32) == wanted[2];
 }
 
 /* Take one command; NULL without an exception if no whole one is there. */
@@ -107,14 +115,13 @@ typedef struct {
 /* Find the SETs of a payload that is nothing else; their number, 0 if it is anything else. */
 static Py_ssize_t find_sets(PyObject *payload, Set *sets)
 {
-    const char *start = PyBytes_AS_STRING(payload), *name;
+    const char *start = PyBytes_AS_STRING(payload);
     Cursor cursor = {start, start + PyBytes_GET_SIZE(payload)};
     Py_ssize_t count = 0;
     while (cursor.at < cursor.end) {
         Set *set = &sets[count];
         if (count++ == MOST_COMMANDS || read_header(&cursor, '*') != 3 ||
-            read_bulk(&cursor, &name) != 3 || (name[0] | 32) != 's' || (name[1] | 32) != 'e' ||
-            (name[2] | 32) != 't' || (set->key_length = read_bulk(&cursor, &set->key)) < 0 ||
+            !read_name(&cursor, "set") || (set->key_length = read_bulk(&cursor, &set->key)) < 0 ||
             (set->value_length = read_bulk(&cursor, &set->value)) < 0)
             return 0;
     }
@@ -245,12 +252,11 @@ static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
  * their number, 0 if it is anything else, -1 with an exception. */
 static Py_ssize_t find_values(PyObject *payload, PyObject *records, PyObject **values)
 {
-    const char *start = PyBytes_AS_STRING(payload), *name, *bytes;
+    const char *start = PyBytes_AS_STRING(payload), *bytes;
     Cursor cursor = {start, start + PyBytes_GET_SIZE(payload)};
     Py_ssize_t count = 0, length;
     while (cursor.at < cursor.end) {
-        if (count == MOST_COMMANDS || read_header(&cursor, '*') != 2 || read_bulk(&cursor, &name) != 3 ||
-            (name[0] | 32) != 'g' || (name[1] | 32) != 'e' || (name[2] | 32) != 't' ||
+        if (count == MOST_COMMANDS || read_header(&cursor, '*') != 2 || !read_name(&cursor, "get") ||
             (length = read_bulk(&cursor, &bytes)) < 0)
             return 0;
         PyObject *key = PyBytes_FromStringAndSize(bytes, length);
@@ -273,11 +279,13 @@ static PyObject *answer_gets(PyObject *Py_UNUSED(module), PyObject *const *args,
     if (count != 3 || !PyBytes_CheckExact(args[0]) || !PyDict_CheckExact(args[2]))
         return PyErr_Format(PyExc_TypeError, "answer_gets(payload, room, records)");
     Py_ssize_t size = 0, room = PyLong_AsSsize_t(args[1]);
+    if (room == -1 && PyErr_Occurred())
+        return NULL;
     Py_ssize_t found = find_values(args[0], args[2], values);
+    if (found < 0)
+        return NULL;
     for (Py_ssize_t n = 0; n < found; n++)
         size += PyBytes_GET_SIZE(values[n]) + HEAD_BYTES;
-    if (PyErr_Occurred())
-        return NULL;
     if (found == 0 || size > room)
         Py_RETURN_NONE;
     PyObject *reply = PyBytes_FromStringAndSize(NULL, size);

@@ -20,6 +20,7 @@ but answered with an error.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
 
@@ -155,26 +156,16 @@ class KeyValueService:
 
         None of the bounds on what a request may cost is met by as many SETs as :mod:`.plain` takes.
         """
-        store, tables = self._store, self._tables
-        counts = tables.put_by(
-            lambda records, fresh, expiring: apply_sets(
-                entries,
-                start,
-                EntryKind.COMMAND,
-                TRANSACTION,
-                header.position + 1,
-                STRING,
-                AT_ONCE_BYTES,
-                records,
-                fresh,
-                expiring,
-            )
+        wanted = EntryKind.COMMAND, TRANSACTION
+        made = header.position + 1, STRING
+        counts = self._tables.put_by(
+            partial(apply_sets, entries, start, *wanted, *made, AT_ONCE_BYTES)
         )
         if not counts:
             return []
+        store = self._store
         store.now = max(store.now, header.timestamp_ms)
         store.revision = header.position + start + len(counts)
-        store.applying = True
         return [resp.OK * count for count in counts]
 
     def advance(self, position: int, timestamp_ms: int) -> None:

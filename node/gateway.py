@@ -201,7 +201,7 @@ class Gateway(Protocol):
     def submit_all(self, requests: list[Request]) -> None:
         """Take what came in one turn of the event loop; they need not wait for others of it.
 
-        `submit` has to wake a task that comes round after the turn, which costs a tenth of a write.
+        `submit` has to wake a task that comes round after the turn.
         """
         ...
 
