@@ -60,10 +60,10 @@ lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	  pyproject.toml --group dev --extra pipeline --output-file requirements.lock
 
 clean: ## remove everything that make has made
-	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info keyvalue/_plain*.so
+	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ready): requirements.lock pyproject.toml keyvalue/plain.c
+$(ready): requirements.lock pyproject.toml keyvalue/plain.c storage/writer.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
 	@echo 'Setting up .venv, once.'

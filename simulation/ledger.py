@@ -12,7 +12,7 @@ from ..node import Command
 from .world import Setting, World, open_world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -128,3 +128,25 @@ def open_ledgers(
     """Open a world of ledgers; see `world.open_world` and `world.Setting`."""
     setting = Setting(members=members, standbys=standbys, seed=seed, contain=contain)
     return open_world(directory, Ledger, setting, observer=observer)
+
+
+class Book(Ledger):
+    """A ledger that can tell when it has applied a batch.
+
+    Attributes:
+        patient: it was told to put off what may wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_advance: Callable[[int], None] = lambda _: None
+        self.patient = False
+
+    def put_off(self, *, wanted: bool) -> None:
+        """See `PatientService`."""
+        self.patient = wanted
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """Tell that a batch was applied."""
+        super().advance(position, timestamp_ms)
+        self.on_advance(position)

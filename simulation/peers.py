@@ -23,7 +23,7 @@ from ..storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from ..storage.store import Write
+from ..storage.recorder import Write
 from ..transport import (
     NULL_VALUE,
     Address,

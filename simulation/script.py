@@ -29,10 +29,10 @@ from ..storage import (
     make_store,
 )
 from ..storage.executor import nothing
-from ..storage.store import Write
+from ..storage.recorder import Write
 from ..transport import AppendFlags, MemoryNetwork, TermSpan
 from .clock import EPOCH_MS
-from .ledger import Ledger
+from .ledger import Book
 from .peers import ME, PATIENCE, Peer, record
 from .scheduler import seeded_scheduler
 from .world import TIMEOUTS
@@ -81,19 +81,6 @@ class Disk(InlineExecutor[Write]):
         """Read after a while."""
         await trio.sleep(self.read_seconds)
         return await super().read(fn)
-
-
-class Book(Ledger):
-    """The member's service; it can tell when it has applied a batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_advance: Callable[[int], None] = lambda _: None
-
-    def advance(self, position: int, timestamp_ms: int) -> None:
-        """Tell that a batch was applied."""
-        super().advance(position, timestamp_ms)
-        self.on_advance(position)
 
 
 class Script:

@@ -12,6 +12,7 @@ from .batch import (
     Entry,
     EntryKind,
     check_batch_untrusted,
+    checked_entries,
     decode_entries_untrusted,
     decode_header_untrusted,
     encode_batch,
@@ -22,11 +23,12 @@ from .founding import force, found, make_store
 from .identity import Identity
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
+from .recorder import Write
 from .recording_log import ForcedRow, SnapshotRow, TermRow
 from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
 from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
 from .standing import Standing, StandingKind
-from .store import Store, Write
+from .store import Store
 from .verify import Finding, VerifyReport, verify
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Write",
     "check_batch_untrusted",
     "check_snapshot",
+    "checked_entries",
     "decode_entries_untrusted",
     "decode_header_untrusted",
     "describe",

@@ -232,6 +232,11 @@ def decode_entries_untrusted(data: bytes) -> list[Entry]:
     if len(data) != header.length:
         raise WireError(f"batch: {len(data)} bytes, its header says {header.length}")
     _check_descriptors_untrusted(data, header)
+    return checked_entries(data, header)
+
+
+def checked_entries(data: bytes, header: BatchHeader) -> list[Entry]:
+    """Return the entries of a batch that `check_batch_untrusted` has found to be whole."""
     table = data[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
     return [
         Entry(_KINDS[kind], data[offset : offset + size], flags, session, sequence)

@@ -6,22 +6,26 @@ gathers, so batching needs no timer. When a group is durable its jobs' `done` ar
 trio thread, in order, and then `delivered` once.
 
 `ThreadExecutor` is the real one: a dedicated writer thread, a `SimpleQueue` in, an eventfd out
-that a single trio task awaits; about half of the round trip of a worker thread per commit.
+that a single trio task awaits; about half of the round trip of a worker thread per commit. What
+needs no more than bytes written to a file and synced is left to a second thread, which is in C and
+never waits for the interpreter (:mod:`.writer`); at any time only one of the two is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.
 
-When nothing has come for a second, and at an orderly end, `idle` is called where `write` is.
+When nothing has come for a second or two, and at an orderly end, `idle` is called where `write` is.
 
-If `write` raises, nothing more is written and `run` raises what it raised. When `run` is
+If a write fails, nothing more is written and `run` raises what was raised. When `run` is
 cancelled it first writes everything that was submitted: a job is written or never began. Jobs
 that are submitted after the end are dropped, and their `done` is never called.
 
-This is the only module of quorate that knows threads.
+This and :mod:`.writer` are the only modules of quorate that know threads.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import enum
 import os
 import queue
 import threading
@@ -29,9 +33,13 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
+from .writer import NATIVE, Writer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Never
+
+    from .writer import Span
 
 # Bounds one transaction, and thereby how long the first job of a group waits for the last one.
 MAX_GROUP_JOBS: Final = 64
@@ -52,16 +60,28 @@ class Job(Protocol):
 
 
 J = TypeVar("J", bound=Job)
-J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
 F = TypeVar("F", bound=Job)
 T = TypeVar("T")
 
 
-class Executor(Protocol[J_contra]):
+class Executor(Protocol[J]):
     """Ordered writes in groups, and reads that are never behind them."""
 
-    def submit(self, job: J_contra) -> None:
+    def submit(self, job: J) -> None:
         """Queue a job; returns at once. May be called before `run` has begun."""
+        ...
+
+    def by_spans(
+        self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
+    ) -> None:
+        """Allow that what is only written to a file goes by without `write`.
+
+        Args:
+            begin: returns what has to be written to make a group durable, if that is all it takes,
+                and else None; called on the trio thread while no group is being written.
+            end: called on the trio thread when that is durable, with 0, or has failed, with an
+                errno; then it raises what `run` is to raise.
+        """
         ...
 
     async def read(self, fn: Callable[[], T]) -> T:
@@ -72,9 +92,16 @@ class Executor(Protocol[J_contra]):
         """Write until cancelled, once in an executor's life.
 
         Raises:
-            BaseException: whatever `write` raised.
+            BaseException: whatever `write`, or `end` of spans, raised.
         """
         ...
+
+
+class _Word(enum.Enum):
+    """What the writer thread is told besides jobs."""
+
+    REST = enum.auto()
+    END = enum.auto()
 
 
 class ExecutorFactory(Protocol[F]):
@@ -96,7 +123,7 @@ def nothing() -> None:
 
 
 class ThreadExecutor(Generic[J]):
-    """Writes on one dedicated thread, reads on at most one more.
+    """Writes on one dedicated thread or on one in C, and reads on at most one more.
 
     Args:
         write: makes a group durable; called on the writer thread.
@@ -114,92 +141,174 @@ class ThreadExecutor(Generic[J]):
         self._write = write
         self._delivered = delivered
         self._idle = idle
-        self._submitted: queue.SimpleQueue[J | None] = queue.SimpleQueue()
-        self._finished: collections.deque[Sequence[J]] = collections.deque()
+        self._begin: Callable[[Sequence[J]], Span | None] = lambda _group: None
+        self._end: Callable[[int], None] = lambda _error: None
+        # How many jobs and rests the thread was handed that are not reported.
+        self._handed = 0
+        self._submitted: queue.SimpleQueue[J | _Word] = queue.SimpleQueue()
+        self._finished: collections.deque[Sequence[J]] = collections.deque()  # empty: a rest
         self._failure: BaseException | None = None
         self._thread_ended = False
+        # What the one in C writes, and what waits for it.
+        self._writer: Writer | None = None
+        self._writing: Sequence[J] = ()
+        self._waiting: list[J] = []
+        self._spans = self._broken = False
+        self._may_rest = self._asked = False
         self._ended = False
         self._reader = trio.CapacityLimiter(1)
 
     def submit(self, job: J) -> None:
-        """Queue a job for the writer thread."""
-        if not self._ended:
-            self._submitted.put(job)
+        """Queue a job for the one of the threads that it is for."""
+        if self._ended:
+            return
+        self._may_rest = False
+        if self._writer is None:
+            self._hand(job)
+            return
+        self._waiting.append(job)
+        self._begin_next()
+
+    def by_spans(
+        self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
+    ) -> None:
+        """Leave spans to the thread in C, where there is one; to be called before `run`."""
+        self._begin, self._end = begin, end
+        self._spans = True
 
     async def read(self, fn: Callable[[], T]) -> T:
         """Call `fn` on the reader's lane; a cancelled call still waits for `fn` to end."""
         return await trio.to_thread.run_sync(fn, limiter=self._reader)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Supervise the writer thread and deliver what it has finished."""
+        """Supervise the threads and deliver what they have finished."""
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         thread = threading.Thread(
             target=self._work, args=(wake,), name="quorate storage", daemon=True
         )
         thread.start()
         try:
+            if NATIVE and self._spans:
+                with contextlib.suppress(OSError):  # no more threads: one does all
+                    self._writer = Writer(wake)
             task_status.started()
             while True:
-                await trio.lowlevel.wait_readable(wake)
-                os.eventfd_read(wake)
-                self._report()
+                await self._woken(wake)
         finally:
-            # A commit that is under way cannot be called back; its outcome must be known.
-            self._submitted.put(None)
             try:
+                # A write that is under way cannot be called back; its outcome must be known.
                 with trio.CancelScope(shield=True):
+                    while self._waiting or self._writing:
+                        await self._woken(wake)
+                    self._hand(_Word.END)
                     while not self._thread_ended:
-                        await trio.lowlevel.wait_readable(wake)
-                        os.eventfd_read(wake)
+                        await self._woken(wake)
                 self._report()
             finally:
                 self._ended = True
+                self._submitted.put(_Word.END)  # if a failure came before the one above
                 thread.join()
+                if self._writer is not None:
+                    self._writer.close()
                 os.close(wake)
 
+    async def _woken(self, wake: int) -> None:
+        """Wait until a thread has something to tell, and hear it."""
+        await trio.lowlevel.wait_readable(wake)
+        os.eventfd_read(wake)
+        self._report()
+
+    def _hand(self, job: J | _Word) -> None:
+        """Queue something for the thread that is not in C."""
+        self._handed += 1
+        self._submitted.put(job)
+
+    def _begin_next(self) -> None:
+        """Begin to write what waits, in C if no more is needed, unless a thread is at work."""
+        if self._handed or self._writing or not self._waiting:
+            return
+        assert self._writer is not None, "jobs wait for a thread that there is not"
+        group = self._waiting[:MAX_GROUP_JOBS]
+        span = self._begin(group)
+        if span is not None:
+            del self._waiting[: len(group)]
+            self._writing = group
+            self._writer.write(span.file, span.offset, span.data)
+            return
+        for job in self._waiting:
+            self._hand(job)
+        self._waiting.clear()
+
     def _report(self) -> None:
-        """Call back for every group that is durable, and raise what the writer thread met."""
+        """Call back for every group that is durable, and raise what a thread met."""
+        if self._writer is not None and (error := self._writer.outcome()) is not None:
+            group, self._writing = self._writing, ()
+            if error:
+                self._broken = True
+                self._waiting.clear()
+            self._end(error)
+            self._begin_next()
+            self._tell(group)
         while self._finished:
-            for job in self._finished.popleft():
-                job.done()
-            self._delivered()
+            group = self._finished.popleft()
+            self._handed -= len(group) or 1
+            self._begin_next()
+            if group:
+                self._tell(group)
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            self._waiting.clear()
             raise failure
+        if self._asked:
+            self._asked = False
+            if self._may_rest and not (self._handed or self._writing):
+                self._hand(_Word.REST)
+            self._may_rest = True
+
+    def _tell(self, group: Sequence[J]) -> None:
+        for job in group:
+            job.done()
+        self._delivered()
 
     def _work(self, wake: int) -> None:
-        """Write groups until told to stop (the writer thread)."""
+        """Write groups until told to end (the writer thread)."""
         try:
-            while group := self._next_group():
-                self._write(group)
+            while (group := self._next_group(wake)) is not None:
+                if group:
+                    self._write(group)
+                else:
+                    self._idle()
                 self._finished.append(group)
                 os.eventfd_write(wake, 1)
-            self._idle()
+            if not self._broken:
+                self._idle()
         except BaseException as failure:  # noqa: BLE001 - handed to the trio task, which raises it
             self._failure = failure
         self._thread_ended = True
         os.eventfd_write(wake, 1)
 
-    def _next_group(self) -> list[J]:
-        """Wait for a job and take all that wait with it; an empty group is the end."""
+    def _next_group(self, wake: int) -> list[J] | None:
+        """Wait for a job and take all that wait with it; an empty group is a rest, None the end."""
         group: list[J] = []
-        job = self._next_job()
-        while job is not None:
+        job = self._next_job(wake)
+        while not isinstance(job, _Word):
             group.append(job)
             if len(group) == MAX_GROUP_JOBS or self._submitted.empty():
                 return group
             job = self._submitted.get_nowait()  # this thread is the only one that takes
         if group:
-            self._submitted.put(None)  # met behind jobs: end after them
-        return group
+            self._submitted.put(job)  # met behind jobs: end after them
+            return group
+        return [] if job is _Word.REST else None
 
-    def _next_job(self) -> J | None:
-        """Wait for a job; None is the end."""
+    def _next_job(self, wake: int) -> J | _Word:
+        """Wait for a job, and ask now and then whether to rest: there may be jobs that go by us."""
         while True:
             try:
                 return self._submitted.get(timeout=IDLE_SECONDS)
             except queue.Empty:
-                self._idle()
+                self._asked = True
+                os.eventfd_write(wake, 1)
 
 
 class InlineExecutor(Generic[J]):
@@ -233,6 +342,11 @@ class InlineExecutor(Generic[J]):
         if not self._ended:
             self._waiting.append(job)
             self._arrived.set()
+
+    def by_spans(
+        self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
+    ) -> None:
+        """Change nothing: `write` does all."""
 
     async def read(self, fn: Callable[[], T]) -> T:
         """Call `fn` here, after a checkpoint."""

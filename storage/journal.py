@@ -51,6 +51,7 @@ from .checksum import crc32c
 from .environment import sync_directory, told
 from .recording import Record, check_record_untrusted
 from .rows import seal, unpack_untrusted, unseal_untrusted
+from .writer import Span, write_span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +70,9 @@ GROUP_BYTES: Final = 128 << 10
 JOURNAL_KEY: Final = b"journal"
 
 _BLOCK_BYTES: Final = 4096
+# The page cache keeps a file in folios as large as what it was written in, and each write goes
+# through all blocks of its folio: with one of 2 MiB a group took a quarter more processor time.
+_PIECE_BYTES: Final = 32 << 10
 _MAGIC: Final = b"QJ01"
 _START: Final = struct.Struct("<4sI")
 _FACTS: Final = struct.Struct("<QQQQQ")
@@ -122,18 +126,22 @@ class Journal:
         """
         return length <= GROUP_BYTES and self._end + _blocks(_HEAD_BYTES + length) <= self._size
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Write a group, for which there is room; it is durable on return.
+    def group(self, records: Sequence[Record]) -> Span:
+        """Return what is to be written for a group, for which there is room."""
+        last = records[-1]
+        batches = [record.batch for record in records]
+        return Span(self._file, self._end, _encode(self.row, last.term, last.end, batches))
+
+    def grow(self, group: Span, error: int) -> None:
+        """Count a group as written, durably, unless there was an error.
 
         Raises:
-            StoreFullError, StorageError: the disk failed.
+            StoreFullError, StorageError: the disk failed, by that errno.
         """
-        last = records[-1]
-        group = _encode(self.row, last.term, last.end, [record.batch for record in records])
-        with told(self._directory):
-            _write_whole(self._file, group, self._end)
-            os.fdatasync(self._file)
-        self._end += len(group)
+        if error:
+            with told(self._directory):
+                raise OSError(error, os.strerror(error))
+        self._end += len(group.data)
 
     def made(self) -> JournalRow:
         """Make sure of the file, durably; return the row with which it is begun.
@@ -356,8 +364,10 @@ def _open(directory: Path, size: int, begin: bytes) -> int:
     path, new = directory / JOURNAL_FILE, directory / _NEW_FILE
     if not path.exists() or path.stat().st_size != size:
         try:
-            with new.open("wb", buffering=0) as file:
-                _write_whole(file.fileno(), bytes(size), 0)
+            with new.open("wb") as file:
+                for at in range(0, size, _PIECE_BYTES):
+                    file.write(bytes(min(_PIECE_BYTES, size - at)))
+                    file.flush()
                 os.fsync(file.fileno())
         except OSError:
             new.unlink(missing_ok=True)  # the disk may be full
@@ -366,17 +376,13 @@ def _open(directory: Path, size: int, begin: bytes) -> int:
     sync_directory(directory)  # also of a name that it was given by one that was killed then
     opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        _write_whole(opened, begin, 0)
-        os.fdatasync(opened)
+        _write_durably(opened, begin)
     except OSError:
         os.close(opened)
         raise
     return opened
 
 
-def _write_whole(file: int, data: bytes, at: int) -> None:
-    """Write all of it: the system may take a part only, when the disk is full."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(file, view, at)
-        view, at = view[written:], at + written
+def _write_durably(file: int, data: bytes) -> None:
+    if error := write_span(Span(file, 0, data)):
+        raise OSError(error, os.strerror(error))

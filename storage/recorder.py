@@ -1,8 +1,9 @@
 """Makes changes durable: what is only appended in the journal, all else in LMDB.
 
 The order is that of the calls, whichever of the two a change goes to: LMDB gets what the journal
-holds together with the next change that the journal can't take. Used by one writer; `tail` may be
-read by anybody.
+holds together with the next change that the journal can't take. Used by one thread at a time:
+`write` by the writer, `begin` and `end` by the event loop's, while the writer has nothing to do.
+`tail` may be read by anybody.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ..errors import LostStoreError, StoreFullError
 from .journal import Held, JournalRow, load_row, read_journal, save_row
 from .reader import LogReader
 from .recording import last_record, put_record
 from .rows import kept_here
 from .state import LOST_KEY, encode_lost, load_lost, load_origin
+from .writer import write_span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .changes import Change
     from .environment import Environment, Transaction
@@ -27,8 +31,17 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .recording import Record
     from .state import Databases
+    from .writer import Span
 
 log = logging.getLogger("quorate.storage")
+
+
+@attrs.frozen(eq=False)
+class Write:
+    """A job of the executor: a change, and what to do once it is durable."""
+
+    change: Change
+    done: Callable[[], None]
 
 
 class Recorder:
@@ -38,13 +51,18 @@ class Recorder:
         environment: of the store.
         dbs: its sub-databases.
         journal: of the store, empty.
+
+    Attributes:
+        passing: nobody reads soon what is written now; see `Environment.write`.
     """
 
     def __init__(self, environment: Environment, dbs: Databases, journal: Journal) -> None:
+        self.passing = False
         self.environment = environment
         self.dbs = dbs
         self._journal = journal
         self._tail: list[Record] = []
+        self._begun: tuple[Span, list[Record]] | None = None
         self._held = Held(journal.row.generation, self._tail)  # replaced as a whole
 
     def reader(self, member_id: int) -> LogReader:
@@ -56,32 +74,59 @@ class Recorder:
         held = self._held
         return Held(held.generation, tuple(held.records))
 
-    def write(self, changes: Sequence[Change]) -> None:
-        """Make changes durable, all or none of them.
+    def begin(self, group: Sequence[Write]) -> Span | None:
+        """Return what makes a group durable when it is written; None if it takes more than that."""
+        return self._begin(self._appended(group))
+
+    def _begin(self, records: list[Record]) -> Span | None:
+        if not records or not self._journal.row.size:
+            return None
+        span = self._journal.group(records)
+        self._begun = span, records
+        return span
+
+    def end(self, error: int) -> None:
+        """What `begin` has returned is durable or, by an errno, is not.
+
+        Raises:
+            StoreFullError, StorageError: it is not.
+        """
+        assert self._begun is not None, "nothing was begun"
+        (span, records), self._begun = self._begun, None
+        self._journal.grow(span, error)
+        self._tail += records
+
+    def _appended(self, group: Sequence[Write]) -> list[Record]:
+        """Return what a group appends if it does nothing else and the journal has room for it."""
+        records = [write.change.record for write in group if write.change.record is not None]
+        length = sum(len(record.batch) for record in records)
+        return records if len(records) == len(group) and self._journal.has_room(length) else []
+
+    def write(self, group: Sequence[Write]) -> None:
+        """Make a group durable, all or nothing of it.
 
         Raises:
             StoreFullError: the disk has no room; nothing of them was written.
             StorageError: the disk failed.
         """
-        records = [change.record for change in changes if change.record is not None]
-        length = sum(len(record.batch) for record in records)
-        fits = 0 < len(records) == len(changes) and self._journal.has_room(length)
-        if fits and self._journal.row.size:
-            self._journal.write(records)
-            self._tail += records
+        records = self._appended(group)
+        span = self._begin(records)
+        if span is not None:
+            self.end(write_span(span))
             return
+        fits = bool(records)
         row = self._journal.made() if fits else self._journal.emptied()
         tail = self._tail
 
         def apply(txn: Transaction) -> None:
             for record in tail:
                 put_record(txn, self.dbs, record)
-            for change in changes:
-                change.apply(txn)
+            for write in group:
+                write.change.apply(txn)
             if fits or tail:
                 save_row(txn, self.dbs, row)
 
-        self.environment.write(apply)
+        self.environment.write(apply, passing=self.passing)
         if fits or tail:
             self._journal.begin(row)
             self._tail = []

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from .executor import ExecutorFactory
-    from .store import Write
+    from .recorder import Write
 
 log = logging.getLogger("quorate.storage")
 

@@ -1,10 +1,10 @@
 """The store of one member: log, recording log, votes and identity in one LMDB environment.
 
-Everything is written in the order of the calls, in groups, by the executor's one writer (see
-:mod:`.recorder`); what belongs together (the first batch of a term and the term's row) is durable
-together, and a process killed at any moment finds exactly the last durable batch. The store keeps
-two values of one type: what was submitted, against which calls are checked, and what is durable,
-which the properties show. The second follows the first when a write is reported, on trio's thread.
+Everything is written in the order of the calls, in groups, by the executor (see :mod:`.recorder`);
+what belongs together (the first batch of a term and the term's row) is durable together, and a
+process killed at any moment finds exactly the last durable batch. The store keeps two values of one
+type: what was submitted, against which calls are checked, and what is durable, which the properties
+show. The second follows the first when a write is reported, on trio's thread.
 
 `run` must be running for anything to become durable. An awaiting call that is cancelled may
 still take effect: what was submitted is written.
@@ -17,7 +17,6 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from ..errors import StorageError
@@ -29,12 +28,12 @@ from .identity import Identity, check_identity
 from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
 from .reader import CHUNK_BYTES
-from .recorder import Recorder, carry_over
+from .recorder import Recorder, Write, carry_over
 from .recording_log import SnapshotRow, TermRow, row_of, with_term
 from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Never, Self
 
@@ -48,20 +47,13 @@ log = logging.getLogger("quorate.storage")
 PRUNE_STEP: Final = 512  # batches that one transaction of `drop_prefix` deletes
 
 
-@attrs.frozen(eq=False)
-class Write:
-    """A job of the executor: a change, and what to do once it is durable."""
-
-    change: Change
-    done: Callable[[], None]
-
-
 class Store(StateView):
     """The store; made by `Store.open`. Its properties show what is durable.
 
     Attributes:
         identity: whose it is.
         executor: what writes it.
+        recorder: what makes it durable, on whichever thread the executor has it done.
         commits: groups of writes that became durable since it was opened.
         on_durable: set by the owner; called with the append position after each that held a batch.
     """
@@ -75,9 +67,10 @@ class Store(StateView):
     ) -> None:
         super().__init__(recorded)
         self.identity = identity
-        self.executor = executor(self._write, delivered=self._delivered, idle=recorder.rest)
+        self.executor = executor(recorder.write, delivered=self._delivered, idle=recorder.rest)
+        self.executor.by_spans(recorder.begin, recorder.end)
         self.on_durable: Callable[[int], None] = lambda _position: None
-        self._recorder = recorder
+        self.recorder = recorder
         self._dbs = recorder.dbs
         self._reader = recorder.reader(identity.member_id)
         self._submitted = recorded
@@ -128,7 +121,7 @@ class Store(StateView):
 
     def close(self) -> None:
         """Close the store, after `run` has ended; idempotent."""
-        self._recorder.close()
+        self.recorder.close()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Write until cancelled; what was submitted until then is written first.
@@ -370,7 +363,7 @@ class Store(StateView):
 
     async def carried_over(self) -> None:
         """Wait until everything submitted so far is in LMDB."""
-        if self._submitted is not self._recorded or self._recorder.tail().records:
+        if self._submitted is not self._recorded or self.recorder.tail().records:
             await self._durably(changes.nothing)
 
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
@@ -386,10 +379,6 @@ class Store(StateView):
         self._submitted = change.after
         self.executor.submit(Write(change, written))
         await durable.wait()
-
-    def _write(self, group: Sequence[Write]) -> None:
-        """Make a group durable (on the writer thread, if there is one)."""
-        self._recorder.write([write.change for write in group])
 
     def _delivered(self) -> None:
         """Tell the owner, once per group."""

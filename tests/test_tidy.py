@@ -203,5 +203,6 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: st
     expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
     expected |= {"quorate/py.typed", "quorate/slow_disk.c"}
     if compiler == COMPILER and COMPILER and (INCLUDE / "Python.h").exists():
-        expected.add("quorate/keyvalue/_plain" + sysconfig.get_config_var("EXT_SUFFIX"))
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        expected |= {f"quorate/{name}{suffix}" for name in ("keyvalue/_plain", "storage/_writer")}
     assert names == expected

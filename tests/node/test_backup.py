@@ -15,7 +15,7 @@ from quorate.node.backup import open_backup
 from quorate.node.replay_client import ReplayClient
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import InlineExecutor, Store, open_readonly, verify
-from quorate.storage.store import Write
+from quorate.storage.recorder import Write
 from quorate.transport import Address
 
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -17,8 +17,8 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
+from quorate.storage.recorder import Write
 from quorate.storage.restore import plan_restore, restore
-from quorate.storage.store import Write
 
 from .test_backup import run_once
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -6,13 +6,16 @@ the real one.
 
 from __future__ import annotations
 
+import errno
+import os
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import attrs
 import pytest
 import trio
 
-from quorate.errors import StorageError
+from quorate.errors import StorageError, leaves
 from quorate.simulation.disk import Disk
 from quorate.storage import (
     Entry,
@@ -24,13 +27,16 @@ from quorate.storage import (
     ThreadExecutor,
     encode_batch,
 )
+from quorate.storage.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from quorate.storage import ExecutorFactory
-    from quorate.storage.store import Write
+    from quorate.storage.recorder import Write
+    from quorate.storage.recording import Record
+    from quorate.storage.writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]
 
@@ -46,6 +52,8 @@ def inline(_directory: Path) -> ExecutorFactory[Write]:
 def simulated(directory: Path) -> ExecutorFactory[Write]:
     return Disk(Random(0), latency=0.0001).lane(directory)
 
+
+NO_FILE: Final = -1
 
 every_executor = pytest.mark.parametrize("make", [on_a_thread, inline, simulated])
 
@@ -128,27 +136,29 @@ async def test_a_store_that_is_stopped_in_order_writes_what_was_submitted(
 async def test_a_failed_write_ends_the_store_and_nothing_behind_it_is_written(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, failing = open_store(tmp_path, make), False
-    write = store._recorder.write  # pyright: ignore[reportPrivateUsage]
+    group, failing = Journal.group, False
 
-    def write_or_fail(*arguments: object) -> None:
-        if failing:
-            raise StorageError("the disk is gone")
-        write(*arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    def group_or_fail(journal: Journal, records: Sequence[Record]) -> Span:
+        span = group(journal, records)
+        return attrs.evolve(span, file=NO_FILE) if failing else span
 
-    monkeypatch.setattr(store._recorder, "write", write_or_fail)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Journal, "group", group_or_fail)
+    store = open_store(tmp_path, make)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
             append(store)
             await store.settled()
+            await store.append_durably(batch(store.appended_position))
+            # what comes from here on goes to the journal
             failing = True
             append(store, lambda: pytest.fail("reported"))
             await trio.sleep_forever()
-    assert "the disk is gone" in repr(caught.value)
+    assert isinstance(next(leaves(caught.value)), StorageError)
+    assert os.strerror(errno.EBADF) in repr(caught.value)
     failing = False
     append(store, lambda: pytest.fail("reported"))
     store.close()
     again = open_store(tmp_path, make)
-    assert len(list(again.scan(0))) == 1
+    assert len(list(again.scan(0))) == 2
     again.close()

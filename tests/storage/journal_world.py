@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from storage_world import batch_at, begin_term, open_store, running
 
@@ -41,8 +41,7 @@ async def begin(store: Store) -> int:
 
 def cut_power(store: Store) -> None:
     """Leave the journal as it is: in an orderly end it is carried over."""
-    assert isinstance(store.executor, InlineExecutor)
-    store.executor.cut_power()
+    cast("InlineExecutor[Write]", store.executor).cut_power()
 
 
 async def make(directory: Path, count: int) -> list[bytes]:

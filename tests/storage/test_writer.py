@@ -1,0 +1,131 @@
+"""The thread in C writes what Python would, and says what Python would say."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.storage.writer import NATIVE, Span, Writer, write_span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+needs_native = pytest.mark.skipif(not NATIVE, reason="storage/writer.c was not compiled")
+WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def wake() -> Generator[int]:
+    made = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    yield made
+    os.close(made)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Generator[int]:
+    made = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    yield made
+    os.close(made)
+
+
+def hear(writer: Writer, wake: int) -> int | None:
+    """Wait for the word that a write is over."""
+    assert select.select([wake], [], [], WAIT_SECONDS)[0], "nothing was heard"
+    assert os.eventfd_read(wake) == 1
+    return writer.outcome()
+
+
+def by_c(span: Span) -> int:
+    wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    writer = Writer(wake)
+    try:
+        writer.write(span.file, span.offset, span.data)
+        outcome = hear(writer, wake)
+    finally:
+        writer.close()
+        os.close(wake)
+    assert outcome is not None
+    return outcome
+
+
+both = pytest.mark.parametrize(
+    "write", [write_span, pytest.param(by_c, marks=needs_native)], ids=["python", "c"]
+)
+
+
+@both
+def test_a_span_lies_where_it_should(write: Callable[[Span], int], file: int) -> None:
+    os.pwrite(file, b"x" * 12, 0)
+    assert write(Span(file, 4, b"data")) == 0
+    assert os.pread(file, 100, 0) == b"xxxxdataxxxx"
+    large = os.urandom(3 << 20)
+    assert write(Span(file, 8, large)) == 0
+    assert os.pread(file, 4 << 20, 0) == b"xxxxdata" + large
+    assert write(Span(file, 0, b"")) == 0
+
+
+@both
+def test_what_failed_has_its_number(
+    write: Callable[[Span], int], file: int, tmp_path: Path
+) -> None:
+    readonly = os.open(tmp_path / "file", os.O_RDONLY | os.O_CLOEXEC)
+    assert write(Span(readonly, 0, b"data")) == errno.EBADF
+    os.close(readonly)
+    assert write(Span(file, -1, b"data")) == errno.EINVAL
+    sink = os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC)
+    assert write(Span(sink, 0, b"data")) == errno.ENOSPC
+    os.close(sink)
+
+
+@both
+def test_a_write_that_is_cut_short_is_gone_on_with_until_it_fails(
+    write: Callable[[Span], int], file: int
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
+    try:
+        assert write(Span(file, 0, b"d" * 10_000)) == errno.EFBIG
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.pread(file, 10_000, 0) == b"d" * 6000
+
+
+@needs_native
+def test_one_write_at_a_time_whose_outcome_is_told_once(wake: int, file: int) -> None:
+    writer = Writer(wake)
+    assert writer.outcome() is None
+    for number in range(100):
+        writer.write(file, 0, b"%d" % number)
+        with pytest.raises(RuntimeError, match="at work"):  # over or not: nobody has asked
+            writer.write(file, 0, b"")
+        assert hear(writer, wake) == 0
+        assert writer.outcome() is None
+        assert os.pread(file, 10, 0) == b"%d" % number
+    writer.close()
+
+
+@needs_native
+def test_the_end_comes_after_the_write_that_is_under_way(wake: int, file: int) -> None:
+    writer = Writer(wake)
+    writer.write(file, 0, bytes(8 << 20))
+    writer.close()
+    assert os.fstat(file).st_size == 8 << 20
+    assert hear(writer, wake) == 0
+    writer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        writer.write(file, 0, b"")
+
+
+@needs_native
+def test_a_writer_that_is_let_go_ends(wake: int, file: int) -> None:
+    for _ in range(20):
+        Writer(wake).write(file, 0, b"data" * 1000)
+    assert os.eventfd_read(wake) == 20
+    with pytest.raises(TypeError):
+        Writer(wake).write(file, 0, bytearray(1))  # type: ignore[arg-type]
