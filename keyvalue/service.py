@@ -125,6 +125,10 @@ class KeyValueService:
         """Make everything that is applied durable."""
         await self._tables.flush()
 
+    def put_off(self, *, wanted: bool) -> None:
+        """Flush the tables less often, or as usual again; see `node.service.PatientService`."""
+        self._tables.patient = wanted
+
     async def save(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ..storage import EntryKind, Store, check_batch_untrusted, decode_entries_untrusted
+from ..storage import EntryKind, Store, check_batch_untrusted, checked_entries
 from .roles import Signal
 from .service import BatchService, Command, Service
 
@@ -40,7 +40,7 @@ class Waiting:
 
     Args:
         header: of the batch.
-        batch: its bytes, decoded when it is applied; None if the entries are given.
+        batch: its bytes, checked, and decoded when it is applied; None if the entries are given.
         entries: the entries, when they are at hand (on the leader).
         requests: for each entry the request that waits for its reply, or None.
         done: how many of the entries are applied.
@@ -214,7 +214,7 @@ class Applier:
         """Apply a batch and answer those who wait for its entries; False if time is up before."""
         header, service = waiting.header, self.service
         if waiting.batch is not None:
-            waiting.entries, waiting.batch = decode_entries_untrusted(waiting.batch), None
+            waiting.entries, waiting.batch = checked_entries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
         index = waiting.done
         while index < len(entries):

@@ -13,6 +13,7 @@ from ..storage import NodeState, StandingKind
 from ..storage.state import NOTHING_LOST
 from .actions import Actions
 from .admission import Founders
+from .backlog import Backlog
 from .pace import Pace
 from .repair import Repair
 from .roles import Role
@@ -85,6 +86,7 @@ class Core:
         closing: the member stops in order, and stands in no election any more.
         disk_full: too little room is left on the disk: the member appends nothing.
         founders: has a fresh store found the cluster.
+        backlog: what is done otherwise while we fetch log.
         repair: reads the log, and mends what is damaged.
         pace: of readers from outside.
         terminated: set when the whole cluster was told to stop, and this member may.
@@ -124,6 +126,10 @@ class Core:
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
     )
     founders: Founders = attrs.field(init=False, default=attrs.Factory(Founders, takes_self=True))
+    backlog: Backlog = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: Backlog(self.store, self.applier), takes_self=True),
+    )
     repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
     pace: Pace = attrs.field(
         init=False,

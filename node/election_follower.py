@@ -80,7 +80,8 @@ async def follower_log_replication(e: Election, role: Following) -> State:
     assert isinstance(wanted, rules.Replicate)
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:
-            await role.record_replay(stream, wanted.stop)
+            with e.core.backlog.fetching():
+                await role.record_replay(stream, wanted.stop)
         if store.append_position < wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
     base = store.append_position if wanted.base is None else wanted.base

@@ -276,13 +276,13 @@ class Following(Role):
             self._log_term = header.term
         self.core.store.append(batch, term_row=row)
         self.core.applier.offer(Waiting(header, batch))
+        # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
-        self._raise_commit()
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Report what is recorded, as soon as it is durable and not before."""
-        self._raise_commit()
         self.report()
+        self._raise_commit()
         self.changed.notify()
 
     def report(self) -> None:
@@ -320,7 +320,7 @@ class Following(Role):
         self.changed.notify()
         self._catchup_scope.cancel()
         self._catchup_scope = trio.CancelScope()
-        with self._catchup_scope:
+        with self._catchup_scope, self.core.backlog.fetching():
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:

@@ -106,6 +106,18 @@ class BatchService(Service, Protocol):
 
 
 @runtime_checkable
+class PatientService(Service, Protocol):
+    """A service whose background work costs less if it is put off while much is applied."""
+
+    def put_off(self, *, wanted: bool) -> None:
+        """Put off what may wait, or do so no more: the member fetches the log that it lacks.
+
+        That may take more memory, and make for more to apply again after a crash, within bounds.
+        """
+        ...
+
+
+@runtime_checkable
 class SnapshotService(Service, Protocol):
     """A service whose state can be saved and loaded."""
 

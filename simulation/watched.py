@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from ..node import Command
-from ..node.service import BatchService, SnapshotService
+from ..node.service import BatchService, PatientService, SnapshotService
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 from .host import Closing, S_co
 from .scheduler import Jumping
@@ -161,6 +161,11 @@ class Watched(Generic[S_co]):
             for probe in self._probes:
                 answer = self.service.query(probe, 0)
                 self._tell(Probed(self._member, position, probe, answer))
+
+    def put_off(self, *, wanted: bool) -> None:
+        """See `PatientService`."""
+        if isinstance(self.service, PatientService):
+            self.service.put_off(wanted=wanted)
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """See `Service`."""

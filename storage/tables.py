@@ -23,7 +23,8 @@ two cuts: the count is exact, paid for only where somebody counts, and at once o
 A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
 restarts too, and whoever owns the tables acts on it.
 
-Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives during a flush.
+Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives during a flush; by
+`PATIENCE` times as much for as long as its owner wants the tables to be patient.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ FLUSH_INTERVAL_S: Final = 30.0
 FLUSH_LOG_BYTES: Final = 256 << 20
 """What is written over again and again takes no memory, but a restart has to replay it all."""
 
+PATIENCE: Final = 4
+"""So many times as much may gather while a member fetches the log that it lacks. A flush writes
+each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
+the log comes so fast that there would be one after the other."""
+
 # How long the event loop lets the writer have the interpreter, after each batch, once a flush
 # falls behind: a loop that never sleeps would starve it.
 _GIVE_WAY_S: Final = 0.0002
@@ -70,7 +76,11 @@ class FlushJob:
 
 
 class Tables(LayeredTables):
-    """Keys and records, complete up to a log position. Everything runs on the trio thread."""
+    """Keys and records, complete up to a log position. Everything runs on the trio thread.
+
+    Attributes:
+        patient: let more gather before a flush than usual.
+    """
 
     def __init__(
         self,
@@ -85,6 +95,7 @@ class Tables(LayeredTables):
         self._flush_bytes = flush_bytes
         self._flush_interval_s = flush_interval_s
         self._applied = (disk.position, disk.timestamp_ms)
+        self.patient = False
         self._fits = True  # what the last write said
         self._cut_wanted = False
         self._cuts = 0
@@ -161,11 +172,13 @@ class Tables(LayeredTables):
         layer.settle()
         if self._counted:
             self._check()
-        if layer.bytes > self._flush_bytes:
+        patience = PATIENCE if self.patient else 1
+        if layer.bytes > self._flush_bytes * patience:
             self._full.set()
             if self._frozen is not None:
                 time.sleep(_GIVE_WAY_S)
-        if self._frozen is None and position - self._disk.position > FLUSH_LOG_BYTES:
+        log_bytes = position - self._disk.position
+        if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * patience:
             self._full.set()
         if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()

@@ -245,13 +245,12 @@ class TablesDisk:
     def make_room(self, size: int) -> None:
         """Let the map have room for so many bytes more than it holds. Views of snapshots end."""
         raw = self._environment.raw
-        info = raw.info()
-        wanted = (info["last_pgno"] + 1) * raw.stat()["psize"] + size
-        if wanted <= info["map_size"]:
+        held, wanted = raw.info()["map_size"], self._environment.used_bytes() + size
+        if wanted <= held:
             return
         self._end_views()
         self._view.abort()
-        raw.set_mapsize(max(wanted, 2 * info["map_size"]))
+        raw.set_mapsize(max(wanted, 2 * held))
         self._see()
 
     def open_view(self, left_out: frozenset[bytes]) -> TablesView:

@@ -10,6 +10,9 @@ RECEIVE_BYTES: Final = 64 << 10
 but for what came: from 128 KiB on that may cost the allocator two calls of the kernel, ten times
 what it takes to receive a small message."""
 
+STREAM_RECEIVE_BYTES: Final = 256 << 10
+"""Likewise on a stream, where so much is there as a rule, and each receive has its price."""
+
 FLUSH_BYTES: Final = 1 << 20
 """Most bytes that a queue hands to the network before other tasks get their turn."""
 

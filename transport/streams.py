@@ -19,7 +19,7 @@ from .fields import (
     NULL_VALUE,
     HelloStatus,
 )
-from .limits import RECEIVE_BYTES, LinkLimits
+from .limits import STREAM_RECEIVE_BYTES, LinkLimits
 from .messages import (
     Hello,
     HelloReply,
@@ -109,7 +109,7 @@ class FrameStream:
         if self._closed:
             raise trio.ClosedResourceError
         while not self._received:
-            data = await self._connection.receive(RECEIVE_BYTES)
+            data = await self._connection.receive(STREAM_RECEIVE_BYTES)
             self.heard_at = trio.current_time()
             if not data:
                 if self._decoder.pending:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from quorate.storage.environment import Environment
+from quorate.storage.pages import DATA_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,3 +48,53 @@ def test_the_map_does_not_grow_under_a_reader(tmp_path: Path) -> None:
     writer.join(5)
     assert environment.read(get) == VALUE
     environment.close()
+
+
+def is_cached(file: Path, at: int) -> bool:
+    """Whether the page there is in the system's cache: it can be read without waiting."""
+    with file.open("rb") as opened:
+        try:
+            return os.preadv(opened.fileno(), [bytearray(1)], at, os.RWF_NOWAIT) == 1
+        except BlockingIOError:
+            return False
+
+
+def test_what_nobody_reads_soon_leaves_the_page_cache_and_can_be_read(tmp_path: Path) -> None:
+    trial = tmp_path / "trial"
+    with trial.open("wb") as opened:
+        opened.write(VALUE)
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_cached(trial, 0):
+        pytest.skip("this file system has no other place than memory")
+    environment = Environment.open(tmp_path / "store", max_dbs=1, initialise=make)
+    data = environment.directory / DATA_FILE
+    environment.write(put)
+    middle = data.stat().st_size - len(VALUE) // 2
+    assert is_cached(data, middle)
+    environment.write(lambda txn: expect(txn.put(b"other", VALUE * 2)), passing=True)
+    assert is_cached(data, middle)
+    assert not is_cached(data, data.stat().st_size - len(VALUE))
+    assert environment.read(lambda txn: txn.get(b"other")) == VALUE * 2
+    environment.write(lambda txn: expect(txn.delete(b"key")), passing=True)  # nothing is added
+    environment.close()
+
+
+def test_advice_that_can_not_be_given_fails_no_write(tmp_path: Path) -> None:
+    environment = Environment.open(tmp_path, max_dbs=1, initialise=make)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))  # none is left
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open("/", os.O_RDONLY)
+        environment.write(put, passing=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert environment.read(get) == VALUE
+    environment.close()
+
+
+def expect(done: bool) -> None:  # noqa: FBT001 - an answer of LMDB's
+    assert done

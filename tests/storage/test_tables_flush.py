@@ -7,7 +7,7 @@ from storage_world import running
 from tables_world import open_tables, record
 from trio.abc import Clock
 
-from quorate.storage.tables import FLUSH_LOG_BYTES
+from quorate.storage.tables import FLUSH_LOG_BYTES, PATIENCE
 
 
 async def test_changes_are_flushed_after_the_interval(
@@ -47,3 +47,44 @@ async def test_what_a_restart_has_to_replay_is_bounded_by_flushing(tmp_path: Pat
                 await trio.lowlevel.checkpoint()
             assert tables.position >= (batch - 10) * (FLUSH_LOG_BYTES // 8)
         assert tables.memtable_bytes < 1000
+
+
+async def test_patient_tables_let_more_gather_in_memory_and_still_not_without_bound(
+    tmp_path: Path,
+) -> None:
+    limit = 10_000
+    async with running(open_tables(tmp_path, flush_bytes=limit)) as tables:
+        tables.patient = True
+        most = batch = 0
+        while not tables.position:
+            batch += 1
+            tables.put(b"%d" % batch, record(bytes(1000)))
+            tables.advance(batch * 32, batch)
+            most = max(most, tables.memtable_bytes)
+            for _ in range(4):
+                await trio.lowlevel.checkpoint()
+        assert PATIENCE * limit < most < (PATIENCE + 1) * limit
+        for more in range(5):
+            tables.put(b"more %d" % more, record(bytes(5000)))
+        tables.advance(batch * 32 + 32, batch)
+        await trio.sleep(0.001)
+        assert tables.position == batch * 32
+        tables.patient = False
+        tables.advance(batch * 32 + 64, batch)
+        await trio.sleep(0.001)
+        assert tables.position == batch * 32 + 64
+
+
+async def test_patient_tables_bound_what_a_restart_has_to_replay(tmp_path: Path) -> None:
+    async with running(open_tables(tmp_path)) as tables:
+        tables.patient = True
+        flushed: list[int] = []
+        for batch in range(1, 10 * PATIENCE):
+            tables.put(b"a", record(b"%d" % batch))
+            tables.advance(batch * (FLUSH_LOG_BYTES // 4), batch)
+            for _ in range(4):
+                await trio.lowlevel.checkpoint()
+            if tables.position and tables.position not in flushed:
+                flushed.append(tables.position)
+        steps = [at // (FLUSH_LOG_BYTES // 4) for at in flushed]
+        assert steps == [4 * PATIENCE + 1, 8 * PATIENCE + 2]

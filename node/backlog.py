@@ -1,0 +1,50 @@
+"""What a member does otherwise while it fetches the log that it lacks from another one's disk.
+
+It comes as fast as it can be taken, and is applied at once. So nobody reads it here soon, and what
+would be done again and again is better done once.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .service import PatientService
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ..storage import Store
+    from .applier import Applier
+
+
+class Backlog:
+    """Tells store and service when such a time begins and ends.
+
+    Args:
+        store: which then keeps nothing of it in the system's page cache.
+        applier: feeds the service, which then puts off what may wait.
+    """
+
+    def __init__(self, store: Store, applier: Applier) -> None:
+        self._store = store
+        self._applier = applier
+        self._fetching = 0
+
+    @contextmanager
+    def fetching(self) -> Generator[None]:
+        """It comes for the length of the block; the blocks of two streams may overlap."""
+        self._fetching += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._fetching -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        under_way = self._fetching > 0
+        self._store.recorder.passing = under_way
+        service = self._applier.service
+        if isinstance(service, PatientService):
+            service.put_off(wanted=under_way)
