@@ -22,6 +22,9 @@ APP_VERSION = 1
 PAUSE_SECONDS: Final = 0.005
 """How long a commit position waits for a batch that carries it. Clients don't wait for it."""
 
+AT_ONCE_BYTES: Final = 16 << 10
+"""So much of the log takes longer to apply than a message does to travel."""
+
 
 def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
     """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
@@ -50,10 +53,12 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
 
 
 class CommitAnnouncements:
-    """Tells the followers a commit position that no batch has carried for a moment.
+    """Tells the followers a commit position that no batch carries.
 
-    A client that waits for each of its writes sends the next one at once: then a message of its own
-    would be one more for each write, to each follower.
+    A client that waits for each of its writes sends the next one at once, and its batch carries the
+    position: a message would be one more for each write, to each follower. But of what is much the
+    followers are told before it is applied here: so they apply it meanwhile, and not when the next
+    batch has come, whose writers wait for them then.
 
     Args:
         leadership: that commits.
@@ -63,9 +68,21 @@ class CommitAnnouncements:
         self._leadership = leadership
         self._due = Signal()
 
-    def due(self) -> None:
-        """Something is committed, and no batch is there to carry that."""
-        self._due.notify()
+    def committing(self, reached: int) -> None:
+        """What is below `reached` will be applied in a moment."""
+        leadership = self._leadership
+        if reached - leadership.announced >= AT_ONCE_BYTES and not self._carried():
+            leadership.announce_commit(reached)
+
+    def committed(self) -> None:
+        """Something was committed, and applied as far as a slice goes."""
+        if not self._carried():
+            self._due.notify()
+
+    def _carried(self) -> bool:
+        """Whether a batch is under way, or about to be, that carries the commit position."""
+        proposals = self._leadership.proposals
+        return proposals.in_flight or proposals.waiting
 
     async def run(self) -> Never:
         """Announce what is due; until cancelled."""

@@ -50,7 +50,7 @@ from .catchup import Catchups
 from .control import Controls
 from .disk_watch import DiskWatch
 from .followers import Follower, followers_of
-from .gateway import Request, RequestKind
+from .gateway import COMMAND, QUERY, Request
 from .log_time import LogTime
 from .proposals import Proposals, entries_of
 from .reads import Reads
@@ -115,9 +115,9 @@ class Leadership(Role):
         self.flush()
 
     def _take(self, request: Request) -> None:
-        if request.kind is RequestKind.COMMAND:
+        if request.kind is COMMAND:
             self.proposals.put(request)
-        elif request.kind is RequestKind.QUERY:
+        elif request.kind is QUERY:
             self.reads.submit(request)
         else:
             self.controls.submit(request)
@@ -222,18 +222,18 @@ class Leadership(Role):
             self.changed.notify()
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
             self.proposals.committed(reached)
+            self._announcements.committing(reached)
             applier.commit(reached)
             self._timekeeper.look_again()
             if self.proposals.waiting or self.reads.waiting:
                 self._work.notify()
-            if not self.proposals.in_flight and not self.proposals.waiting:
-                self._announcements.due()  # else the next batch carries it
+            self._announcements.committed()
         if self.reads.answer(each.confirm_id for each in voters):
             self._work.notify()
 
-    def announce_commit(self) -> None:
+    def announce_commit(self, reached: int = 0) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
-        self.announced = commit = self.core.applier.commit_position
+        self.announced = commit = max(reached, self.core.applier.commit_position)
         own, confirm_id = self.core.member_id, self.reads.confirm_id
         self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id))
 

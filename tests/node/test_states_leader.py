@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from quorate.node import State
+from quorate.node.announcement import AT_ONCE_BYTES, PAUSE_SECONDS
 from quorate.simulation.peers import ME, Peer, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
@@ -222,6 +223,30 @@ async def test_the_published_commit_position_never_goes_back(s: Script) -> None:
     told = [m.log_position for m in s.peers[2].messages(CommitPosition)]
     assert told == sorted(told)
     assert told[-1] == s.member.status().commit_position == end
+
+
+@pytest.mark.parametrize(("size", "waits_s"), [(AT_ONCE_BYTES, 0.0), (100, PAUSE_SECONDS)])
+@scripted()
+async def test_of_much_that_is_committed_the_followers_hear_at_once(
+    s: Script, size: int, waits_s: float
+) -> None:
+    await s.lead()
+    await s.until(lambda: s.store.append_position > 0)
+    s.peers[1].append_position(0, s.store.append_position, AppendFlags.READY)
+    await trio.sleep(0.1)
+    start = s.store.append_position
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(s.member.command, bytes(size))
+        await s.until(lambda: s.store.append_position > start)
+        end = s.store.append_position
+        s.peers[1].append_position(0, end)
+        await s.until(lambda: s.member.status().commit_position == end)
+        committed_at = trio.current_time()
+    for peer in s.peers.values():
+        await peer.hears(CommitPosition, lambda m: m.log_position == end)
+        at = next(h.at for h in peer.heard if getattr(h.message, "log_position", 0) == end)
+        assert waits_s <= at - committed_at < waits_s + 0.002
+    assert published(s.peers[2])[-2:] == [start, end]
 
 
 # --- what the leader answers ----------------------------------------------------------------------
