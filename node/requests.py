@@ -49,6 +49,7 @@ class Requests:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._now = trio.lowlevel.current_clock().current_time  # each request asks
         self._leadership: Leadership | None = None
         self._leader: int | None = None
         self._parked: list[Request] = []  # by their deadlines, so those that wait longest first
@@ -79,7 +80,7 @@ class Requests:
 
     def submit(self, request: Request) -> None:
         """Take a request: into the log, to the leader, or among the parked ones."""
-        if not self._admits(request, trio.current_time()):
+        if not self._admits(request, self._now()):
             return
         if self._leadership is not None:
             self._leadership.submit(request)
@@ -94,7 +95,7 @@ class Requests:
             for request in requests:
                 self.submit(request)
         else:
-            now = trio.current_time()
+            now = self._now()
             self._leadership.submit_all([each for each in requests if self._admits(each, now)])
 
     def _admits(self, request: Request, now: float) -> bool:

@@ -17,15 +17,25 @@ class LoneMember:
 
     def __init__(self, fed: Fed) -> None:
         self.fed = fed
-        self.commands = 0
+        self.payloads: list[bytes] = []
 
     async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
-        self.commands += 1
+        self.payloads.append(payload)
         fed = self.fed
         return fed.replay(Command(payload, flags, *stamp, 1, fed.position, 0, fed.now))
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
         return self.fed.service.query(payload, flags)
+
+
+class Refusing:
+    """An endpoint that takes nothing."""
+
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        return b"-ERR no\r\n"
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        return b"-ERR no\r\n"
 
 
 @pytest.fixture
@@ -44,6 +54,24 @@ async def test_values_are_set_and_found(member: LoneMember) -> None:
     await store.mset(values)
     assert await store.mget("b", b"c", "d") == [b"\xff", b"", None]
     assert await store.delete("a", "b", "nosuch") == 2
+
+
+@pytest.mark.parametrize("key", [b"", b"k\r\n", "grün", "x" * 5000])
+@pytest.mark.parametrize("value", [b"", b"\0\xff", "ß"])
+async def test_a_plain_set_is_encoded_as_any_command_is(
+    member: LoneMember, key: bytes | str, value: bytes | str
+) -> None:
+    store = KeyValue(member)
+    assert await store.set(key, value)
+    plain = member.payloads.pop()
+    assert await store.execute("SET", key, value) == b"OK"
+    assert plain == member.payloads.pop()
+    assert await store.get(key) == (value if isinstance(value, bytes) else value.encode())
+
+
+async def test_a_plain_set_that_is_refused_raises() -> None:
+    with pytest.raises(KeyValueError, match=r"^ERR no$"):
+        await KeyValue(Refusing()).set("a", "1")
 
 
 async def test_conditions_decide(member: LoneMember) -> None:
@@ -90,11 +118,11 @@ async def test_any_command_can_be_executed_and_reads_leave_no_trace(member: Lone
     store = KeyValue(member)
     assert await store.execute("SET", "a", 5) == b"OK"
     assert await store.execute("INCRBYFLOAT", "a", 0.5) == b"5.5"
-    assert member.commands == 2
+    assert len(member.payloads) == 2
     assert await store.execute("TTL", "a") == -1
     assert await store.execute("KEYS", "*") == [b"a"]
     assert await store.execute("OBJECT", "ENCODING", "a") == b"embstr"
-    assert member.commands == 2
+    assert len(member.payloads) == 2
 
 
 async def test_scanning_iterates_over_all_that_match(member: LoneMember) -> None:

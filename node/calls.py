@@ -1,0 +1,79 @@
+"""Calls of this process's own tasks: a request, and a task that waits until it is done.
+
+A member may have hundreds of them in each turn of the event loop, all of which it answers in one
+later turn. So a call has no event, no lock and no task of its own: `done` puts the caller straight
+among the tasks that run next, with the result.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from outcome import Error, Value
+
+from .gateway import UNSTAMPED, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..errors import RequestError
+    from .gateway import RequestKind, Stamp
+
+__all__ = ["Calls"]
+
+
+class Call(Request):
+    """A request that a task waits for."""
+
+    __slots__ = ()
+
+    def withdraw(self, _raise: Callable[[], None]) -> trio.lowlevel.Abort:
+        """The task is cancelled, and waits no longer."""
+        self.cancel()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class Calls:
+    """Has tasks wait for what becomes of their requests.
+
+    Args:
+        submit: takes a request into the member.
+    """
+
+    def __init__(self, submit: Callable[[Request], None]) -> None:
+        self._submit = submit
+        # What is done within `submit` finds nobody waiting; it is never more than one request.
+        self._at_once: list[bytes | RequestError] = []
+        self._done_at_once = self._at_once.append
+
+    async def ask(
+        self, kind: RequestKind, payload: bytes, flags: int, stamp: Stamp = UNSTAMPED
+    ) -> bytes:
+        """Submit a request and wait for its reply; `payload` may be of a subclass.
+
+        Raises:
+            RequestError: there is none.
+        """
+        if type(payload) is not bytes:
+            payload = bytes(payload)
+        call = Call(kind, payload, flags, self._done_at_once)
+        if stamp is not UNSTAMPED:
+            call.session, call.sequence = stamp
+        self._submit(call)
+        if self._at_once:
+            result = self._at_once.pop()
+            await trio.lowlevel.checkpoint()
+            if isinstance(result, bytes):
+                return result
+            raise result
+        call.done = partial(_wake, trio.lowlevel.current_task())
+        reply: bytes = await trio.lowlevel.wait_task_rescheduled(call.withdraw)
+        return reply
+
+
+def _wake(task: trio.lowlevel.Task, result: bytes | RequestError) -> None:
+    """Have a task go on with a result."""
+    wrapped = Value(result) if isinstance(result, bytes) else Error(result)
+    trio.lowlevel.reschedule(task, wrapped)
