@@ -154,6 +154,7 @@ class ClientPort:
     async def _serve(self) -> Never:
         """Look after ready clients, turn by turn."""
         epoll, connections, state = self._epoll, self._connections, self._state
+        time_now = trio.lowlevel.current_clock().current_time  # asked once for each client
         while True:
             await trio.lowlevel.wait_readable(epoll.fileno())
             turn_ends = self._begin_turn()
@@ -169,7 +170,7 @@ class ClientPort:
                     # after a pause the descriptor may be another client's, and only to find
                     # nothing there is harmless; what else there is will be told again
                     connection.on_event(select.EPOLLIN if late else events)
-                if trio.current_time() > turn_ends:
+                if time_now() > turn_ends:
                     state.end_turn()
                     await trio.lowlevel.checkpoint()
                     turn_ends = self._begin_turn()

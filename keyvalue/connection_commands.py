@@ -22,9 +22,9 @@ from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, st
 from .limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from .service import RESP3
 from .session import Counters, PortState, Session
-from .transaction import Transaction
+from .transaction import Queued, Transaction, weave
 
-__all__ = ["answer", "control_words", "must_wait"]
+__all__ = ["answer", "control_words", "must_wait", "woven"]
 
 _Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
 
@@ -244,6 +244,15 @@ def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
     return max(reached, (len(status.peers) + 1) // 2)
+
+
+def woven(reply: bytes, transaction: Transaction, session: Session, port: PortState) -> bytes:
+    """Answer the connection commands of a transaction; the rest is answered."""
+
+    def answer_queued(queued: Queued) -> bytes:
+        return answer(queued.spec, queued.arguments, session, port)
+
+    return weave(reply, transaction.local, answer_queued) if transaction.local else reply
 
 
 def control_words(arguments: Sequence[bytes], session: Session) -> bytes:

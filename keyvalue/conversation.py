@@ -1,11 +1,12 @@
 """What one client says and what it is answered, in order; no sockets here.
 
-At most one request of a client is under way. The commands of a chunk are done one run after the
-other (:mod:`.routes`): a run of keyed commands travels as one request, and while it is under way
-nothing else of this client is done. A run that costs much is done in part, and the rest of it is
-the next request. What the client sends meanwhile is held, and is then one chunk: a client that
-sends much at once gets large requests. Connection commands are answered at their turn. Replies
-gather until there is nothing to do but wait, and are delivered together.
+At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, is passed
+on as it came. The commands of any other are done one run after the other (:mod:`.routes`): a run of
+keyed commands travels as one request, and while it is under way nothing else of this client is
+done. A run that costs much is done in part, and the rest of it is the next request. What the client
+sends meanwhile is held, and is then one chunk: a client that sends much at once gets large
+requests. Connection commands are answered at their turn. Replies gather until there is nothing to
+do but wait, and are delivered together.
 
 What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
 So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
@@ -18,7 +19,7 @@ leader would only come back.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -29,14 +30,14 @@ from . import resp
 from .arguments import CommandError
 from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
-from .connection_commands import answer, control_words, must_wait
-from .guard import CommandParser
+from .connection_commands import answer, control_words, must_wait, woven
+from .guard import NOTHING, CommandParser
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_of, uniform_kind
 from .service import IN_PARTS, TRANSACTION, part
 from .session import PortState, Session
 from .special import read_once_untrusted, watched_keys
-from .transaction import Queued, Transaction, revisions, weave
+from .transaction import Transaction, watch
 
 __all__ = ["PATIENCE_S", "Conversation"]
 
@@ -129,8 +130,9 @@ class Conversation:
             self.held_bytes += len(data)
             return
         try:
-            self._load(data)
-            self._run()
+            if not self._pass_on(data):
+                self._load(data)
+                self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
@@ -153,6 +155,21 @@ class Conversation:
         self._abort()
 
     # In order --------------------------------------------------------------------------------
+
+    def _pass_on(self, data: bytes) -> bool:
+        """Submit what came as it is if it is a plain run; else do nothing."""
+        session = self.session
+        usual = session.transaction is None and not (session.cluster_aware or session.closing)
+        fits = usual and len(data) <= self._run_bytes
+        count = self._parser.count_untrusted(data) if fits else 0
+        if not count:
+            return False
+        kind = RequestKind.COMMAND if count > 0 else RequestKind.QUERY
+        session.last_command, count = b"set" if count > 0 else b"get", abs(count)
+        (self._commands, self._whole), self._next = NOTHING, 0
+        self._port.counters.commands += count
+        self._submit(kind, data, session.flags | IN_PARTS if count > 1 else session.flags, count)
+        return True
 
     def _load(self, data: bytes) -> None:
         self._commands, self._whole = self._parser.take_untrusted(data)
@@ -193,7 +210,7 @@ class Conversation:
                     break
         self._running = False
         if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
-            self._commands, self._whole, self._next = [], b"", 0
+            (self._commands, self._whole), self._next = NOTHING, 0
         if self.replies or refilled or self.session.closing:
             self._deliver()
 
@@ -320,8 +337,11 @@ class Conversation:
                 self._take(convert(result) if convert else result, request.payload, self._expected)
             else:
                 self.replies.append(resp.error(in_words(result)) * self._expected)
-            if not self._running:
-                self._run()
+            if self._commands or self._held or self._parser.failure is not None:
+                if not self._running:
+                    self._run()
+            else:
+                self._deliver()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
@@ -352,28 +372,18 @@ class Conversation:
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
         session, transaction = self.session, self.session.transaction
         if transaction is None:
-            self.replies.append(resp.error("ERR EXEC without MULTI"))
-            return
+            return self.replies.append(resp.error("ERR EXEC without MULTI"))
         session.watched, session.transaction = {}, None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
-            self.replies.append(resp.error(error))
-            return
+            return self.replies.append(resp.error(error))
         body = transaction.body()
         if not body:
-            self.replies.append(self._woven(resp.EMPTY_ARRAY, transaction))
-            return
-        self._convert = lambda reply: self._woven(reply, transaction)
+            empty = woven(resp.EMPTY_ARRAY, transaction, session, self._port)
+            return self.replies.append(empty)
+        self._convert = lambda reply: woven(reply, transaction, session, self._port)
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
-        self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
-
-    def _woven(self, reply: bytes, transaction: Transaction) -> bytes:
-        """Answer the connection commands of a transaction; the rest is answered."""
-
-        def answer_queued(queued: Queued) -> bytes:
-            return answer(queued.spec, queued.arguments, self.session, self._port)
-
-        return weave(reply, transaction.local, answer_queued) if transaction.local else reply
+        return self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
 
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         session = self.session
@@ -385,12 +395,5 @@ class Conversation:
         keys = watched_keys(arguments, session.watched, self._run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
-        self._convert = lambda reply: self._watched(reply, keys)
+        self._convert = lambda reply: watch(session.watched, reply, keys)
         return self._submit(RequestKind.QUERY, resp.bulk_array([b"WATCH", *keys]), session.flags, 1)
-
-    def _watched(self, reply: bytes, keys: Sequence[bytes]) -> bytes:
-        found = revisions(reply, keys)
-        if found is None:
-            return reply
-        self.session.watched.update(found)
-        return resp.OK

@@ -19,15 +19,18 @@ import attrs
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ..node.gateway import NodeStatus
-from . import resp
+from ..storage import writer
+from . import plain, resp
 from .cluster_view import leader_first, node_id
 from .glob import matcher
-from .plain import NATIVE
 from .session import PortState
 
-__all__ = ["REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
+__all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
 
 REDIS_VERSION: Final = "7.4.0"
+
+COMPILED: Final = plain.NATIVE and writer.NATIVE
+"""Whether all of our C is there."""
 
 _Facts: TypeAlias = dict[str, str | int | float]
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -41,7 +44,7 @@ def _server(port: PortState, status: NodeStatus) -> _Facts:
         "redis_version": REDIS_VERSION,
         "redis_mode": "cluster",
         "quorate_version": __version__,
-        "quorate_native": int(NATIVE),
+        "quorate_native": int(COMPILED),
         "os": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
         "arch_bits": 64,
         "multiplexing_api": "epoll",

@@ -8,6 +8,7 @@
 
 #define MOST_DIGITS 9      /* of a count or a length; a longer one is not plain */
 #define MOST_COMMANDS 1024 /* of a payload; one with more is not plain */
+#define MOST_COUNTED 1000  /* of what a client has sent: RUN_COMMANDS of routes.py */
 #define HEAD_BYTES 24      /* "$", the length of a value, and two line ends */
 #define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
 
@@ -104,6 +105,36 @@ static PyObject *split_untrusted(PyObject *Py_UNUSED(module), PyObject *const *a
         return NULL;
     }
     return Py_BuildValue("Nn", commands, (Py_ssize_t)(taken - start));
+}
+
+/* Step over a SET or a GET and say which: how many arguments it has; 0 if it is anything else. */
+static Py_ssize_t skip_command(Cursor *cursor)
+{
+    const char *bytes;
+    Py_ssize_t count = read_header(cursor, '*');
+    if (count == 3 ? !read_name(cursor, "set") : count != 2 || !read_name(cursor, "get"))
+        return 0;
+    for (Py_ssize_t n = 1; n < count; n++)
+        if (read_bulk(cursor, &bytes) < 0)
+            return 0;
+    return count;
+}
+
+static PyObject *count_untrusted(PyObject *Py_UNUSED(module), PyObject *data)
+{
+    if (!PyBytes_Check(data))
+        return PyErr_Format(PyExc_TypeError, "count_untrusted(data)");
+    const char *start = PyBytes_AS_STRING(data);
+    Cursor cursor = {start, start + PyBytes_GET_SIZE(data)};
+    Py_ssize_t kind = 0, count = 0;
+    while (cursor.at < cursor.end) {
+        Py_ssize_t found = skip_command(&cursor);
+        if (found == 0 || (count && found != kind) || count == MOST_COUNTED)
+            return PyLong_FromLong(0);
+        kind = found;
+        count++;
+    }
+    return PyLong_FromSsize_t(kind == 3 ? count : -count);
 }
 
 /* A SET of a payload, as it lies there. */
@@ -304,6 +335,7 @@ static PyObject *answer_gets(PyObject *Py_UNUSED(module), PyObject *const *args,
 }
 
 static PyMethodDef methods[] = {
+    {"count_untrusted", count_untrusted, METH_O, "count_untrusted(data)\n--\n\nSee plain.py."},
     {"answer_gets", (PyCFunction)(void (*)(void))answer_gets, METH_FASTCALL,
      "answer_gets(payload, room, records)\n--\n\nSee plain.py."},
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,

@@ -12,9 +12,18 @@ if TYPE_CHECKING:
     from ..storage import Entry, EntryKind
     from ..storage.tables_layer import Record
 
-__all__ = ["NATIVE", "answer_gets", "apply_sets", "split_untrusted"]
+__all__ = ["NATIVE", "answer_gets", "apply_sets", "count_untrusted", "split_untrusted"]
 
 if TYPE_CHECKING:
+
+    def count_untrusted(data: bytes) -> int:
+        """Count the commands of data if they are a run of nothing but plain SETs, or of GETs.
+
+        Returns:
+            How many ``SET key value``, or minus how many ``GET key``; 0 if it is anything else, or
+            more than one request takes.
+        """
+        ...
 
     def split_untrusted(data: bytes, most: int) -> tuple[list[list[bytes]], int]:
         """Take the plain commands from the beginning of data, each with 1 to `most` arguments.
@@ -73,8 +82,11 @@ if TYPE_CHECKING:
 
 else:
     try:
-        from ._plain import answer_gets, apply_sets, split_untrusted
+        from ._plain import answer_gets, apply_sets, count_untrusted, split_untrusted
     except ImportError:
+
+        def count_untrusted(_data: bytes) -> int:  # noqa: D103
+            return 0
 
         def split_untrusted(_data: bytes, _most: int) -> tuple[list[list[bytes]], int]:  # noqa: D103
             return [], 0

@@ -21,7 +21,7 @@ from . import resp
 from .commands import CommandSpec, Kind
 from .limits import MAX_TRANSACTION_COMMANDS
 
-__all__ = ["Queued", "Transaction", "revisions", "split_array", "weave"]
+__all__ = ["Queued", "Transaction", "split_array", "watch", "weave"]
 
 _MAX_LOCAL: Final = 100  # they are answered all at once
 _TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
@@ -140,9 +140,10 @@ def _end_of_reply(data: bytes, at: int) -> int:
     return at
 
 
-def revisions(reply: bytes, keys: Sequence[bytes]) -> dict[bytes, int] | None:
-    """Read the reply to the query WATCH; None if it is not what was asked for (an error)."""
+def watch(watched: dict[bytes, int], reply: bytes, keys: Sequence[bytes]) -> bytes:
+    """Note the revisions in the reply to the query WATCH, and answer the client."""
     elements = split_array(reply)
     if elements is None or len(elements) != len(keys):
-        return None
-    return {key: int(element[1:-2]) for key, element in zip(keys, elements, strict=True)}
+        return reply  # an error
+    watched.update((key, int(found[1:-2])) for key, found in zip(keys, elements, strict=True))
+    return resp.OK

@@ -249,7 +249,7 @@ async def test_without_descriptors_clients_wait(
     await second.ask(command("PING"), b"+PONG\r\n")
 
 
-@pytest.mark.parametrize("broken", ["weave", "run_of", "redirection"])
+@pytest.mark.parametrize("broken", ["woven", "run_of", "redirection"])
 async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     world: World,
     client: RawClient,
@@ -263,7 +263,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
     monkeypatch.setattr(conversation, broken, fail)
     other = await world.connect()
     data = {
-        "weave": command("MULTI") + command("PING") + command("SET", "a", "1") + command("EXEC"),
+        "woven": command("MULTI") + command("PING") + command("SET", "a", "1") + command("EXEC"),
         "run_of": command("SET", "a", "1") + command("PING"),
         "redirection": command("CLUSTER", "SLOTS") + command("SET", "a", "1"),
     }[broken]
@@ -271,7 +271,7 @@ async def test_a_mistake_of_ours_ends_one_connection_and_nothing_else(
         world.member.follow(1)
     world.member.parked = []
     await client.send(data)
-    if broken == "weave":
+    if broken == "woven":
         await world.until(lambda: world.member.parked)
     world.member.release()  # here nothing rises
     assert b"*1" not in await client.rest()
