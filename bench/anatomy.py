@@ -9,6 +9,8 @@ Then 64 clients set keys, and `py-spy`, if it is there, looks 200 times a second
 leader's threads are doing; the shares are of its processor time, told by the module that was on top
 (the C functions and system calls that it calls count as its own). Where threads wait for work is
 left out, and with it the little that waiting costs.
+
+Each reply must be the right one, and what was set or appended is read back afterwards.
 """
 
 import os
@@ -23,18 +25,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
-from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
-from measuring import Load, fill, measure, settled
+from checking import LostError, Stretch
+from filling import check, fill
+from harness import KEPT, USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
+from measuring import Load, check_load, measure, settled
 from results import BLOCK, Row
 
 from quorate.cluster import HOST, LocalCluster, open_cluster
-from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
+from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch, verify
 
 LOAD: Final = Load("set", 64)
+KEY: Final = b"$16\r\nkey:000000000001\r\n"
+VALUE: Final = b"$256\r\n%s\r\n" % (b"x" * 256)
+READONLY: Final = b"*1\r\n$8\r\nREADONLY\r\n"
 PING: Final = b"*1\r\n$4\r\nPING\r\n"
-GET: Final = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n"
-SET: Final = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$256\r\n%s\r\n" % (b"x" * 256)
+GET: Final = b"*2\r\n$3\r\nGET\r\n" + KEY
+SET: Final = b"*3\r\n$3\r\nSET\r\n" + KEY + VALUE
+REPLIES: Final = {READONLY: b"+OK\r\n", PING: b"+PONG\r\n", GET: VALUE, SET: b"+OK\r\n"}
+ONE_KEY: Final = Load("set", 1, keys=2)
 LOOKS_PER_SECOND: Final = 200
 SMALL_SHARE: Final = 0.01
 WAITS: Final = ("_next_job", "_thread_cache.py", "get_events")
@@ -72,20 +82,39 @@ def client(port: int) -> Generator[Callable[[bytes], bytes]]:
         def ask(command: bytes) -> bytes:
             stream.sendall(command)
             reply = stream.recv(4096)
-            if not reply or reply.startswith(b"-"):
-                raise ConnectionAbortedError(f"the member says {reply!r}")
+            if reply != REPLIES[command]:
+                raise LostError(f"{command!r:.60} is answered {reply!r:.60}")
             return reply
 
         yield ask
 
 
-def ask_times(port: int, command: bytes, seconds: float, *, stale: bool = False) -> list[float]:
-    """How long one command takes, again and again."""
+@attrs.frozen
+class Asked:
+    """How long one command took, again and again, and how often it was answered in all."""
+
+    times: list[float]
+    count: int
+
+
+def ask_times(port: int, command: bytes, seconds: float, *, stale: bool = False) -> Asked:
+    """Ask for so long."""
     with client(port) as ask:
         if stale:
-            ask(b"*1\r\n$8\r\nREADONLY\r\n")
-        timed(lambda: ask(command), seconds / 10)
-        return timed(lambda: ask(command), seconds)
+            ask(READONLY)
+        before = timed(lambda: ask(command), seconds / 10)
+        times = timed(lambda: ask(command), seconds)
+        return Asked(times, len(before) + len(times))
+
+
+async def check_sets(cluster: LocalCluster, writes: int) -> None:
+    """See that the whole log has so many SETs.
+
+    Raises:
+        LostError: it has not.
+    """
+    end = (await settled(cluster))[0].append_position
+    await check_load(cluster.members, ONE_KEY, Stretch(0, end), writes)
 
 
 def raw_times(place: Path, seconds: float) -> list[float]:
@@ -97,7 +126,10 @@ def raw_times(place: Path, seconds: float) -> list[float]:
         os.fdatasync(file)
 
     try:
-        return timed(append, seconds)
+        times = timed(append, seconds)
+        if (size := os.fstat(file).st_size) != len(times) * len(BLOCK):
+            raise LostError(f"a file of {size} bytes after {len(times)} appends")
+        return times
     finally:
         os.close(file)
 
@@ -119,6 +151,9 @@ async def store_times(place: Path, seconds: float) -> list[float]:
             times.append(time.perf_counter() - began)
         nursery.cancel_scope.cancel()
     store.close()
+    report = verify(place / "store")
+    if not report.ok or (report.entries, report.bytes) != (len(times), position):
+        raise LostError(f"after {len(times)} appends of {position} bytes: {report}")
     return times
 
 
@@ -139,14 +174,18 @@ async def steps(bench: Bench, seconds: float) -> None:
     found("a durable append of the store", await store_times(bench.place, seconds))
     async with open_cluster(lay_out_members(bench.place / "three", 3)) as cluster:
         leader, follower = await ports(cluster)
-        ask_times(leader, SET, seconds / 10)
-        found("PING", ask_times(leader, PING, seconds))
-        found("GET, stale, of a follower", ask_times(follower, GET, seconds, stale=True))
-        found("GET, linearizable", ask_times(leader, GET, seconds))
+        first = ask_times(leader, SET, seconds / 10)
+        await settled(cluster)
+        found("PING", ask_times(leader, PING, seconds).times)
+        found("GET, stale, of a follower", ask_times(follower, GET, seconds, stale=True).times)
+        found("GET, linearizable", ask_times(leader, GET, seconds).times)
         three = ask_times(leader, SET, seconds)
+        await check_sets(cluster, first.count + three.count)
     async with open_cluster(lay_out_members(bench.place / "one", 1)) as cluster:
-        found("SET, one member", ask_times((await ports(cluster))[0], SET, seconds))
-    found("SET, three members", three)
+        one = ask_times((await ports(cluster))[0], SET, seconds)
+        await check_sets(cluster, one.count)
+    found("SET, one member", one.times)
+    found("SET, three members", three.times)
 
 
 async def profile(bench: Bench, seconds: float) -> None:
@@ -156,7 +195,7 @@ async def profile(bench: Bench, seconds: float) -> None:
         bench.console.print("no profile: py-spy is not there; pip install py-spy")
         return
     raw = bench.place / "stacks"
-    async with open_cluster(lay_out_members(bench.place / "profile", 3)) as cluster:
+    async with open_cluster(lay_out_members(bench.place / "profile", 3, snapshot=KEPT)) as cluster:
         await fill(cluster, LOAD)
         leader, _ = await settled(cluster)
         (pid,) = (one.pid for one in cluster.members if one.member_id == leader.member_id)
@@ -167,6 +206,7 @@ async def profile(bench: Bench, seconds: float) -> None:
             nursery.start_soon(measure, cluster, LOAD, 3 * seconds)
             await trio.sleep(1)  # the trial is over
             await trio.run_process(command, capture_stdout=True, capture_stderr=True)
+        await check(cluster, LOAD)
     counts = on_top(raw.read_text(encoding="utf-8"))
     total = counts.total()
     for module, count in counts.most_common():

@@ -4,14 +4,17 @@ A follower is killed. The others write until it is so many MB of log behind; the
 so that it comes back by the log and not by a snapshot. Then 64 clients (`crowd.py`) write without
 end, and after a while it is started. Its append position is asked for again and again until it has
 met the leader's. The clients' rate is told before the kill, while it is away, while it catches up,
-and afterwards.
+and afterwards. In the end its log must be that of the others, with all that was acknowledged, and
+so must be its state.
 """
 
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import trio
+from checking import Stretch
 from crowds import Told, check_crowd, run_crowd
 from harness import (
     NEVER,
@@ -23,7 +26,7 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import Load, benchmark, settled
+from measuring import Load, benchmark, check_load, level, settled
 
 from quorate.cluster import MemberProcess, open_cluster
 from quorate.status import SETTLED, ask
@@ -76,16 +79,18 @@ def rate_between(told: Told, begin: float, end: float) -> float:
     return sum(n for n, _ in inside) / sum(took for _, took in inside) if inside else 0.0
 
 
-async def fall_behind(leader: MemberProcess, megabytes: int) -> None:
-    """Write so many MB of log with a member away."""
-    status = (await ask(leader.address)).status
-    assert status is not None
-    position = begin = status.append_position
+async def fall_behind(
+    there: Sequence[MemberProcess], leader: MemberProcess, megabytes: int
+) -> tuple[Stretch, int]:
+    """Write so many MB of log with a member away; return where, and how many writes it took."""
+    position = begin = await level(there)
+    writes = 0
     while (left := megabytes * MB - (position - begin)) > 0:
-        await benchmark(AWAY, leader.address.client_port, left // (AWAY.value_bytes + 96) + 1)
-        status = (await ask(leader.address)).status
-        assert status is not None
-        position = status.append_position
+        requests = AWAY.whole(left // (AWAY.value_bytes + 96) + 1)
+        await benchmark(AWAY, leader.address.client_port, requests)
+        position = await level(there)
+        writes += requests
+    return Stretch(begin, position), writes
 
 
 async def under_load(leader: MemberProcess, follower: MemberProcess) -> tuple[Race, Told]:
@@ -116,13 +121,14 @@ async def measure_all(bench: Bench, megabytes: int) -> None:
         port = leader.address.client_port
         whole = await run_crowd(port, CLIENTS, LEAD_SECONDS, name="whole")
         await follower.kill()
-        base = (await ask(leader.address)).status
-        await fall_behind(leader, megabytes)
+        there = [one for one in cluster.members if one is not follower]
+        away, writes = await fall_behind(there, leader, megabytes)
         race, told = await under_load(leader, follower)
-        await settled(cluster)
-        await check_crowd(told, leader.address)
-    assert base is not None
-    came = race.seen[-1][2] - base.append_position
+        end = (await settled(cluster))[0].append_position
+        await check_crowd(whole, cluster.members, Stretch(status.append_position, away.begin))
+        await check_load(cluster.members, AWAY, away, writes)
+        await check_crowd(told, cluster.members, Stretch(away.end, end))
+    came = race.seen[-1][2] - away.begin
     during = rate_between(told, race.started, race.met)
     before = rate_between(whole, 1, LEAD_SECONDS)
     bench.found(

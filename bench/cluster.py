@@ -7,8 +7,9 @@ minute hits all of them alike. Beside the rate stand the latencies that `redis-b
 processor time of leader and followers for one operation, from /proc, and how many operations
 shared a batch of the log and how many durable commits the leader made in a second.
 
-All keys are there before the first run, so a GET finds a value, and after the last run each member
-must have them all, with the same values.
+All keys are there before the first run, so a GET finds a value. After each run what it wrote is
+looked for in the log of each member, and after the last one each must have all keys, with the same
+values.
 
 Members and load share this machine's processors and disk: the figures compare versions and
 settings on one machine, and say little about another.
@@ -18,8 +19,18 @@ import sys
 from typing import Final
 
 import attrs
-from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
-from measuring import Load, Run, check, fill, measure, median
+from filling import check, fill
+from harness import (
+    KEPT,
+    USUAL,
+    Bench,
+    Common,
+    lay_out_members,
+    make_app,
+    open_bench,
+    stop_without,
+)
+from measuring import Load, Run, measure, median
 from results import Row
 
 from quorate.cluster import open_cluster
@@ -45,7 +56,7 @@ async def run_all(bench: Bench, runs: int, seconds: float) -> None:
     """Measure every load, in turns."""
     loads = [Load(c, n, p) for p in PIPELINES for c in ("set", "get") for n in CLIENTS]
     found: dict[Load, list[Run]] = {load: [] for load in loads}
-    async with open_cluster(lay_out_members(bench.place, MEMBERS)) as cluster:
+    async with open_cluster(lay_out_members(bench.place, MEMBERS, snapshot=KEPT)) as cluster:
         await fill(cluster, loads[0])
         for turn in range(runs):
             for load in loads:

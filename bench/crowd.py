@@ -8,7 +8,8 @@ this one goes on, connects again when it is cut off, and counts everything. It i
 without a framework, so that two thousand clients leave the processors to the members.
 
 It ends after its seconds, or when it is told so (SIGTERM), with the last replies. It prints a line
-of JSON for each second, and a last one with what each client was told in the end.
+of JSON for each second, and a last one with what each client has sent, and what of it was not
+acknowledged.
 """
 
 import json
@@ -49,7 +50,7 @@ class Client:
 
     Attributes:
         sent: number of the last value that was sent.
-        acknowledged: number of the last one that was acknowledged.
+        open: numbers of those that were not acknowledged.
         asked: when the command was sent that is not answered; 0 if there is none.
     """
 
@@ -57,7 +58,7 @@ class Client:
     stream: socket.socket | None = None
     reader: hiredis.Reader = attrs.field(factory=hiredis.Reader)
     sent: int = 0
-    acknowledged: int = 0
+    open: list[int] = attrs.field(factory=list[int])
     asked: float = 0.0
 
 
@@ -122,6 +123,7 @@ class Crowd:
         assert client.stream is not None
         if client.asked:
             self.tally.dropped += 1
+            client.open.append(client.sent)
         del self._by_file[client.stream.fileno()]
         client.stream.close()
         client.stream, client.asked = None, 0.0
@@ -156,8 +158,7 @@ class Crowd:
         if isinstance(reply, hiredis.ReplyError):
             code = str(reply).partition(" ")[0]
             self.tally.errors[code] = self.tally.errors.get(code, 0) + 1
-        else:
-            client.acknowledged = client.sent
+            client.open.append(client.sent)
         self._ask(client)
 
     def end(self) -> None:
@@ -186,7 +187,9 @@ def run(crowd: Crowd, seconds: float) -> None:
     while crowd.waiting() and time.perf_counter() < last:
         crowd.turn()
     print(crowd.tally.line(time.perf_counter() - began), flush=True)
-    told_to = {c.key.decode(): (c.acknowledged, c.sent) for c in crowd.clients}
+    for client in crowd.clients:
+        client.open += [client.sent] * (client.asked > 0)
+    told_to = {c.key.decode(): (c.sent, c.open) for c in crowd.clients}
     print(json.dumps({"unanswered": crowd.waiting(), "clients": told_to}), flush=True)
 
 

@@ -3,18 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
-
-from quorate.node.gateway import MemberAddress
-from quorate.respclient import open_resp
+from acknowledged import Numbers, numbered
+from checking import Member, Stretch, check_stretch
 
 PROGRAM: Final = Path(__file__).parent / "crowd.py"
-KEYS_AT_ONCE: Final = 100
-NUMBER: Final = slice(16)
 
 
 @attrs.frozen
@@ -24,12 +22,12 @@ class Told:
     Args:
         lines: one for each second, see :mod:`crowd`.
         unanswered: clients that waited for a reply in vain at the end.
-        clients: for each key the last number that was acknowledged, and the last that was sent.
+        clients: for each key what was sent, and what of it was not acknowledged.
     """
 
     lines: list[dict[str, Any]]
     unanswered: int
-    clients: dict[str, tuple[int, int]]
+    clients: dict[bytes, Numbers]
 
     @property
     def errors(self) -> dict[str, int]:
@@ -83,25 +81,25 @@ async def run_crowd(
         if process.poll() is None:
             process.kill()
     *lines, last = map(json.loads, text.decode().splitlines())
-    return Told(lines, last["unanswered"], last["clients"])
+    numbers = {
+        key.encode(): Numbers(sent, set(unanswered))
+        for key, (sent, unanswered) in last["clients"].items()
+    }
+    return Told(lines, last["unanswered"], numbers)
 
 
-async def check_crowd(told: Told, address: MemberAddress) -> None:
-    """See that each client's key has the value that was acknowledged last, or one sent after it.
+async def check_crowd(
+    told: Told, members: Sequence[Member], stretch: Stretch, value_bytes: int = 256
+) -> None:
+    """See that all members have each value that was acknowledged, and hold the last one.
+
+    Args:
+        told: what the crowd has told.
+        members: all of them; they have applied everything.
+        stretch: of the log, since before the crowd.
+        value_bytes: of each value.
 
     Raises:
-        ValueError: one has not; something acknowledged is lost, or something made up.
+        LostError: something acknowledged is lost, or something made up.
     """
-    names = list(told.clients)
-    async with open_resp(address.host, address.client_port) as client:
-        for start in range(0, len(names), KEYS_AT_ONCE):
-            group = names[start : start + KEYS_AT_ONCE]
-            values = await client.call("MGET", *group)
-            assert isinstance(values, list)
-            for name, value in zip(group, values, strict=True):
-                acknowledged, sent = told.clients[name]
-                number = int(value[NUMBER]) if isinstance(value, bytes) else 0
-                if not acknowledged <= number <= sent:
-                    raise ValueError(
-                        f"{name} has value {number}; {acknowledged} was acknowledged, {sent} sent"
-                    )
+    await check_stretch(members, stretch, numbered(told.clients, value_bytes))

@@ -3,7 +3,9 @@
 The leader is a member within this process; the two others are processes of their own. In turns, 256
 tasks here await `kv.set()` one after the other, and `redis-benchmark` with 256 clients sets the
 same keys at this member's port. The leader's processor time is that of this process, with the tasks
-in it; that of `redis-benchmark` is its own. In the end all members must have all keys.
+in it; that of `redis-benchmark` is its own. After each run the leader must have applied as many
+entries as were acknowledged, and the others must have them in their logs. In the end all members
+must have the same logs, keys and values.
 """
 
 import gc
@@ -17,15 +19,16 @@ from typing import Final
 
 import attrs
 import trio
+from checking import Actions, Stretch, check_applied, check_logs
 from crowd import percentiles
-from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
+from filling import check, fill
+from harness import KEPT, USUAL, Bench, Common, lay_out_members, make_app, open_bench, stop_without
 from measuring import (
     Latencies,
     Load,
     Run,
     benchmark,
-    check,
-    fill,
+    check_load,
     median,
     processor_seconds,
     settled,
@@ -38,10 +41,12 @@ from quorate.cluster import LocalCluster
 TASKS: Final = 256
 LOAD: Final = Load("set", TASKS)
 VALUE: Final = b"x" * LOAD.value_bytes
+A_SNAPSHOT: Final = Actions(asked=1)
+"""One may be taken by rule during a run, which is an entry too; a second one needs 256 MiB more."""
 
 
-async def embedded(node: Node, seconds: float) -> Latencies:
-    """Have all tasks set keys for so long."""
+async def embedded(node: Node, seconds: float) -> tuple[Latencies, int]:
+    """Have all tasks set keys for so long; what they saw, and how many were acknowledged."""
     taken: list[float] = []
     ends = time.perf_counter() + seconds
     keys = LOAD.keys
@@ -59,7 +64,12 @@ async def embedded(node: Node, seconds: float) -> Latencies:
             nursery.start_soon(write, number * 389)
     rate = len(taken) / (time.perf_counter() - began)
     found = percentiles(taken)
-    return Latencies(rate, found["p50_ms"], found["p99_ms"], found["p999_ms"])
+    return Latencies(rate, found["p50_ms"], found["p99_ms"], found["p999_ms"]), len(taken)
+
+
+async def resp(port: int, requests: int) -> tuple[Latencies, int]:
+    """Have redis-benchmark set keys."""
+    return await benchmark(LOAD, port, requests), requests
 
 
 async def lead(node: Node) -> None:
@@ -71,19 +81,27 @@ async def lead(node: Node) -> None:
 
 
 async def watched(
-    node: Node, cluster: LocalCluster, work: Callable[[], Awaitable[Latencies]]
+    node: Node, cluster: LocalCluster, work: Callable[[], Awaitable[tuple[Latencies, int]]]
 ) -> Run:
-    """Have something done, and tell what it cost; each SET is an entry of the log."""
+    """Have something done, look for it, and tell what it cost; each SET is an entry of the log.
+
+    Raises:
+        LostError: what was acknowledged is not there.
+    """
+    await settled(cluster)
     pids = [os.getpid(), *(one.pid for one in cluster.members if one.pid is not None)]
     used, before = [*map(processor_seconds, pids)], node.status()
     began = time.perf_counter()
-    seen = await work()
+    seen, count = await work()
     elapsed, after = time.perf_counter() - began, node.status()
-    count = after.entries - before.entries
     own, *others = (
         (processor_seconds(pid) - spent) / count * 1e6
         for pid, spent in zip(pids, used, strict=True)
     )
+    await settled(cluster)
+    check_applied({0: before}, {0: after}, count, (Actions(), A_SNAPSHOT))
+    stretch = Stretch(before.append_position, after.append_position)
+    await check_load(cluster.members[1:], LOAD, stretch, count)
     return Run(
         **attrs.asdict(seen),
         leader_us=own,
@@ -103,8 +121,8 @@ async def in_turns(
     for _ in range(runs):
         ours.append(await watched(node, cluster, partial(embedded, node, seconds)))
         guess = await benchmark(LOAD, port, LOAD.trial())
-        requests = int(guess.rate * seconds)
-        theirs.append(await watched(node, cluster, partial(benchmark, LOAD, port, requests)))
+        requests = LOAD.whole(int(guess.rate * seconds))
+        theirs.append(await watched(node, cluster, partial(resp, port, requests)))
     ratio = statistics.median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True))
     for way, taken, to_resp in (("await kv.set()", ours, ratio), ("RESP", theirs, 1.0)):
         row = {"way": way, "clients": TASKS, **attrs.asdict(median(taken)), "to_resp": to_resp}
@@ -113,7 +131,7 @@ async def in_turns(
 
 async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
     """Bring a cluster up with this process in it, and measure."""
-    config, *others = lay_out_members(bench.place, 3)
+    config, *others = lay_out_members(bench.place, 3, snapshot=KEPT)
     cluster = LocalCluster([config, *others])
     try:
         for member in cluster.members[1:]:
@@ -127,6 +145,8 @@ async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
             gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
             await in_turns(bench, node, cluster, runs, seconds)
             await check(cluster, LOAD)
+            end = (await settled(cluster))[0].append_position
+        await check_logs(cluster.members, end)  # this process had its own open until now
     finally:
         await cluster.kill()
 

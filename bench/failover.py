@@ -4,7 +4,9 @@ Writers, several at each member, set keys as fast as they are answered. Whoever 
 answer for a while, goes to the next member, as a client with a list of addresses does. Then the
 leader is killed (kill -9), stopped (SIGSTOP), cut off from the other members (its clients still
 reach it), or asked to hand over, again and again, and the longest time in which no writer at all
-got an acknowledgement is the pause. In between the cluster is made whole, and given time to settle.
+got an acknowledgement is the pause. In between the cluster is made whole, and given time to settle;
+then every write that was acknowledged must be in the log of each member, and the last of each key
+its value there.
 
 `failover.py show FILE...` makes of results the figures of the documentation.
 """
@@ -23,18 +25,21 @@ from pathlib import Path
 from typing import Final, Literal
 
 import trio
+from acknowledged import Numbers, numbered
+from checking import Stretch, check_stretch, kept_from
 from harness import USUAL, Common, make_app, open_bench
+from measuring import settled
 from rich.console import Console
 
 from quorate.cluster import HOST, LocalCluster, MemberProcess, free_client_port, lay_out
-from quorate.node.gateway import MemberAddress
 from quorate.respclient import RespError, open_resp
 from quorate.status import Verdict, survey
 from quorate.torture_network import NamespaceError, Namespaces, namespace_command, open_namespaces
 
 MEMBERS: Final = 3
 WRITERS: Final = 4
-VALUE: Final = b"x" * 256
+VALUE_BYTES: Final = 256
+REST: Final = b"x" * (VALUE_BYTES - 16)
 PATIENCE_SECONDS: Final = 1.0
 STEADY_SECONDS: Final = 1.0
 AFTER_SECONDS: Final = 2.5
@@ -55,31 +60,65 @@ WORDS: Final[dict[Fault, str]] = {
 
 
 class Writers:
-    """Clients under load, and when each of their writes was acknowledged (trio's clock)."""
+    """Clients under load, and when each of their writes was acknowledged (trio's clock).
 
-    def __init__(self, addresses: list[MemberAddress]) -> None:
+    Args:
+        cluster: to which they write.
+        position: where its log ends.
+
+    Attributes:
+        numbers: what each has sent; it goes on when they run again.
+    """
+
+    def __init__(self, cluster: LocalCluster, position: int) -> None:
         self.acknowledged: list[float] = []
-        self._addresses = addresses
+        self.numbers: dict[bytes, Numbers] = {}
+        self._cluster, self._position = cluster, position
+        self._addresses = cluster.addresses
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with trio.open_nursery() as nursery:
             for first in range(len(self._addresses)):
-                for name in range(WRITERS):
-                    nursery.start_soon(self._write, first, f"{first}-{name}")
+                for number in range(WRITERS):
+                    name = b"%d-%d" % (first, number)
+                    mine = self.numbers.setdefault(name, Numbers())
+                    nursery.start_soon(self._write, first, name, mine)
 
-    async def _write(self, at: int, name: str) -> None:
+    async def _write(self, at: int, name: bytes, mine: Numbers) -> None:
         while True:
             address = self._addresses[at % len(self._addresses)]
             try:
                 async with open_resp(address.host, address.client_port) as client:
                     while True:
+                        mine.sent += 1
+                        mine.open.add(mine.sent)
                         with trio.fail_after(PATIENCE_SECONDS):
-                            await client.call("SET", name, VALUE)
+                            await client.call("SET", name, b"%016d%s" % (mine.sent, REST))
+                        mine.open.discard(mine.sent)
                         self.acknowledged.append(trio.current_time())
             except (OSError, RespError, trio.TooSlowError):
                 at += 1
                 await trio.sleep(0.001)
+
+    async def check(self, *, cut_off: bool = False) -> None:
+        """See that all members have what was acknowledged since the last time; nobody writes now.
+
+        What was not acknowledged may still come, from a member that was held up.
+
+        Args:
+            cut_off: the beginning of that may be gone from the log, behind a snapshot.
+
+        Raises:
+            LostError: they have not.
+        """
+        members, end = self._cluster.members, (await settled(self._cluster))[0].append_position
+        begin = max(self._position, kept_from(members) if cut_off else 0)
+        look = numbered(self.numbers, VALUE_BYTES, cut_off=begin > self._position)
+        await check_stretch(members, Stretch(begin, end), look)
+        self._position = end
+        for mine in self.numbers.values():
+            mine.seen = mine.sent
 
     def longest_pause(self, since: float) -> float:
         """The longest time without any acknowledgement, from the last before `since` until now."""
@@ -194,20 +233,30 @@ def go_inside() -> None:
 
 
 async def measure(cluster: Cluster, fault: Fault, times: int, console: Console) -> list[float]:
-    """Strike so many times; return the pauses, in seconds."""
+    """Strike so many times, and look for what was acknowledged; return the pauses, in seconds."""
     pauses: list[float] = []
+    await whole(cluster.local)
+    writers = Writers(cluster.local, (await settled(cluster.local))[0].append_position)
     for turn in range(times):
-        leader = await whole(cluster.local)
-        await trio.sleep(SETTLE_SECONDS)
-        pauses.append(await pause(cluster, leader, fault))
+        leader = await at_rest(cluster, writers)
+        pauses.append(await pause(cluster, leader, fault, writers))
         console.print(f"[dim]{turn + 1}/{times} {fault}: {pauses[-1] * 1000:.0f} ms[/dim]")
         await cluster.mend(leader, fault)
+    await at_rest(cluster, writers)
     return pauses
 
 
-async def pause(cluster: Cluster, leader: MemberProcess, fault: Fault) -> float:
+async def at_rest(cluster: Cluster, writers: Writers) -> MemberProcess:
+    """Wait until the cluster is whole and has settled, and look; return the leader."""
+    await whole(cluster.local)
+    await trio.sleep(SETTLE_SECONDS)
+    await writers.check()
+    return await whole(cluster.local)
+
+
+async def pause(cluster: Cluster, leader: MemberProcess, fault: Fault, writers: Writers) -> float:
     """Strike once, with as many new clients at each member; return the pause, in seconds."""
-    writers = Writers(cluster.local.addresses)
+    writers.acknowledged.clear()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writers.run)
         await trio.sleep(STEADY_SECONDS)

@@ -1,9 +1,10 @@
 """How the cost of a SET and a GET grows: with members, sizes of values, keys, clients.
 
 Each point is a cluster of its own, on an empty disk: it is filled, then loaded with SETs and GETs
-in turns, and then every member must have all keys with the same values. Whatever is not varied is
-as in `cluster.py`: three members, 64 clients that wait for each reply, 256 bytes, 100,000 keys.
-No snapshot is taken by rule meanwhile. The memory is the leader's, after the last run.
+in turns. After each run what was written must be in the log of each member, and in the end every
+member must have all keys with the same values. Whatever is not varied is as in `cluster.py`: three
+members, 64 clients that wait for each reply, 256 bytes, 100,000 keys. No snapshot is taken by rule
+meanwhile. The memory is the leader's, after the last run.
 
 How it grows with the length of the log: `growth_log.py`.
 """
@@ -15,6 +16,7 @@ from typing import Annotated, Final
 
 import attrs
 from cyclopts import Parameter
+from filling import check, fill
 from harness import (
     NEVER,
     USUAL,
@@ -26,18 +28,7 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import (
-    Load,
-    Memory,
-    Run,
-    check,
-    fill,
-    measure,
-    median,
-    memory,
-    rested,
-    settled,
-)
+from measuring import Load, Memory, Run, measure, median, memory, rested, settled
 from results import Row
 
 from quorate.cluster import LocalCluster, open_cluster

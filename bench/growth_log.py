@@ -3,7 +3,8 @@
 One member alone, which takes no snapshots, is loaded with SETs of 4 KiB over ten thousand keys,
 until its log has the length. Then it is killed and started again, and the time is taken until it
 has answered a linearizable GET, which takes an election and the replay of what its tables lack.
-Then it is stopped, `quorate log verify` reads everything (half a second of it is the start of the
+The log must then have all that was acknowledged, and the member's state must be what it says. Then
+it is stopped, `quorate log verify` reads everything (half a second of it is the start of the
 program), and in the end the whole log is dropped, step by step, as after a snapshot.
 """
 
@@ -16,6 +17,7 @@ from typing import Annotated, Final
 
 import attrs
 import trio
+from checking import LostError, Stretch
 from cyclopts import Parameter
 from harness import (
     NEVER,
@@ -27,7 +29,7 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import Load, benchmark, memory, settled
+from measuring import Load, benchmark, check_load, memory, settled
 from results import Row
 
 from quorate.cluster import LocalCluster, MemberProcess, open_cluster
@@ -39,16 +41,18 @@ LOAD: Final = Load("set", 16, 16, value_bytes=4096, keys=10_000)
 MB: Final = 1_000_000
 
 
-async def write_log(cluster: LocalCluster, megabytes: int) -> float:
-    """Have the member write a log of so many MB; give MB a second."""
+async def write_log(cluster: LocalCluster, megabytes: int) -> tuple[float, int]:
+    """Have the member write a log of so many MB; give MB a second, and how many writes it took."""
     await settled(cluster)  # or redis-benchmark waits for ever
-    began, length = time.perf_counter(), 0
+    began, length, writes = time.perf_counter(), 0, 0
     port = cluster.members[0].address.client_port
     while (left := megabytes * MB - length) > 0:
-        await benchmark(LOAD, port, max(LOAD.trial(), left // (LOAD.value_bytes + 128)))
+        requests = max(LOAD.trial(), LOAD.whole(left // (LOAD.value_bytes + 128)))
+        await benchmark(LOAD, port, requests)
+        writes += requests
         leader, _ = await settled(cluster)
         length = leader.append_position
-    return length / MB / (time.perf_counter() - began)
+    return length / MB / (time.perf_counter() - began), writes
 
 
 async def serves(member: MemberProcess) -> float:
@@ -66,10 +70,16 @@ async def serves(member: MemberProcess) -> float:
 
 
 async def verify(config: NodeConfig) -> float:
-    """Read the whole log, as an operator does; give the seconds."""
+    """Read the whole log, as an operator does; give the seconds.
+
+    Raises:
+        LostError: something is damaged.
+    """
     began = time.perf_counter()
     command = [sys.executable, "-m", "quorate", "log", "verify", str(config.directory)]
-    await trio.run_process(command, capture_stdout=True)
+    done = await trio.run_process(command, capture_stdout=True, check=False)
+    if done.returncode:
+        raise LostError(done.stdout.decode())
     return time.perf_counter() - began
 
 
@@ -97,7 +107,7 @@ async def measure(place: Path, megabytes: int) -> Row:
     (config,) = lay_out_members(place, 1, snapshot=NEVER)
     async with open_cluster([config]) as cluster:
         (member,) = cluster.members
-        rate = await write_log(cluster, megabytes)
+        rate, writes = await write_log(cluster, megabytes)
         leader, _ = await settled(cluster)
         await member.kill()
         restart = await serves(member)
@@ -105,6 +115,7 @@ async def measure(place: Path, megabytes: int) -> Row:
         held = memory(member.pid)
         after, _ = await settled(cluster)
         assert after.append_position >= leader.append_position
+        await check_load([member], LOAD, Stretch(0, leader.append_position), writes)
     verified = await verify(config)
     return {
         "log_mb": megabytes,

@@ -3,12 +3,13 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import attrs
+from checking import LostError
 from cyclopts import App, Parameter
 from results import FIGURES, Results, Row, save, tell_circumstances
 from rich.console import Console
@@ -20,6 +21,9 @@ from quorate.node.config import Limits, NodeConfig, SnapshotPolicy
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 """No snapshot by rule: the whole log is kept."""
+
+KEPT: Final = SnapshotPolicy(margin_bytes=2**32)
+"""Snapshots as usual, but what a load has written of the log is kept until it was looked at."""
 
 
 @attrs.frozen
@@ -72,17 +76,36 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def open_bench(name: str, options: Options, **settings: object) -> Generator[Bench]:
-    """Have a place to work in; in the end what was found is written and shown."""
+    """Have a place to work in; in the end what was found is written and shown.
+
+    Raises:
+        SystemExit: a check has failed; nothing is written.
+    """
     console = make_console()
     with tempfile.TemporaryDirectory(
         prefix=f"quorate-{name}-", dir=options.directory, ignore_cleanup_errors=True
     ) as folder:
         bench = Bench(Path(folder), console)
         circumstances = tell_circumstances(bench.place, console)
-        yield bench
+        lost: list[BaseException] = []
+        try:
+            yield bench
+        except* LostError as group:
+            lost += leaves(group)
+    if lost:
+        sys.exit(f"{name}: no figures are written: {'; '.join(map(str, lost))}")
     results = Results(name, circumstances, {"quick": options.quick, **settings}, bench.rows)
     file = save(results, options.figures)
     console.print(f"\n{section(results)}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, and of the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from leaves(one)
 
 
 def lay_out_members(

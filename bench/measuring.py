@@ -8,27 +8,27 @@ of batches and commits, both read before and after.
 import os
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
+from acknowledged import counted
+from checking import (
+    Actions,
+    Member,
+    Stretch,
+    check_applied,
+    check_stretch,
+)
 
 from quorate.cluster import LocalCluster
 from quorate.node.gateway import MemberAddress, NodeStatus
-from quorate.respclient import RespClient, open_resp
-from quorate.status import Verdict, survey
+from quorate.status import Verdict, ask, survey
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-MSET_BYTES: Final = 64 << 10
-MSET_KEYS: Final = 200
-FILLERS: Final = 4
 TRIAL_BYTES: Final = 32 << 20
-SAMPLE: Final = 20_000
-"""Keys that are read back one by one; with more of them, so many that are spread over all."""
-
-
 RESTING_SECONDS: Final = 0.1
 """Processor time that a member without work takes in a second, at most."""
 
@@ -46,7 +46,16 @@ class Load:
     def trial(self) -> int:
         """How many commands are enough to guess its rate."""
         commands = max(20 * self.clients, 400) * self.pipeline
-        return max(min(commands, TRIAL_BYTES // self.value_bytes), self.clients)
+        return self.whole(min(commands, TRIAL_BYTES // self.value_bytes))
+
+    def whole(self, requests: int) -> int:
+        """So many, or a few more: as many for each client, and no pipeline is cut short.
+
+        Of such a number the load programs send each, and wait for its reply; with another one some
+        are sent for which they do not wait.
+        """
+        together = self.clients * self.pipeline
+        return max(1, -(-requests // together)) * together
 
 
 @attrs.frozen
@@ -108,7 +117,8 @@ def read_report(text: str) -> Latencies:
 
 
 async def benchmark(load: Load, port: int, requests: int) -> Latencies:
-    """Run redis-benchmark once."""
+    """Run redis-benchmark once; the requests are a whole number for each client."""
+    assert requests == load.whole(requests)
     command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
     command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
     command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests)]
@@ -160,6 +170,19 @@ async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStat
             await trio.sleep(0.05)
 
 
+async def level(members: Sequence[Member]) -> int:
+    """Wait until these members have applied all that they have; return where their log ends."""
+    with trio.fail_after(120):
+        while True:
+            said = [(await ask(member.address)).status for member in members]
+            ends = {
+                end for one in said if one for end in (one.append_position, one.applied_position)
+            }
+            if None not in said and len(ends) == 1:
+                return ends.pop()
+            await trio.sleep(0.05)
+
+
 async def rested(cluster: LocalCluster) -> None:
     """Wait until the members have done what a load leaves behind: until they use no processor.
 
@@ -187,19 +210,39 @@ def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
     return next(one.address for one in cluster.members if one.member_id == member_id)
 
 
-async def measure(cluster: LocalCluster, load: Load, seconds: float) -> Run:
-    """One run of about so many seconds, at the leader's port."""
-    leader, _ = await settled(cluster)
-    port = address_of(cluster, leader.member_id).client_port
+async def measure(
+    cluster: LocalCluster, load: Load, seconds: float, *, actions: Actions | None = None
+) -> Run:
+    """One run of about so many seconds, at the leader's port, and a look for what it wrote.
+
+    Args:
+        cluster: the members.
+        load: what is put on them.
+        seconds: how long.
+        actions: what the leader is asked for meanwhile. The log may be dropped then, so what it
+            held is counted by the members' own words, and a pipeline is not counted at all.
+
+    Raises:
+        LostError: what was acknowledged is not there.
+    """
+    begin, first = await settled(cluster)
+    early = Actions() if actions is None else attrs.evolve(actions)
+    port = address_of(cluster, begin.member_id).client_port
     guess = await benchmark(load, port, load.trial())
-    requests = max(load.trial(), int(guess.rate * seconds))
+    requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
     leader, _ = await settled(cluster)
     used = _used(cluster)
     seen = await benchmark(load, port, requests)
     spent = {one: after - used[one] for one, after in _used(cluster).items()}
-    after, _ = await settled(cluster)
-    if after.term != leader.term:
+    after, last = await settled(cluster)
+    if after.term != begin.term:
         raise RuntimeError("the leader changed during a run; this machine is too busy")
+    writes = (load.trial() + requests) * (load.command == "set")
+    if actions is None:
+        stretch = Stretch(begin.append_position, after.append_position)
+        await check_load(cluster.members, load, stretch, writes)
+    else:
+        check_applied(first, last, writes, (early, actions))
     own = spent.pop(leader.member_id)
     others = statistics.mean(spent.values()) if spent else 0.0
     run = Run(
@@ -216,72 +259,14 @@ async def measure(cluster: LocalCluster, load: Load, seconds: float) -> Run:
     )
 
 
-def _used(cluster: LocalCluster) -> dict[int, float]:
-    return {m.member_id: processor_seconds(m.pid) for m in cluster.members if m.pid is not None}
-
-
-# The keys -----------------------------------------------------------------------------------------
-
-
-def key_groups(load: Load, sample: int) -> Iterator[list[bytes]]:
-    """Names that redis-benchmark may draw, in groups: all of them, or so many of them."""
-    step = max(1, load.keys // sample)
-    size = max(1, min(MSET_KEYS, MSET_BYTES // load.value_bytes))
-    for start in range(0, load.keys, size * step):
-        numbers = range(start, min(start + size * step, load.keys), step)
-        yield [b"key:%012d" % number for number in numbers]
-
-
-async def fill(cluster: LocalCluster, load: Load, pool: bytes = b"x") -> None:
-    """Set every key that a load may read, to pieces of a pool of bytes."""
-    while len(pool) < 2 * load.value_bytes:
-        pool += pool
-    leader, _ = await settled(cluster)
-    at = address_of(cluster, leader.member_id)
-    groups, most = key_groups(load, load.keys), len(pool) - load.value_bytes
-
-    async def some() -> None:
-        async with open_resp(at.host, at.client_port) as client:
-            for names in groups:
-                begins = ((int(name[4:]) * 4099) % most for name in names)
-                values = (pool[at : at + load.value_bytes] for at in begins)
-                pairs = zip(names, values, strict=True)
-                await client.call(b"MSET", *(part for pair in pairs for part in pair))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(FILLERS):
-            nursery.start_soon(some)
-
-
-async def check(cluster: LocalCluster, load: Load) -> None:
-    """See that all members have all keys and no other, and the same values of those looked at.
+async def check_load(members: Sequence[Member], load: Load, stretch: Stretch, writes: int) -> None:
+    """See that a stretch of the log has so many writes of a load, on all members, and no other.
 
     Raises:
-        ValueError: they have not; the figures are worth nothing.
+        LostError: it has not.
     """
-    await settled(cluster)
-    found: list[list[list[object]]] = []
-    for member in cluster.addresses:
-        async with open_resp(member.host, member.client_port) as client:
-            await client.call("READONLY")
-            values = [await _values(client, names) for names in key_groups(load, SAMPLE)]
-            wrong = sum(
-                not isinstance(one, bytes) or len(one) != load.value_bytes
-                for group in values
-                for one in group
-            )
-            count = await client.call("DBSIZE")
-            if wrong or count != load.keys:
-                raise ValueError(
-                    f"member {member.member_id} has {count!r} of {load.keys} keys, and {wrong} "
-                    "wrong values among those looked at"
-                )
-            found.append(values)
-    if any(values != found[0] for values in found):
-        raise ValueError("members have different values")
+    await check_stretch(members, stretch, counted(writes, load.value_bytes, load.keys))
 
 
-async def _values(client: RespClient, names: Sequence[bytes]) -> list[object]:
-    values = await client.call("MGET", *names)
-    assert isinstance(values, list)
-    return list(values)
+def _used(cluster: LocalCluster) -> dict[int, float]:
+    return {m.member_id: processor_seconds(m.pid) for m in cluster.members if m.pid is not None}

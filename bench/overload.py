@@ -4,8 +4,8 @@ Two thousand clients (`crowd.py`), each waiting for its reply, load the leader: 
 well, with a follower that stands still for nine tenths of the time (SIGSTOP), with the followers
 standing still in turns, and with both standing still for longer than a request may wait. Before
 and after, 64 clients. In each phase every command is counted: answered, answered with an error, or
-its connection ended without a reply. In the end of each phase every key must have what its client
-was told.
+its connection ended without a reply. In the end of each phase every value that was acknowledged
+must be in the log of each member, and every key must have the last one.
 
 Then one client that sends and never reads, once SETs that can't be committed, once GETs whose
 replies pile up: how much a member takes from it before it reads no more or cuts it off.
@@ -20,8 +20,10 @@ from typing import Final
 
 import attrs
 import trio
+from checking import LostError, Stretch, check_state
+from checking import told as value_of
 from crowds import Told, check_crowd, run_crowd
-from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench
+from harness import KEPT, USUAL, Bench, Common, lay_out_members, make_app, open_bench
 from measuring import settled
 from results import Row
 
@@ -139,7 +141,8 @@ async def run_phase(cluster: LocalCluster, phase: Phase, seconds: float) -> Row:
         )
         nursery.cancel_scope.cancel()
     after, _ = await settled(cluster)
-    await check_crowd(told, first.address)
+    stretch = Stretch(leader.append_position, after.append_position)
+    await check_crowd(told, cluster.members, stretch, VALUE_BYTES)
     return {
         "phase": phase.name,
         "clients": phase.clients,
@@ -193,13 +196,28 @@ async def greed(cluster: LocalCluster, name: str, chunk: bytes, *, quorum: bool)
                 outcome = "cut off"
         stream.socket.close()
     await settled(cluster)
+    await check_greedy(cluster, first, overwritten=not quorum)
     facts = {"phase": name, "outcome": outcome, "taken_mb": taken / 1e6}
     return {**facts, "leader_mb": peak, "grown_mb": peak - before}
 
 
+async def check_greedy(cluster: LocalCluster, leader: MemberProcess, *, overwritten: bool) -> None:
+    """See that all members have the key of that client, with a value that it was given.
+
+    Raises:
+        LostError: one has not.
+    """
+    async with open_resp(HOST, leader.address.client_port) as client:
+        value = await client.call("GET", "greedy")
+    sizes = (GREEDY_BYTES, VALUE_BYTES) if overwritten else (GREEDY_BYTES,)
+    if not isinstance(value, bytes) or value not in {b"x" * size for size in sizes}:
+        raise LostError(f"the key of the client that never reads is {value!r:.60}")
+    await check_state({b"greedy": value_of(value)}, cluster.addresses)
+
+
 async def measure_all(bench: Bench, seconds: float) -> None:
     """All phases on one cluster."""
-    async with open_cluster(lay_out_members(bench.place, 3)) as cluster:
+    async with open_cluster(lay_out_members(bench.place, 3, snapshot=KEPT)) as cluster:
         for phase in PHASES:
             bench.found(await run_phase(cluster, phase, seconds))
         bench.found(await greed(cluster, "SETs of 1 KiB, no quorum", SETS, quorum=False))

@@ -2,24 +2,31 @@
 
 Each commits durably on a quorum before it answers, and answers reads linearizably. What they are
 called with is their default but for that, and for where they listen and store.
+
+Each says how much it has written, so that it can be held against what was acknowledged: our log
+holds the writes themselves, a revision of etcd is one write, and so is an entry of RedisRaft's log.
 """
 
+import base64
 import json
 import os
+import re
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
+from checking import LostError, Stretch
 from cluster import MEMBERS
-from harness import lay_out_members
-from measuring import Latencies, Load, benchmark, fill, settled
+from filling import check, fill
+from harness import KEPT, lay_out_members
+from measuring import Latencies, Load, benchmark, check_load, settled
 
-from quorate.cluster import free_client_port, open_cluster
+from quorate.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.respclient import RespError, open_resp
 
 HOST: Final = "127.0.0.1"
@@ -28,6 +35,10 @@ FILL: Final = 3
 """So many random writes of each key leave few keys out."""
 READY_SECONDS: Final = 60.0
 TRY_SECONDS: Final = 0.2
+LEVEL_SECONDS: Final = 10.0
+"""How long a follower has to apply what it has."""
+LOOKED_AT: Final = 1000
+"""Keys whose values are looked at on each member of etcd, or RedisRaft's leader."""
 
 
 @attrs.frozen
@@ -38,13 +49,92 @@ class Peer:
         name: of the product.
         pids: process ids of its members, the leader's first.
         run: puts a load of so many requests on it.
+        check: sees that all members have what this load has written since the last time, which is
+            so many values; raises `LostError`.
+        compare: sees that all members have the same keys and values; raises `LostError`.
         pipelines: whether a client may send more than one request before it is answered.
     """
 
     name: str
     pids: Sequence[int]
     run: Callable[[Load, int], Awaitable[Latencies]]
+    check: Callable[[Load, int], Awaitable[None]]
+    compare: Callable[[], Awaitable[None]]
     pipelines: bool = True
+
+
+@attrs.define
+class Count:
+    """A number that grows by one with each write, on all members.
+
+    Args:
+        name: what it is called.
+        read: asks all members for it.
+        mark: what it was last.
+    """
+
+    name: str
+    read: Callable[[], Awaitable[list[int]]]
+    mark: int
+
+    @classmethod
+    async def begin(cls, name: str, read: Callable[[], Awaitable[list[int]]]) -> "Count":
+        """Begin with what it is now, when all members agree on it."""
+        with trio.fail_after(READY_SECONDS):
+            while len(set(seen := await read())) > 1:  # noqa: ASYNC110 - of other processes
+                await trio.sleep(TRY_SECONDS)
+        return cls(name, read, seen[0])
+
+    async def check(self, _load: Load, writes: int) -> None:
+        """See that it has grown by so much.
+
+        Raises:
+            LostError: it has not, on one of them.
+        """
+        wanted, seen = self.mark + writes, list[int]()
+        with trio.move_on_after(LEVEL_SECONDS):
+            while (seen := await self.read()) != [wanted] * MEMBERS:  # noqa: ASYNC110 - as above
+                await trio.sleep(TRY_SECONDS)
+        if seen != [wanted] * MEMBERS:
+            raise LostError(
+                f"{writes} writes were acknowledged; {self.name} went from {self.mark} to {seen}"
+            )
+        self.mark = wanted
+
+
+@attrs.define
+class Log:
+    """Our log, and how far it was looked at."""
+
+    cluster: LocalCluster
+    mark: int
+
+    async def check(self, load: Load, writes: int) -> None:
+        """See that it has so many more writes.
+
+        Raises:
+            LostError: it has not, on one of the members.
+        """
+        end = (await settled(self.cluster))[0].append_position
+        await check_load(self.cluster.members, load, Stretch(self.mark, end), writes)
+        self.mark = end
+
+
+def check_lengths(who: str, values: Sequence[object]) -> None:
+    """See that there are values, of the right length.
+
+    Raises:
+        LostError: it is not so.
+    """
+    size = Load("set", 1).value_bytes
+    wrong = [one for one in values if one is not None and one_length(one) != size]
+    if wrong or not any(values):
+        raise LostError(f"{who}: {len(wrong)} of {len(values)} values are wrong: {wrong[:1]!r:.60}")
+
+
+def one_length(value: object) -> int:
+    """Bytes of a value; -1 for what is none."""
+    return len(value) if isinstance(value, bytes) else -1
 
 
 def make(directory: Path) -> Path:
@@ -78,12 +168,20 @@ async def _until(works: Callable[[], Awaitable[object]]) -> None:
 @asynccontextmanager
 async def open_quorate(directory: Path) -> AsyncGenerator[Peer]:
     """Three members of ours."""
-    async with open_cluster(lay_out_members(directory, MEMBERS)) as cluster:
+    async with open_cluster(lay_out_members(directory, MEMBERS, snapshot=KEPT)) as cluster:
         await fill(cluster, Load("set", 1))
-        leader = (await settled(cluster))[0].member_id
+        status, _ = await settled(cluster)
+        leader = status.member_id
         members = sorted(cluster.members, key=lambda member: member.member_id != leader)
         pids = [member.pid for member in members if member.pid is not None]
-        yield Peer("quorate", pids, partial(_redis_load, members[0].address.client_port))
+        log = Log(cluster, status.append_position)
+        yield Peer(
+            "quorate",
+            pids,
+            partial(_redis_load, members[0].address.client_port),
+            log.check,
+            partial(check, cluster, Load("set", 1)),
+        )
         if (await settled(cluster))[0].member_id != leader:
             raise RuntimeError("the leader changed during a run; this machine is too busy")
 
@@ -110,9 +208,12 @@ async def open_redisraft(directory: Path, module: Path) -> AsyncGenerator[Peer]:
         for port in ports[1:]:
             await _until(partial(_redis_says, port, "RAFT.CLUSTER", "JOIN", f"{HOST}:{ports[0]}"))
         await _until(partial(_redis_says, ports[0], "SET", "ready", "yes"))
-        peer = Peer("RedisRaft", pids, partial(_redis_load, ports[0]))
-        await peer.run(filling := Load("set", 256), FILL * filling.keys)
-        yield peer
+        run = partial(_redis_load, ports[0])
+        await run(filling := Load("set", 256), filling.whole(FILL * filling.keys))
+        applied = partial(_redisraft_says, ports, "raft_last_applied_index")
+        count = await Count.begin("the index of RedisRaft", applied)
+        compare = partial(_redisraft_compare, ports)
+        yield Peer("RedisRaft", pids, run, count.check, compare)
         nursery.cancel_scope.cancel()
 
 
@@ -123,6 +224,29 @@ async def _redis_load(port: int, load: Load, requests: int) -> Latencies:
 async def _redis_says(port: int, *words: str) -> None:
     async with open_resp(HOST, port) as client:
         await client.call(*words)
+
+
+async def _redisraft_says(ports: Sequence[int], name: str) -> list[int]:
+    """What each member says of a number of INFO."""
+    found: list[int] = []
+    for port in ports:
+        async with open_resp(HOST, port) as client:
+            said = await client.call("INFO", "everything")
+        assert isinstance(said, bytes)
+        (number,) = re.findall(rf"{name}[:=](\d+)", said.decode())
+        found.append(int(number))
+    return found
+
+
+async def _redisraft_compare(ports: Sequence[int]) -> None:
+    """Followers tell no values, but how many keys they have."""
+    counts = await _redisraft_says(ports, "db0:keys")
+    async with open_resp(HOST, ports[0]) as client:
+        values = await client.call("MGET", *(f"key:{n:012d}" for n in range(LOOKED_AT)))
+    assert isinstance(values, list)
+    check_lengths("RedisRaft", values)
+    if len(set(counts)) > 1:
+        raise LostError(f"members of RedisRaft have {counts} keys")
 
 
 @asynccontextmanager
@@ -147,10 +271,12 @@ async def open_etcd(directory: Path, loader: Path) -> AsyncGenerator[Peer]:
         endpoints = ",".join(f"{HOST}:{client}" for client, _ in ports)
         run = partial(_etcd_load, loader, endpoints)
         await _until(partial(run, Load("set", 1), 1))
-        await run(filling := Load("set", 256), FILL * filling.keys)
-        leader = [await _etcd_leads(client) for client, _ in urls].index(True)
+        await run(filling := Load("set", 256), filling.whole(FILL * filling.keys))
+        leader = [_etcd_leads(one) for one in await _etcdctl(endpoints, "status")].index(True)
         pids.insert(0, pids.pop(leader))
-        yield Peer("etcd", pids, run, pipelines=False)
+        count = await Count.begin("the revision of etcd", partial(_etcd_revisions, endpoints))
+        compare = partial(_etcd_compare, endpoints)
+        yield Peer("etcd", pids, run, count.check, compare, pipelines=False)
         nursery.cancel_scope.cancel()
 
 
@@ -170,11 +296,38 @@ async def _etcd_load(loader: Path, endpoints: str, load: Load, requests: int) ->
     return Latencies(**found)
 
 
-async def _etcd_leads(url: str) -> bool:
+async def _etcdctl(endpoints: str, *words: str) -> list[dict[str, Any]]:
+    """What etcdctl tells of each endpoint."""
+    said: list[dict[str, Any]] = json.loads(await _etcd_json(endpoints, "endpoint", *words))
+    return said
+
+
+async def _etcd_json(endpoints: str, *words: str) -> bytes:
     done = await trio.run_process(
-        ["etcdctl", "--endpoints", url, "endpoint", "status", "-w", "json"],
+        ["etcdctl", "--endpoints", endpoints, *words, "-w", "json"],
         capture_stdout=True,
         env=os.environ | {"ETCDCTL_API": "3"},
     )
-    status = json.loads(done.stdout)[0]["Status"]
+    return done.stdout
+
+
+def _etcd_leads(said: dict[str, Any]) -> bool:
+    status = said["Status"]
     return bool(status["leader"] == status["header"]["member_id"])
+
+
+async def _etcd_revisions(endpoints: str) -> list[int]:
+    said = await _etcdctl(endpoints, "status")
+    return [one["Status"]["header"]["revision"] for one in said]
+
+
+async def _etcd_compare(endpoints: str) -> None:
+    """Members tell a hash of all that they have, and some values."""
+    hashes = [one["HashKV"]["hash"] for one in await _etcdctl(endpoints, "hashkv")]
+    if len(set(hashes)) > 1:
+        raise LostError(f"members of etcd have different values, by their hashes: {hashes}")
+    for endpoint in endpoints.split(","):
+        words = ("get", "key:", "--prefix", "--limit", str(LOOKED_AT), "--consistency", "s")
+        said = json.loads(await _etcd_json(endpoint, *words))
+        values = [base64.b64decode(one["value"]) for one in said.get("kvs", ())]
+        check_lengths(f"etcd at {endpoint}", values)

@@ -3,7 +3,8 @@
 Three members each of quorate, of etcd and of RedisRaft, as far as the machine has them
 (:mod:`peer_clusters`). They are all up for the whole time, but one is loaded at a time; each kind
 of load goes round them before the next, so that a noisy minute hits all alike. Shown are the
-medians, and the median of the ratios of ours to theirs, turn by turn.
+medians, and the median of the ratios of ours to theirs, turn by turn. After each run all members
+of the cluster must have as many writes more as were acknowledged.
 
 - etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load/main.go`, which is built
   here against Debian's `golang-etcd-server-dev` with `golang-go`.
@@ -74,15 +75,16 @@ def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Op
 
 
 async def measure(peer: Peer, load: Load, seconds: float) -> Run:
-    """One run of about so many seconds."""
+    """One run of about so many seconds, and a look for what it wrote."""
     guess = await peer.run(load, load.trial())
-    requests = max(load.trial(), int(guess.rate * seconds))
+    requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
     before = [*map(processor_seconds, peer.pids)]
     figures = await peer.run(load, requests)
     leader, *followers = (
         (processor_seconds(pid) - spent) / requests * 1e6
         for pid, spent in zip(peer.pids, before, strict=True)
     )
+    await peer.check(load, (load.trial() + requests) * (load.command == "set"))
     return Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
 
 
@@ -159,6 +161,8 @@ async def main(
                 for opener in openers(bench.place, loader, redisraft)
             ]
             bench.rows += rows_of(await run_all(peers, runs, seconds, bench.console))
+            for peer in peers:
+                await peer.compare()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ all. Then members are started again, and the time is taken from the start of the
 after kill -9, and after an orderly stop, until it has applied all that is committed; and all three
 after kill -9, until a SET is acknowledged.
 
-With a quorum up a cluster serves meanwhile; only the last one is a time in which it does not.
+With a quorum up a cluster serves meanwhile; only the last one is a time in which it does not. In
+the end all members must have all keys with their values.
 """
 
 import statistics
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
+from filling import check, fill
 from harness import USUAL, Bench, Common, lay_out_members, make_app, open_bench
-from measuring import Load, Memory, check, fill, memory, processor_seconds, quiet, settled
+from measuring import Load, Memory, memory, processor_seconds, quiet, settled
 from results import Row
 from snapshot import back
 
@@ -92,7 +94,7 @@ async def measure_all(bench: Bench, keys: int, runs: int) -> None:
             seconds, used = zip(*taken, strict=True)
             row = {"what": what, "median_s": statistics.median(seconds), "longest_s": max(seconds)}
             bench.found({**row, "cpu_s": statistics.median(used), "runs": taken})
-        await check(cluster, whole)
+        await check(cluster, whole, b"x")
 
 
 app = make_app()

@@ -20,7 +20,7 @@ import attrs
 from rich.console import Console
 
 import quorate
-from quorate.keyvalue.plain import NATIVE
+from quorate.keyvalue.info import COMPILED
 
 FIGURES: Final = Path(__file__).parent / "figures"
 BLOCK: Final = b"\0" * 4096
@@ -60,7 +60,7 @@ def tell_circumstances(directory: Path, console: Console) -> dict[str, object]:
         "quorate": quorate.__version__,
         "revision": _revision(),
         "day": time.strftime("%Y-%m-%d", time.gmtime()),
-        "python": platform.python_version() + ("" if NATIVE else ", nothing compiled"),
+        "python": platform.python_version() + ("" if COMPILED else ", nothing compiled"),
         "kernel": platform.release(),
         "processor": _processor(),
         "processors": os.cpu_count(),

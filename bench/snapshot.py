@@ -6,6 +6,8 @@ taken, and alone again; and what is on the disk is looked at before and after, f
 drops the log before it. At last a follower comes back after a kill as it is, without its tables,
 from so far behind that it must fetch the snapshot, and with an empty disk (`quorate recover`).
 Times are from the start of the process until the member follows and has applied everything.
+Whenever one is back, its keys, values and log are compared with those of the others. The members'
+snapshots of one position must be equal.
 
 The members share the machine with the clients, and with each other: the snapshot of all three is
 written by the same two processors and to the same disk.
@@ -21,6 +23,8 @@ from typing import Final
 
 import attrs
 import trio
+from checking import Actions, LostError, Stretch, check_logs
+from filling import check, fill
 from harness import (
     USUAL,
     Bench,
@@ -30,14 +34,26 @@ from harness import (
     open_bench,
     stop_without,
 )
-from measuring import Load, Run, address_of, benchmark, fill, measure, median, quiet, settled
+from measuring import (
+    Load,
+    Run,
+    address_of,
+    benchmark,
+    check_load,
+    level,
+    measure,
+    median,
+    quiet,
+    settled,
+)
 from results import Row
 
 from quorate.cluster import LocalCluster, MemberProcess, open_cluster
 from quorate.node.config import SnapshotPolicy
+from quorate.node.gateway import MemberAddress
 from quorate.respclient import open_resp
-from quorate.status import SETTLED, survey
-from quorate.storage import SnapshotReader, describe
+from quorate.status import SETTLED, ask, survey
+from quorate.storage import Summary, check_snapshot, describe
 
 MEMBERS: Final = 3
 POLICY: Final = SnapshotPolicy(keep=1, interval_bytes=2**50, margin_bytes=0)
@@ -47,16 +63,46 @@ POOL_BYTES: Final = 1 << 20
 MB: Final = 1_000_000
 
 
-async def take(cluster: LocalCluster) -> float:
+async def take(cluster: LocalCluster, actions: Actions) -> float:
     """Have a snapshot taken; give the seconds until all members have theirs."""
     leader = (await survey(cluster.addresses)).leader
     assert leader is not None
     at = address_of(cluster, leader.member_id)
     began = time.perf_counter()
-    async with open_resp(at.host, at.client_port) as client:
+    actions.asked += 1
+    async with trio.open_nursery() as nursery, open_resp(at.host, at.client_port) as client:
+        nursery.start_soon(begun, at, actions)
         await client.call("QUORATE.CONTROL", "snapshot")
+        nursery.cancel_scope.cancel()
+    actions.done = actions.asked
     await quiet(cluster.addresses)
     return time.perf_counter() - began
+
+
+async def begun(leader: MemberAddress, actions: Actions) -> None:
+    """Note that a snapshot is in the log, as soon as the leader is busy with it."""
+    while actions.done < actions.asked:
+        await trio.sleep(0.02)
+        if (status := (await ask(leader)).status) and status.snapshot_activity:
+            actions.done = actions.asked
+
+
+async def compare_snapshots(cluster: LocalCluster) -> float:
+    """See that all members have the same snapshot; give its size unpacked, in MB.
+
+    Raises:
+        LostError: they have not.
+    """
+
+    def read() -> list[Summary]:
+        folders = [one.config.directory for one in cluster.members]
+        return [check_snapshot(newest_snapshot(folder)) for folder in folders]
+
+    found = await trio.to_thread.run_sync(read)
+    if len({(one.head.position, one.digest) for one in found}) > 1:
+        facts = [f"{one.digest} at {one.head.position}" for one in found]
+        raise LostError(f"the members' snapshots differ: {', '.join(facts)}")
+    return found[0].raw_bytes / MB
 
 
 async def pruned(cluster: LocalCluster) -> None:
@@ -75,26 +121,26 @@ async def pruned(cluster: LocalCluster) -> None:
 
 async def compare(cluster: LocalCluster, load: Load, seconds: float) -> tuple[list[Row], float]:
     """Measure writes without snapshots, with them, and without again; and how long one takes."""
-    took: list[float] = []
+    took, actions = list[float](), Actions()
 
     async def snapshots(*, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         while True:
-            took.append(await take(cluster))
+            took.append(await take(cluster, actions))
 
     async def beside() -> Run:
         async with trio.open_nursery() as nursery:
             await nursery.start(snapshots)
-            found = [await measure(cluster, load, seconds)]
+            found = [await measure(cluster, load, seconds, actions=actions)]
             while not took:
-                found.append(await measure(cluster, load, seconds))
+                found.append(await measure(cluster, load, seconds, actions=actions))
             nursery.cancel_scope.cancel()
         return median(found)
 
     runs = {
         "alone": await measure(cluster, load, seconds),
         "while snapshots are taken": await beside(),
-        "alone again": (await take(cluster), await measure(cluster, load, seconds))[1],
+        "alone again": (await take(cluster, Actions()), await measure(cluster, load, seconds))[1],
     }
     rows: list[Row] = [
         {"writes": when, "clients": load.clients, **attrs.asdict(r)} for when, r in runs.items()
@@ -124,27 +170,44 @@ async def follower_of(cluster: LocalCluster) -> tuple[MemberProcess, MemberProce
     return leader, next(one for one in cluster.members if one is not leader)
 
 
-async def restart(cluster: LocalCluster, *gone: str) -> float:
+async def is_whole(cluster: LocalCluster, load: Load) -> None:
+    """See that all members have the same log, as far as they keep it, keys and values.
+
+    Raises:
+        LostError: they have not.
+    """
+    await check(cluster, load)
+    await check_logs(cluster.members, (await settled(cluster))[0].append_position)
+
+
+async def restart(cluster: LocalCluster, load: Load, *gone: str) -> float:
     """Kill a follower, take something from it, and start it again."""
     _, follower = await follower_of(cluster)
     await follower.kill()
     for name in gone:
         shutil.rmtree(follower.config.directory / name)
-    return await back(follower)
+    took = await back(follower)
+    await is_whole(cluster, load)
+    return took
 
 
 async def install(cluster: LocalCluster, load: Load) -> float:
     """Have a follower come back that must fetch the snapshot."""
     leader, follower = await follower_of(cluster)
     await follower.kill()
+    there = [one for one in cluster.members if one is not follower]
+    begin = await level(there)
     await benchmark(load, leader.address.client_port, load.trial())
+    await check_load(there, load, Stretch(begin, await level(there)), load.trial())
     async with open_resp(leader.address.host, leader.address.client_port) as client:
         await client.call("QUORATE.CONTROL", "snapshot")
     await quiet([leader.address])
-    return await back(follower)
+    took = await back(follower)
+    await is_whole(cluster, load)
+    return took
 
 
-async def recover(cluster: LocalCluster) -> float:
+async def recover(cluster: LocalCluster, load: Load) -> float:
     """Give a follower an empty disk, as `quorate recover` does, and start it."""
     _, follower = await follower_of(cluster)
     await follower.kill()
@@ -155,7 +218,9 @@ async def recover(cluster: LocalCluster) -> float:
     began = time.perf_counter()
     command = [sys.executable, "-m", "quorate", "recover", str(folder / "node.toml")]
     await trio.run_process(command, capture_stdout=True, capture_stderr=True)
-    return time.perf_counter() - began + await back(follower)
+    took = time.perf_counter() - began + await back(follower)
+    await is_whole(cluster, load)
+    return took
 
 
 def sizes(directory: Path) -> dict[str, float]:
@@ -171,24 +236,24 @@ def sizes(directory: Path) -> dict[str, float]:
     return {name: size / MB for name, size in found.items()}
 
 
-def unpacked_mb(directory: Path) -> float:
-    """What the newest snapshot holds, in MB."""
-    newest = describe(directory / "log").snapshots[-1]
-    with SnapshotReader(directory / "snapshots" / newest.name) as reader:
-        return sum(map(len, reader.pieces())) / MB
+def newest_snapshot(directory: Path) -> Path:
+    """The file of a member's newest snapshot."""
+    return directory / "snapshots" / describe(directory / "log").snapshots[-1].name
 
 
 async def measure_all(bench: Bench, load: Load, seconds: float) -> None:
     """Do all of it."""
     async with open_cluster(lay_out_members(bench.place, MEMBERS, snapshot=POLICY)) as cluster:
-        await fill(cluster, load, os.urandom(POOL_BYTES // 2).hex().encode())
+        pool = os.urandom(POOL_BYTES // 2).hex().encode()
+        await fill(cluster, load, pool)
         folder = (await follower_of(cluster))[0].config.directory
         bench.found({"disk": "before the first snapshot", **sizes(folder)})
-        times = {"killed, with the whole log": await restart(cluster)}
-        seconds_alone = await take(cluster)
+        times = {"killed, with the whole log": await restart(cluster, load)}
+        await check(cluster, load, pool)
+        seconds_alone = await take(cluster, Actions())
         await pruned(cluster)
         bench.found({"disk": "after it", **sizes(folder)})
-        size = unpacked_mb(folder)
+        size = await compare_snapshots(cluster)
         writes, seconds_beside = await compare(cluster, load, seconds)
         for what, took in (("alone", seconds_alone), ("beside writes", seconds_beside)):
             rate = size / took
@@ -197,10 +262,12 @@ async def measure_all(bench: Bench, load: Load, seconds: float) -> None:
             bench.found(row)
         await pruned(cluster)
         bench.found({"disk": "after writes and snapshots", **sizes(folder)})
-        times["killed"] = await restart(cluster)
-        times["killed, its tables gone: loads its snapshot"] = await restart(cluster, "tables")
+        times["killed"] = await restart(cluster, load)
+        times["killed, its tables gone: loads its snapshot"] = await restart(
+            cluster, load, "tables"
+        )
         times["too far behind: fetches a snapshot"] = await install(cluster, load)
-        times["an empty disk: quorate recover"] = await recover(cluster)
+        times["an empty disk: quorate recover"] = await recover(cluster, load)
         for what, took in times.items():
             bench.found({"follower": what, "seconds": took})
 

@@ -8,6 +8,9 @@ this process, its JVM and its Python workers, together, at most; pages that they
 each.
 
 Histories of single keys with five clients are checked by plain Python and by Spark.
+
+All must read as many rows as were written. What is in Parquet must have the keys and the lengths
+that were written, so Spark has them from the source.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -28,6 +31,7 @@ from typing import Final
 import pyarrow as pa
 import pyspark
 import trio
+from checking import LostError
 from harness import USUAL, Bench, Common, make_app, open_bench
 from pyspark.sql import DataFrame, SparkSession
 
@@ -118,7 +122,7 @@ def watched() -> Generator[list[float]]:
         thread.join()
 
 
-def measure(bench: Bench, what: str, call: Callable[[], int], runs: int = 1) -> None:
+def measure(bench: Bench, what: str, call: Callable[[], int], runs: int = 1) -> int:
     """Time a call that returns how many rows it has dealt with; the median of the runs counts."""
     rows, seconds = 0, list[float]()
     load = os.getloadavg()[0]
@@ -141,6 +145,7 @@ def measure(bench: Bench, what: str, call: Callable[[], int], runs: int = 1) -> 
             "runs": seconds,
         }
     )
+    return rows
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -179,14 +184,20 @@ def reading(bench: Bench, spark: SparkSession, directory: Path, count: int, runs
 
     narrow = [one.split()[0] for one in NARROW.split(", ")]
     for names, table, what in ((narrow, "entries", "3 columns"), (None, "commands", "commands")):
-        measure(bench, f"plain Python, {what}", partial(plain, directory, table, names), runs)
+        rows = measure(
+            bench, f"plain Python, {what}", partial(plain, directory, table, names), runs
+        )
+        expect(f"rows of {table} in plain Python", rows, count)
     drained(source(2, None))  # the first query is slower
     for partitions in (1, 2, 4):
         name = f"Spark, {partitions} partition{'s' * (partitions > 1)}"
         for schema, what in ((NARROW, "3 columns"), (None, "commands")):
             measure(bench, f"{name}, {what}", partial(drain, source(partitions, schema)), runs)
+        expect(f"rows in {partitions} partitions", source(partitions, NARROW).count(), count)
     source(4, None).write.mode("overwrite").parquet(str(parquet))
     stored = spark.read.parquet(str(parquet))
+    found = stored.selectExpr("count(*)", "sum(length(value))", "count(distinct key)").first()
+    expect("rows of Parquet, bytes and keys", found and tuple(found), contents(count))
     drained(stored)
     measure(bench, "Parquet, 3 columns", partial(drain, stored.select(*narrow)), runs)
     measure(bench, "Parquet, commands", partial(drain, stored), runs)
@@ -194,29 +205,38 @@ def reading(bench: Bench, spark: SparkSession, directory: Path, count: int, runs
 
 def long_log(bench: Bench, spark: SparkSession, directory: Path, count: int) -> None:
     """Measure questions to a long log."""
+    _, size, keys = contents(count)
 
     def ask() -> int:
         log = spark.read.format("quorate").load(str(directory))
         row = log.where("operation = 'SET'").selectExpr("count(*)", "sum(length(value))").first()
-        assert row is not None
-        assert tuple(row) == (count, VALUE_BYTES * count)
+        expect("SETs of a long log, and their bytes", row and tuple(row), (count, size))
         return count
 
     def hold() -> int:
         row = state(spark, directory, moment_at(directory)).selectExpr("count(*)").first()
-        assert row is not None
-        assert row[0] == distinct_keys(count)
+        expect("keys of a long log", row and row[0], keys)
         return count
 
     measure(bench, "Spark, count and sum over a long log", ask)
     measure(bench, "Spark, state of a long log", hold)
 
 
-def distinct_keys(count: int) -> int:
-    """How many keys the first entries of a log are about."""
+def contents(count: int) -> tuple[int, int, int]:
+    """How many SETs the first entries of a log are, of how many bytes and keys."""
     chance = random.Random(1)
     chance.randbytes(VALUE_BYTES)
-    return len({chance.randrange(KEYS) for _ in range(count)})
+    return count, VALUE_BYTES * count, len({chance.randrange(KEYS) for _ in range(count)})
+
+
+def expect(what: str, found: object, written: object) -> None:
+    """See that something is as it was written.
+
+    Raises:
+        LostError: it is not.
+    """
+    if found != written:
+        raise LostError(f"{what}: {found!r} in place of {written!r}")
 
 
 # Checking -----------------------------------------------------------------------------------------
@@ -248,14 +268,15 @@ def check_plainly(file: Path) -> int:
         for one in read_history_untrusted(source):
             by_key.setdefault(one.key, []).append(one)
     for key, operations in by_key.items():
-        assert check_key(key, operations, Strings()).verdict.value == "linearizable"
+        verdict = check_key(key, operations, Strings()).verdict.value
+        expect(f"the history of {key!r}", verdict, "linearizable")
     return sum(map(len, by_key.values()))
 
 
 def check_on_spark(spark: SparkSession, file: Path) -> int:
     """Check a history on Spark."""
     rows = check_history(spark, file).groupBy("verdict").sum("operations").collect()
-    assert [row[0] for row in rows] == ["linearizable"]
+    expect("the histories on Spark", [row[0] for row in rows], ["linearizable"])
     return int(rows[0][1])
 
 
@@ -264,8 +285,10 @@ def checking(bench: Bench, spark: SparkSession, sizes: list[int]) -> None:
     for count in sizes:
         file = bench.place / f"history-{count}.jsonl"
         write_history(file, count)
-        measure(bench, "plain Python, check of a history", partial(check_plainly, file))
-        measure(bench, "Spark, check of a history", partial(check_on_spark, spark, file))
+        rows = measure(bench, "plain Python, check of a history", partial(check_plainly, file))
+        expect("operations that were checked", rows, count)
+        rows = measure(bench, "Spark, check of a history", partial(check_on_spark, spark, file))
+        expect("operations that were checked on Spark", rows, count)
 
 
 def written(directory: Path, count: int) -> int:

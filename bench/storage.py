@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import lmdb
+from checking import LostError
 from harness import USUAL, Common, make_app, open_bench
 from storage_peers import CONTESTANTS
 
@@ -146,10 +147,10 @@ async def check(contestant: Contestant, size: int) -> None:
     """Read everything back.
 
     Raises:
-        ValueError: it is not what it should be.
+        LostError: it is not what it should be.
     """
     if (found := await contestant.replay()) != size:
-        raise ValueError(f"{type(contestant).__name__} holds {found} bytes, expected {size}")
+        raise LostError(f"{type(contestant).__name__} holds {found} bytes, expected {size}")
 
 
 async def run_handling(opener: Opener, directory: Path, log: list[tuple[int, bytes]]) -> Handling:
