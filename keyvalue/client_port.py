@@ -1,10 +1,9 @@
-"""The port that any Redis client talks to: one task, one epoll, all clients.
+"""The port that any Redis client talks to: one callback, one epoll, all clients.
 
-All client sockets are registered, level-triggered, with one ``epoll`` object, and one trio task
-waits until the epoll itself is readable. So a turn of the event loop costs one task switch and one
-``epoll_ctl`` however many clients are ready, instead of one for each of them; the turn is also
-what the gateway makes a batch of. Nothing here is awaited but that, which makes cancellation
-simple: it comes between turns, and closes all connections.
+All client sockets are registered, level-triggered, with one ``epoll`` object, and there is a turn
+whenever the epoll itself is readable (:mod:`..ready`). So no task is woken for a client; the turn
+is also what the gateway makes a batch of. Nothing here is awaited but that, which makes
+cancellation simple: it comes between turns, and closes all connections.
 
 The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
 :data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` trio's other tasks have
@@ -33,6 +32,7 @@ import trio
 
 from ..node.gateway import Gateway
 from ..node.roles import Signal
+from ..ready import whenever_readable
 from . import resp
 from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
@@ -98,6 +98,7 @@ class ClientPort:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
+        self._unserved: list[tuple[int, int]] = []  # events that the last turn had no time for
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
         self._accepting = trio.CancelScope()
@@ -125,7 +126,7 @@ class ClientPort:
                 nursery.start_soon(self._accept_clients, listeners)
                 nursery.start_soon(self._end_lingering)
                 task_status.started((self._state.host, self._state.port))
-                await self._serve()
+                await whenever_readable(self._epoll.fileno(), self._serve)
         finally:
             for connection in list(self._connections.values()):
                 connection.close()
@@ -151,36 +152,30 @@ class ClientPort:
             while self._connections:
                 await self._ended.wait()
 
-    async def _serve(self) -> Never:
-        """Look after ready clients, turn by turn."""
-        epoll, connections, state = self._epoll, self._connections, self._state
+    def _serve(self) -> None:
+        """Look after ready clients for a turn; who was not reached is first in the next one."""
+        connections, state = self._connections, self._state
         time_now = trio.lowlevel.current_clock().current_time  # asked once for each client
-        while True:
-            await trio.lowlevel.wait_readable(epoll.fileno())
-            turn_ends = self._begin_turn()
-            late = False
-            for fileno, events in epoll.poll(0, TURN_EVENTS):
-                connection = connections.get(fileno)
-                if connection is None:
-                    if fileno == self._wake:
-                        self._resume(turn_ends)
-                elif events == select.EPOLLIN:
-                    connection.on_readable()
-                else:
-                    # after a pause the descriptor may be another client's, and only to find
-                    # nothing there is harmless; what else there is will be told again
-                    connection.on_event(select.EPOLLIN if late else events)
-                if time_now() > turn_ends:
-                    state.end_turn()
-                    await trio.lowlevel.checkpoint()
-                    turn_ends = self._begin_turn()
-                    late = True
-            state.end_turn()
-
-    def _begin_turn(self) -> float:
-        now = trio.current_time()
-        self._state.begin_turn(now)
-        return now + TURN_SECONDS
+        now = time_now()
+        turn_ends = now + TURN_SECONDS
+        state.begin_turn(now)
+        late = bool(self._unserved)
+        ready = iter(self._unserved or self._epoll.poll(0, TURN_EVENTS))
+        for fileno, events in ready:
+            connection = connections.get(fileno)
+            if connection is None:
+                if fileno == self._wake:
+                    self._resume(turn_ends)
+            elif events == select.EPOLLIN:
+                connection.on_readable()
+            else:
+                # after a pause the descriptor may be another client's, and only to find
+                # nothing there is harmless; what else there is will be told again
+                connection.on_event(select.EPOLLIN if late else events)
+            if time_now() > turn_ends:
+                break
+        self._unserved = list(ready)
+        state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:
         """Let conversations go on that have paused."""

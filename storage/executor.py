@@ -6,7 +6,7 @@ gathers, so batching needs no timer. When a group is durable its jobs' `done` ar
 trio thread, in order, and then `delivered` once.
 
 `ThreadExecutor` is the real one: a dedicated writer thread, a `SimpleQueue` in, an eventfd out
-that a single trio task awaits; about half of the round trip of a worker thread per commit. What
+that :mod:`..ready` waits for; about half of the round trip of a worker thread per commit. What
 needs no more than bytes written to a file and synced is left to a second thread, which is in C and
 never waits for the interpreter (:mod:`.writer`); at any time only one of the two is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
+from ..ready import whenever_readable
 from .writer import NATIVE, Writer
 
 if TYPE_CHECKING:
@@ -192,8 +193,7 @@ class ThreadExecutor(Generic[J]):
                 with contextlib.suppress(OSError):  # no more threads: one does all
                     self._writer = Writer(wake)
             task_status.started()
-            while True:
-                await self._woken(wake)
+            await whenever_readable(wake, lambda: self._hear(wake))
         finally:
             try:
                 # A write that is under way cannot be called back; its outcome must be known.
@@ -215,6 +215,9 @@ class ThreadExecutor(Generic[J]):
     async def _woken(self, wake: int) -> None:
         """Wait until a thread has something to tell, and hear it."""
         await trio.lowlevel.wait_readable(wake)
+        self._hear(wake)
+
+    def _hear(self, wake: int) -> None:
         os.eventfd_read(wake)
         self._report()
 

@@ -208,21 +208,30 @@ class Reception:
         self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
     ) -> None:
         log.info("link from member %d at %s is up", member, connection.peer)
-        try:
-            while self._links.get(member) is connection:
+        bugs: list[BaseException] = []
+
+        def deliver(messages: list[Message]) -> None:
+            try:
                 for message in messages:
                     self._handler.on_message(member, message)
                 if decoder.pending:
                     self._handler.on_receiving(member)
-                try:
-                    messages = await _receive(connection, decoder)
-                except WEATHER as error:
-                    log.info("link from member %d ended: %s", member, describe(error))
-                    break
-        except BaseException:  # cancelled, or a bug in the handler: no time for more reports
-            if self._links.get(member) is connection:
-                del self._links[member]
-            raise
+            except BaseException as error:
+                bugs.append(error)
+                raise
+
+        try:
+            deliver(messages)
+            await connection.listen(
+                RECEIVE_BYTES, lambda data: deliver(_decoded(connection, decoder, data))
+            )
+        except BaseException as error:
+            if isinstance(error, WEATHER) and not bugs:
+                log.info("link from member %d ended: %s", member, describe(error))
+            else:  # cancelled, or a bug in the handler: no time for more reports
+                if self._links.get(member) is connection:
+                    del self._links[member]
+                raise
         if self._links.get(member) is connection:
             self._end_link(member)
 
@@ -246,9 +255,8 @@ class Reception:
             log.warning("%s", reason)
 
 
-async def _receive(connection: Connection, decoder: FrameDecoder) -> list[Message]:
-    """Wait for messages of a link; its end, in order or not, is an error here."""
-    data = await connection.receive(RECEIVE_BYTES)
+def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list[Message]:
+    """Return the messages of a link that are whole now; its end, in order or not, is an error."""
     if not data:
         raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
     messages = decoder.feed(data)

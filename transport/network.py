@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
+from ..ready import forget, whenever_readable
 
 log = logging.getLogger("quorate.transport")
 
@@ -118,6 +119,15 @@ class Connection(Protocol):
         """
         ...
 
+    async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
+        """Call `heed` with what comes, as if each were received; the end too, and then again.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
+            BaseException: whatever `heed` raised.
+        """
+        ...
+
     def close(self) -> None:
         """Close at once, any number of times. Bytes taken before are still on their way."""
         ...
@@ -202,10 +212,27 @@ class TcpConnection:
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from error
 
+    async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
+        """See `Connection`."""
+
+        def receive() -> None:
+            try:
+                data = self._sock.recv(max_bytes)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            heed(data)
+
+        if self._closed:
+            raise trio.ClosedResourceError
+        await whenever_readable(self._sock.fileno(), receive)
+
     def close(self) -> None:
         """See `Connection`."""
         if not self._closed:
             self._closed = True
+            forget(self._sock.fileno())
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 

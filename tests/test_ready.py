@@ -1,0 +1,247 @@
+"""Callbacks for what is readable: as a loop of `wait_readable`, for trio and for all its tasks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from quorate import ready
+from quorate.ready import epoll_of_trio, forget, whenever_readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+@pytest.fixture(autouse=True, params=["stays", "returns"])
+def hub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is known of trio's loop, and as if it were not."""
+    if request.param == "returns":
+        monkeypatch.setattr(ready, "epoll_of_trio", lambda: None)
+
+
+class Bell:
+    """A descriptor that is readable once it was rung."""
+
+    def __init__(self) -> None:
+        self.file = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def ring(self) -> None:
+        os.eventfd_write(self.file, 1)
+
+    def heard(self) -> int:
+        return os.eventfd_read(self.file)
+
+
+@pytest.fixture
+def bells() -> Generator[list[Bell]]:
+    made = [Bell(), Bell()]
+    yield made
+    for bell in made:
+        os.close(bell.file)
+
+
+class Passes(trio.abc.Instrument):
+    """Counts the passes of trio's loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        del timeout
+        self.count += 1
+
+
+async def test_trio_is_known() -> None:
+    """If a new version of trio hides its epoll, everything works, and slower: to be seen here."""
+    assert epoll_of_trio() is not None
+
+
+async def test_a_callback_is_called_for_what_it_leaves_too(bells: list[Bell]) -> None:
+    bell, calls, done = bells[0], 0, trio.Event()
+
+    def heed() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            bell.heard()
+            done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(whenever_readable, bell.file, heed)
+        await trio.sleep(0.01)
+        assert calls == 0
+        bell.ring()
+        await done.wait()
+        await trio.sleep(0.01)
+        assert calls == 5
+        nursery.cancel_scope.cancel()
+    bell.ring()
+    await trio.sleep(0.01)
+    assert calls == 5
+    bell.heard()
+
+
+async def test_what_a_callback_raises_arrives_where_it_is_waited_for(bells: list[Bell]) -> None:
+    bell, calls = bells[0], 0
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        raise KeyError("a bug")
+
+    bell.ring()
+    with pytest.raises(KeyError, match="a bug"):
+        await whenever_readable(bell.file, fail)
+    await trio.sleep(0.01)
+    assert calls == 1
+    with trio.move_on_after(0.05) as scope:  # the descriptor is free for somebody else
+        await whenever_readable(bell.file, bell.heard)
+    assert scope.cancelled_caught
+    with pytest.raises(BlockingIOError):
+        bell.heard()
+
+
+async def test_who_waits_for_what_is_closed_is_told(bells: list[Bell]) -> None:
+    one, other = bells
+    ended: list[int] = []
+
+    async def wait(bell: Bell) -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await whenever_readable(bell.file, heed)
+        ended.append(bell.file)
+
+    def heed() -> None:
+        forget(one.file)
+        forget(other.file)  # perhaps its callback is to be called in this very moment
+
+    forget(one.file)  # nobody waits
+    one.ring()
+    other.ring()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, one)
+        nursery.start_soon(wait, other)
+    assert sorted(ended) == sorted((one.file, other.file))
+
+
+async def test_a_callback_that_fails_when_nobody_waits_any_more_is_not_silent(
+    bells: list[Bell],
+) -> None:
+    def fail() -> None:
+        forget(bells[0].file)
+        raise KeyError("a bug")
+
+    async def run() -> None:
+        bells[0].ring()
+        with pytest.raises(trio.ClosedResourceError):
+            await whenever_readable(bells[0].file, fail)
+        await trio.sleep_forever()
+
+    with pytest.raises(trio.TrioInternalError) as caught:
+        await trio.to_thread.run_sync(trio.run, run)
+    assert "a bug" in repr(caught.value.__cause__)
+
+
+async def in_time(bell: Bell, other_work: Callable[[], object], nursery: trio.Nursery) -> None:
+    """Have a descriptor always readable, and see that other work goes on."""
+    nursery.start_soon(whenever_readable, bell.file, other_work)
+    bell.ring()
+    with trio.fail_after(20):
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+            await trio.sleep(0.0001)
+            await trio.to_thread.run_sync(lambda: None)
+        left, right = trio.testing.memory_stream_pair()
+        sockets = trio.socket.socketpair()
+        for number in range(100):
+            await left.send_all(b"x")
+            assert await right.receive_some(1) == b"x"
+            await sockets[0].send(b"%d" % number)
+            assert await sockets[1].recv(10) == b"%d" % number
+        for end in sockets:
+            end.close()
+
+
+async def test_what_is_always_readable_holds_up_nobody(bells: list[Bell]) -> None:
+    calls = 0
+
+    def heed() -> None:
+        nonlocal calls
+        calls += 1
+
+    async with trio.open_nursery() as nursery:
+        await in_time(bells[0], heed, nursery)
+        assert calls > 100
+        nursery.cancel_scope.cancel()
+
+
+async def test_callbacks_that_are_waited_for_hold_up_nobody(bells: list[Bell]) -> None:
+    """The same with a pause before each, so that the hub waits for the next one."""
+    stop = threading.Event()
+
+    def ring() -> None:
+        while not stop.wait(0.0003):
+            bells[0].ring()
+
+    thread = threading.Thread(target=ring)
+    thread.start()
+    try:
+        async with trio.open_nursery() as nursery:
+            await in_time(bells[0], bells[0].heard, nursery)
+            nursery.cancel_scope.cancel()
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def test_a_chain_of_callbacks_takes_few_passes_of_trio(
+    bells: list[Bell], request: pytest.FixtureRequest
+) -> None:
+    one, other = bells
+    calls, done = 0, trio.Event()
+
+    def heed(bell: Bell, to: Bell) -> None:
+        nonlocal calls
+        calls += bell.heard()
+        if calls < 1000:
+            to.ring()
+        else:
+            done.set()
+
+    passes = Passes()
+    trio.lowlevel.add_instrument(passes)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(whenever_readable, one.file, lambda: heed(one, other))
+        nursery.start_soon(whenever_readable, other.file, lambda: heed(other, one))
+        one.ring()
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(passes)
+    if "stays" in request.node.name:
+        assert passes.count < 50
+    else:
+        assert passes.count >= 500
+
+
+async def test_a_callback_wakes_a_task(bells: list[Bell]) -> None:
+    """And a deadline that this task sets is kept."""
+    bell, rung = bells[0], trio.Event()
+
+    def heed() -> None:
+        bell.heard()
+        rung.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(whenever_readable, bell.file, heed)
+        bell.ring()
+        with trio.fail_after(5):
+            await rung.wait()
+        for seconds in (0.0002, 0.002, 0.02):
+            bell.ring()
+            before = trio.current_time()
+            await trio.sleep(seconds)
+            assert trio.current_time() - before < seconds + 1
+        nursery.cancel_scope.cancel()
