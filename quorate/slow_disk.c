@@ -1,13 +1,14 @@
 /* Makes the disk of one process slow, on demand. Preloaded (LD_PRELOAD) into a member by
  * `quorate torture`; see torture_disk.py.
  *
- * Before each sync it reads a number of milliseconds from the file that QUORATE_SLOW_DISK names,
+ * Before each sync, and each write that is one (O_DSYNC), it reads a number of milliseconds from the file that QUORATE_SLOW_DISK names,
  * and waits for so long; without that file it does not wait. The sync itself is then done as
  * asked, so nothing is less durable than it would be.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -45,6 +46,20 @@ int fdatasync(int fd)
     int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     wait_for_the_disk();
     return next(fd);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)
+{
+    ssize_t (*next)(int, const void *, size_t, off_t) =
+        (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+    if (fcntl(fd, F_GETFL) & O_DSYNC)
+        wait_for_the_disk();
+    return next(fd, data, length, offset);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t length, off64_t offset)
+{
+    return pwrite(fd, data, length, offset);
 }
 
 int msync(void *start, size_t length, int flags)

@@ -2,7 +2,7 @@
 
 LMDB syncs twice for each commit, its pages and then its root, and writes a page of each of its
 trees. So what is only appended is written here first: a file of fixed size, filled with zeros when
-it is made, so that a write changes no metadata of the file system; one write and one sync for each
+it is made, so that a write changes no metadata of the file system; one synchronous write for each
 group of batches. Every other change, and every append for which there is no room left, commits to
 LMDB what the journal holds together with itself, in the order of the calls, and the journal begins
 anew.
@@ -51,7 +51,7 @@ from .checksum import crc32c
 from .environment import sync_directory, told
 from .recording import Record, check_record_untrusted
 from .rows import seal, unpack_untrusted, unseal_untrusted
-from .writer import Span, write_span
+from .writer import Span, open_synced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +70,9 @@ GROUP_BYTES: Final = 128 << 10
 JOURNAL_KEY: Final = b"journal"
 
 _BLOCK_BYTES: Final = 4096
-# The page cache keeps a file in folios as large as what it was written in, and each write goes
-# through all blocks of its folio: with one of 2 MiB a group took a quarter more processor time.
+# Where writes go through the page cache, that keeps a file in folios as large as what it was made
+# in, and each write goes through all blocks of its folio: with one of 2 MiB a group took a quarter
+# more processor time.
 _PIECE_BYTES: Final = 32 << 10
 _MAGIC: Final = b"QJ01"
 _START: Final = struct.Struct("<4sI")
@@ -374,15 +375,4 @@ def _open(directory: Path, size: int, begin: bytes) -> int:
             raise
         new.rename(path)
     sync_directory(directory)  # also of a name that it was given by one that was killed then
-    opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        _write_durably(opened, begin)
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
-
-
-def _write_durably(file: int, data: bytes) -> None:
-    if error := write_span(Span(file, 0, data)):
-        raise OSError(error, os.strerror(error))
+    return open_synced(path, begin)

@@ -1,4 +1,4 @@
-/* A thread that writes to files and syncs them, and never needs the interpreter for it: see writer.py.
+/* A thread that writes to files, durably, and never needs the interpreter for it: see writer.py.
  *
  * One write at a time. Who asks and who waits for the outcome is one thread, that of the event loop; it
  * owns all fields but while a write is under way, when the other thread reads them and sets `error`.
@@ -10,7 +10,11 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#define ALIGNED 4096
 
 typedef struct {
     PyObject_HEAD
@@ -20,11 +24,27 @@ typedef struct {
     int running, wake, file, error;
     off_t offset;
     PyObject *data; /* what is written, until its outcome is known */
+    void *aligned;  /* the thread's, as is `room`, its size */
+    size_t room;
 } Writer;
 
-/* Write all of it: the system may take a part only, when the disk is full. Returns an errno, 0 if done. */
-static int write_whole(int file, const char *at, size_t length, off_t offset)
+/* Write all of it: the system may take a part only, when the disk is full. Returns an errno, 0 if done.
+ * It is copied to where a file may be written from past the page cache. */
+static int write_whole(Writer *self, const char *data, size_t length, off_t offset)
 {
+    int file = self->file;
+    if (length == 0)
+        return 0;
+    if (length > self->room) {
+        free(self->aligned);
+        self->room = 0;
+        if (posix_memalign(&self->aligned, ALIGNED, length)) {
+            self->aligned = NULL;
+            return ENOMEM;
+        }
+        self->room = length;
+    }
+    const char *at = memcpy(self->aligned, data, length);
     while (length > 0) {
         ssize_t done = pwrite(file, at, length, offset);
         if (done < 0 && errno != EINTR)
@@ -47,11 +67,7 @@ static void *work(void *argument)
             ; /* a signal */
         if (!atomic_load(&self->under_way))
             return NULL;
-        int error = write_whole(self->file, PyBytes_AS_STRING(self->data), PyBytes_GET_SIZE(self->data), self->offset);
-        while (error == 0 && fdatasync(self->file))
-            if (errno != EINTR)
-                error = errno;
-        self->error = error;
+        self->error = write_whole(self, PyBytes_AS_STRING(self->data), PyBytes_GET_SIZE(self->data), self->offset);
         atomic_store(&self->under_way, 0);
         if (write(self->wake, &one, sizeof one) < 0)
             abort(); /* an eventfd takes it unless it is none, and nobody would ever hear of the write */
@@ -126,6 +142,7 @@ static void writer_dealloc(Writer *self)
     Py_XDECREF(writer_close(self, NULL));
     sem_destroy(&self->asked);
     Py_CLEAR(self->data);
+    free(self->aligned);
     type->tp_free(self);
     Py_DECREF(type);
 }

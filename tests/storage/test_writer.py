@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import select
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.writer import NATIVE, Span, Writer, write_span
+from quorate.storage.writer import NATIVE, Span, Writer, open_synced, write_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,8 +29,16 @@ def wake() -> Generator[int]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Generator[int]:
-    made = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def file(path: Path) -> Generator[int]:
+    """Through the page cache: what is written may have any length."""
+    made = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
     yield made
     os.close(made)
 
@@ -70,11 +79,58 @@ def test_a_span_lies_where_it_should(write: Callable[[Span], int], file: int) ->
     assert write(Span(file, 0, b"")) == 0
 
 
-@both
-def test_what_failed_has_its_number(
-    write: Callable[[Span], int], file: int, tmp_path: Path
+BLOCK = bytes(range(256)) * 16
+
+
+def flags_of(file: int) -> int:
+    return fcntl.fcntl(file, fcntl.F_GETFL)
+
+
+def test_a_file_is_opened_past_the_page_cache_or_else_through_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readonly = os.open(tmp_path / "file", os.O_RDONLY | os.O_CLOEXEC)
+    """Where the file system does not take it, at once or when it is written; durable anyway."""
+    opened = os.open
+
+    def refuse(path: Path, flags: int) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return opened(path, flags)
+
+    whole = open_synced(path, BLOCK)
+    odd = open_synced(path, b"odd")  # which is no multiple of any block
+    monkeypatch.setattr(os, "open", refuse)
+    refused = open_synced(path, BLOCK)
+    for file in (whole, odd, refused):
+        assert flags_of(file) & os.O_DSYNC
+    assert not (flags_of(odd) | flags_of(refused)) & os.O_DIRECT
+    with pytest.raises(NotADirectoryError):
+        open_synced(path / "not there", BLOCK)
+    for file in (whole, odd, refused):
+        os.close(file)
+    assert path.read_bytes() == BLOCK
+
+
+@both
+def test_any_bytes_may_be_written_past_the_page_cache(
+    write: Callable[[Span], int], path: Path
+) -> None:
+    """Wherever they lie in memory, as long as they are whole blocks."""
+    file = open_synced(path, BLOCK)
+    for blocks in (1, 3, 40, 2):
+        data = os.urandom(blocks * len(BLOCK))
+        for begin in (data, (b"x" + data)[1:]):
+            assert write(Span(file, len(BLOCK), begin)) == 0
+            assert path.read_bytes()[len(BLOCK) :].startswith(data)
+    if flags_of(file) & os.O_DIRECT:
+        assert write(Span(file, 0, b"odd")) == errno.EINVAL
+    os.close(file)
+    assert path.read_bytes().startswith(BLOCK)
+
+
+@both
+def test_what_failed_has_its_number(write: Callable[[Span], int], file: int, path: Path) -> None:
+    readonly = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     assert write(Span(readonly, 0, b"data")) == errno.EBADF
     os.close(readonly)
     assert write(Span(file, -1, b"data")) == errno.EINVAL
