@@ -155,7 +155,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot type_slots[] = {
-    {Py_tp_doc, "Writer(wake)\n--\n\nSee writer.py."},
+    {Py_tp_doc, "SyncedWriter(wake)\n--\n\nSee writer.py."},
     {Py_tp_new, writer_new},
     {Py_tp_dealloc, writer_dealloc},
     {Py_tp_methods, methods},
@@ -163,13 +163,13 @@ static PyType_Slot type_slots[] = {
 };
 
 static PyType_Spec type_spec = {
-    "quorate.storage._writer.Writer", sizeof(Writer), 0, Py_TPFLAGS_DEFAULT, type_slots,
+    "quorate.storage._writer.SyncedWriter", sizeof(Writer), 0, Py_TPFLAGS_DEFAULT, type_slots,
 };
 
 static int prepare(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&type_spec);
-    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "Writer", type);
+    int failed = type == NULL ? -1 : PyModule_AddObjectRef(module, "SyncedWriter", type);
     Py_XDECREF(type);
     return failed;
 }

@@ -104,7 +104,8 @@ if TYPE_CHECKING:
 
 else:
     try:
-        from ._writer import Writer
+        # By this name an older one, which was compiled to sync by itself, is not taken for it.
+        from ._writer import SyncedWriter as Writer
     except ImportError:
         Writer = None
 
