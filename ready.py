@@ -1,30 +1,31 @@
 """Calls back for descriptors that are readable, as `trio.lowlevel.wait_readable` in a loop would.
 
 What a batch needs is a chain of such calls: clients, reports of followers, the word that a write is
-durable. Each pass of trio's loop costs more than most of them, and so does it to wake a task. So
-one system task has all these descriptors in an epoll of its own and, once it is woken, goes on for
-as long as nothing else can: no task is runnable, nothing has come that trio waits for, no deadline
-is due. Then it returns to trio, which sees no difference.
+durable. Each pass of trio's loop costs more than most of them, and so does waking a task. So one
+system task has all these descriptors in an epoll of its own and, once it is woken, goes on for some
+milliseconds if nothing else can: no task is runnable, nothing has come that trio waits for, no
+deadline is due. To know that it looks into trio's loop.
 
 A callback must not block, and has to be done soon: it is everybody's time. It is called again for
-what it leaves.
+what it leaves. It runs in the system task: Ctrl-C does not interrupt it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
+import time
 from typing import TYPE_CHECKING, Final
 
 import outcome
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
     from typing import Never
 
-_MOST_WAIT_SECONDS: Final = 0.01
-"""For a deadline that a callback has set, of which nobody tells."""
+_STAY_SECONDS: Final = 0.01
+"""So long it goes on before trio has a look: nobody tells of a deadline that a callback has set."""
 
 
 async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
@@ -32,62 +33,66 @@ async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
 
     Raises:
         BaseException: what `heed` raised; it is not called again.
-        trio.ClosedResourceError: the descriptor was given to `forget`.
+        OSError: the descriptor can't be waited for.
+        trio.ClosedResourceError: it was given to `forget`.
     """
     try:
         hub = _running.get()
     except LookupError:
         hub = Hub()
-        _running.set(hub)
         trio.lowlevel.spawn_system_task(hub.run, name="quorate.ready")
+        _running.set(hub)
     await hub.serve(file, heed)
     raise AssertionError("it ends by errors alone")  # pragma: no cover - never reached
 
 
 def forget(file: int) -> None:
-    """A descriptor is about to be closed, whether somebody waits for it or not."""
+    """Wake who waits for a descriptor, if anybody; to be called before it is closed."""
     with contextlib.suppress(LookupError):
         _running.get().forget(file)
 
 
-class Others(trio.abc.Instrument):
-    """Sees which tasks can go on, and when trio has to look again.
+class Passes(trio.abc.Instrument):
+    """Sees the passes of trio's loop, as long as there are any.
+
+    Args:
+        runnable: the tasks whose turn comes in the next pass.
 
     Attributes:
-        runnable: tasks whose turn is to come.
+        alone: a single task goes on in this pass, or those too whose deadline has come.
         due: the next deadline, on trio's clock, as it was when trio last waited.
     """
 
-    def __init__(self) -> None:
-        self.runnable = set[trio.lowlevel.Task]()
+    def __init__(self, runnable: Sized) -> None:
+        self.runnable = runnable
+        self.alone = False
         self.due = 0.0
-
-    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        """See `trio.abc.Instrument`."""
-        self.runnable.add(task)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """See `trio.abc.Instrument`."""
-        self.runnable.discard(task)
 
     def before_io_wait(self, timeout: float) -> None:
         """See `trio.abc.Instrument`."""
         self.due = trio.current_time() + timeout
 
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - trio's
+        """See `trio.abc.Instrument`."""
+        self.alone = len(self.runnable) == 1
+
 
 class Hub:
-    """The task of one run of trio."""
+    """The task of one run of trio, and what it calls back."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._heeded: dict[int, tuple[Callable[[], object], trio.lowlevel.Task]] = {}
-        self._others: Others | None = None
+        self._called = -1  # the descriptor whose callback is being called,
+        self._result: outcome.Outcome[object] | None = None  # and what its waiter is to get for it
+        self._passes: Passes | None = None
         self._all = select.poll()
         self._all.register(self._epoll, select.POLLIN)
-        if (epoll := epoll_of_trio()) is not None:
+        if (loop := look_into_trio()) is not None:
+            epoll, runnable = loop
             self._all.register(epoll, select.POLLIN)
-            self._others = Others()
-            trio.lowlevel.add_instrument(self._others)
+            self._passes = Passes(runnable)
+            trio.lowlevel.add_instrument(self._passes)
 
     async def serve(self, file: int, heed: Callable[[], object]) -> None:
         """Have a callback called; see `whenever_readable`."""
@@ -96,7 +101,10 @@ class Hub:
         self._epoll.register(file, select.EPOLLIN)
         self._heeded[file] = heed, trio.lowlevel.current_task()
 
-        def abort(_raise: Callable[[], object]) -> trio.lowlevel.Abort:
+        def abort(cancel: Callable[[], Never]) -> trio.lowlevel.Abort:
+            if file == self._called:
+                self._end(file, outcome.capture(cancel))
+                return trio.lowlevel.Abort.FAILED
             self._drop(file)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -105,23 +113,34 @@ class Hub:
     def forget(self, file: int) -> None:
         """Wake who waits for a descriptor."""
         if file in self._heeded:
-            self._end(file, trio.ClosedResourceError("another task closed this"))
+            self._end(file, outcome.Error(trio.ClosedResourceError("another task closed this")))
 
-    def _end(self, file: int, error: BaseException) -> None:
-        trio.lowlevel.reschedule(self._drop(file), outcome.Error(error))
+    def _end(self, file: int, result: outcome.Outcome[object]) -> None:
+        """Wake who waits for a descriptor; if that is being called back, then after that."""
+        if file == self._called:
+            self._result = result
+            self._unregister(file)
+        else:
+            trio.lowlevel.reschedule(self._drop(file), result)
 
     def _drop(self, file: int) -> trio.lowlevel.Task:
-        self._epoll.unregister(file)
+        self._unregister(file)
         return self._heeded.pop(file)[1]
+
+    def _unregister(self, file: int) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed already, or the whole run ends
+            self._epoll.unregister(file)
 
     async def run(self) -> Never:
         """Call back until the run of trio ends."""
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll)
+                ends = time.perf_counter() + _STAY_SECONDS
                 self._heed_all()
-                while self._others and self._is_next(self._others):
-                    self._heed_all()
+                if (passes := self._passes) is not None and passes.alone:
+                    while time.perf_counter() < ends and self._is_next(passes):
+                        self._heed_all()
         finally:
             self._epoll.close()
 
@@ -129,36 +148,43 @@ class Hub:
         """Call back for all that is readable now."""
         for file, _ in self._epoll.poll(0):
             if (found := self._heeded.get(file)) is not None:  # else dropped a moment ago
+                self._called = file
                 try:
                     found[0]()
-                except BaseException as error:
-                    if self._heeded.get(file) is not found:
-                        raise  # nobody waits any more
-                    self._end(file, error)
+                except BaseException as error:  # noqa: BLE001 - for who waits
+                    self._result = outcome.Error(error)
+                self._called = -1
+                if (result := self._result) is not None:
+                    self._result = None
+                    self._end(file, result)
 
-    def _is_next(self, others: Others) -> bool:
+    def _is_next(self, passes: Passes) -> bool:
         """Wait for more; false as soon as trio has something to do."""
-        if others.runnable:
+        if passes.runnable:
             return False
-        wait = others.due - trio.current_time()
+        wait = passes.due - trio.current_time()
         if wait <= 0:
             return False
-        found = self._all.poll(1000 * min(wait, _MOST_WAIT_SECONDS))
+        found = self._all.poll(1000 * min(wait, _STAY_SECONDS))
         return len(found) == 1 and found[0][0] == self._epoll.fileno()
 
 
 _running: Final[trio.lowlevel.RunVar[Hub]] = trio.lowlevel.RunVar("quorate.ready")
 
 
-def epoll_of_trio() -> select.epoll | None:
-    """Return what trio waits on; None if it is not where it is known to be.
+def look_into_trio() -> tuple[select.epoll, Sized] | None:
+    """Return what trio waits on, and its tasks whose turn is to come.
 
-    There is no public way to ask. Without it there is a pass of trio's loop each time, as usual.
+    There is no public way to know the first, and that to the second costs more than all that is
+    done here. None if they are not where they are known to be, or if trio is the guest of another
+    loop, which would have to wait: then there is a pass of trio's loop each time, as usual.
     """
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT  # noqa: PLC0415
 
-        epoll = getattr(GLOBAL_RUN_CONTEXT.runner.io_manager, "_epoll", None)
+        runner = GLOBAL_RUN_CONTEXT.runner
+        guest, epoll = runner.is_guest, getattr(runner.io_manager, "_epoll", None)
+        runnable = runner.runq
     except (ImportError, AttributeError):
         return None
-    return epoll if isinstance(epoll, select.epoll) else None
+    return (epoll, runnable) if isinstance(epoll, select.epoll) and not guest else None

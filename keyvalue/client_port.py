@@ -98,7 +98,8 @@ class ClientPort:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
-        self._unserved: list[tuple[int, int]] = []  # events that the last turn had no time for
+        # What the last turn had no time for; without a connection it is the word to resume.
+        self._unserved: list[tuple[Connection | None, int]] = []
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
         self._accepting = trio.CancelScope()
@@ -159,19 +160,18 @@ class ClientPort:
         now = time_now()
         turn_ends = now + TURN_SECONDS
         state.begin_turn(now)
-        late = bool(self._unserved)
-        ready = iter(self._unserved or self._epoll.poll(0, TURN_EVENTS))
-        for fileno, events in ready:
-            connection = connections.get(fileno)
+        ready = iter(
+            self._unserved
+            or [
+                (connections.get(fileno), events)
+                for fileno, events in self._epoll.poll(0, TURN_EVENTS)
+            ]
+        )
+        for connection, events in ready:
             if connection is None:
-                if fileno == self._wake:
-                    self._resume(turn_ends)
-            elif events == select.EPOLLIN:
-                connection.on_readable()
+                self._resume(turn_ends)
             else:
-                # after a pause the descriptor may be another client's, and only to find
-                # nothing there is harmless; what else there is will be told again
-                connection.on_event(select.EPOLLIN if late else events)
+                connection.on_event(events)
             if time_now() > turn_ends:
                 break
         self._unserved = list(ready)

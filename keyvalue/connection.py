@@ -126,8 +126,8 @@ class Connection:
         self._finish_if_done()
 
     def on_event(self, events: int) -> None:
-        """The socket is ready for some of the events that it waits for."""
-        if events & select.EPOLLOUT:
+        """The socket is, or was, ready for some of the events that it waits for."""
+        if events & select.EPOLLOUT and self.fileno >= 0:
             self._drain()
         if self.fileno < 0:
             return

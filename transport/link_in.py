@@ -207,6 +207,8 @@ class Reception:
     async def _serve_link(
         self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
     ) -> None:
+        if self._links.get(member) is not connection:
+            return  # replaced, while it was answered
         log.info("link from member %d at %s is up", member, connection.peer)
         bugs: list[BaseException] = []
 
