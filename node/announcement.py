@@ -82,7 +82,7 @@ class CommitAnnouncements:
     def _carried(self) -> bool:
         """Whether a batch is under way, or about to be, that carries the commit position."""
         proposals = self._leadership.proposals
-        return proposals.in_flight or proposals.waiting
+        return bool(proposals.in_flight or proposals.waiting)
 
     async def run(self) -> Never:
         """Announce what is due; until cancelled."""

@@ -14,7 +14,7 @@ import trio
 
 from ..errors import DamagedRecordError, StorageError
 from ..storage import HEADER_BYTES, decode_header_untrusted
-from ..transport import CatchupPosition, LogBatch, StreamPurpose
+from ..transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ..transport.network import parse_address_untrusted
 from ..transport.streams import WEATHER
 from .roles import Signal
@@ -48,6 +48,16 @@ class Catchups:
         scope = self._running.pop(member, None)
         if scope is not None:
             scope.cancel()
+
+    def stop_where_joined(self, follower: Follower) -> None:
+        """End a catch-up once it has met the live log; repeated as long as the follower asks.
+
+        Where its live log began stands still; Aeron compares with the end, which a leader moves on.
+        """
+        if follower.join_position is not None and follower.match >= follower.join_position:
+            member, leadership = follower.member_id, self._leadership
+            self.stop(member)
+            leadership.core.send(member, StopCatchup(leadership.term, member))
 
     async def run(self) -> Never:
         """Start what is asked for; until cancelled."""

@@ -292,7 +292,7 @@ class Election:
             if rules.is_stale(message, self.promised_term):
                 self.core.send(sender, StaleLeader(self.promised_term, self.core.member_id))
             else:
-                self.core.heard_leader(term)
+                self.core.heard_leader(term, trio.current_time())
 
     def _on_scout(self, sender: int, message: Scout) -> None:
         """Say whether we would vote for a member; of two that scout, one gives way."""
@@ -340,7 +340,7 @@ class Election:
         if rules.is_stale(message, newest):
             core.send(sender, StaleLeader(newest, core.member_id))
             return None
-        core.heard_leader(message.leadership_term_id)
+        core.heard_leader(message.leadership_term_id, trio.current_time())
         decision = rules.follow(message, terms=core.store.terms, append=core.store.append_position)
         match decision:
             case rules.CanvassAgain():

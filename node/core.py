@@ -166,7 +166,7 @@ class Core:
     @property
     def votes(self) -> bool:
         """Whether we may vote, stand and be counted: see :mod:`.admission`."""
-        return not self.standby and self.store.standing.kind is StandingKind.MEMBER
+        return not self.standby and self.store.recorded.standing.kind is StandingKind.MEMBER
 
     @property
     def floor(self) -> LogEnd:
@@ -230,11 +230,11 @@ class Core:
         self.closing = True
         self.terminated.set()
 
-    def heard_leader(self, term: int) -> None:
-        """Note that a leader of `term` is alive, unless it is an older one."""
+    def heard_leader(self, term: int, at: float) -> None:
+        """Note that a leader of `term` was alive at a time, unless it is an older one."""
         self.leader_term = max(self.leader_term, term)
         if term >= self.leadership_term:
-            self.leader_contact = trio.current_time()
+            self.leader_contact = at
 
     async def promise(self, state: NodeState) -> None:
         """Make a vote, or the adoption of a term, durable; only then may anyone hear of it."""

@@ -34,22 +34,29 @@ class DiskWatch:
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self._core = leadership.core
-        self._moved_at = trio.current_time()
+        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self._moved_at = self._now()
         self._asked = False
 
     def moved(self) -> None:
         """Something has become durable."""
-        self._moved_at = trio.current_time()
+        if self._waits():
+            self._moved_at = self._now()
 
     def appends(self) -> None:
         """Something is about to be submitted."""
-        self._moved_at = self.moved_at
+        if not self._waits():
+            self._moved_at = self._now()
 
     @property
     def moved_at(self) -> float:
         """When the recording last went on; now, if nothing waits."""
-        waits = self._core.store.append_position < self._leadership.publication_position
-        return self._moved_at if waits else trio.current_time()
+        return self._moved_at if self._waits() else self._now()
+
+    def _waits(self) -> bool:
+        """Whether something that was submitted is not durable yet."""
+        durable = self._core.store.recorded.append_position
+        return durable < self._leadership.publication_position
 
     async def run(self) -> None:
         """Watch; until cancelled, or the leadership has ended."""

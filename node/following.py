@@ -139,7 +139,7 @@ class Following(Role):
 
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         if term > self.term:
-            self.core.heard_leader(term)
+            self.core.heard_leader(term, trio.current_time())
             self.end(f"member {sender} leads term {term}", message=(sender, message))
         else:
             self.core.send(sender, StaleLeader(self.term, self.core.member_id))
@@ -195,7 +195,7 @@ class Following(Role):
 
     def _heard(self) -> None:
         self.pulse.beat()
-        self.core.heard_leader(self.term)
+        self.core.heard_leader(self.term, self.pulse.heard_at)
 
     def _on_commit_position(self, message: CommitPosition) -> None:
         self._heard()

@@ -38,7 +38,6 @@ from ..transport import (
     RequestVote,
     Scout,
     StaleLeader,
-    StopCatchup,
     TerminationAck,
     encode,
 )
@@ -189,10 +188,10 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.pulse.beat()
-        follower.says(has_vote=AppendFlags.NO_VOTE not in message.flags)
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
-        if message.flags:
+        # To look for one flag among several takes long, and mostly they say nothing new.
+        if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
         self._advance()
         self.controls.replicas.look()
@@ -202,24 +201,32 @@ class Leadership(Role):
     def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
         """Note what a follower says of itself."""
         held = self.core.snapshots.held
+        follower.says(has_vote=AppendFlags.NO_VOTE not in flags)
         if AppendFlags.READY in flags and not follower.ready:
             held.pop(follower.member_id, None)
             follower.ready = True
             self.changed.notify()
         if AppendFlags.CATCHUP in flags:
-            self._stop_catchup(follower)
+            self.catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
             held.setdefault(follower.member_id, self.core.store.start_position)
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
-        core, applier, voters = self.core, self.core.applier, self.voters
-        durable = core.store.append_position
-        matches = [durable, *(follower.match for follower in voters)]
-        reached = min(rules.quorum_position(matches, core.size), durable)
+        reads = self.reads
+        if self.replication_position < self.publication_position:
+            durable = self.core.store.recorded.append_position
+            matches = [durable, *[each.match for each in self.voters]]
+            self._advance_to(min(rules.quorum_position(matches, self.core.size), durable))
+        under_way = reads.rounds or reads.waiting
+        if under_way and reads.answer([each.confirm_id for each in self.voters]):
+            self._work.notify()
+
+    def _advance_to(self, reached: int) -> None:
         if reached > self.replication_position:
             self.replication_position = reached
             self.changed.notify()
+        applier = self.core.applier
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
             self.proposals.committed(reached)
             self._announcements.committing(reached)
@@ -228,8 +235,6 @@ class Leadership(Role):
             if self.proposals.waiting or self.reads.waiting:
                 self._work.notify()
             self._announcements.committed()
-        if self.reads.answer(each.confirm_id for each in voters):
-            self._work.notify()
 
     def announce_commit(self, reached: int = 0) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
@@ -325,15 +330,6 @@ class Leadership(Role):
         )
         follower.live = self.core.links.send_frame(follower.member_id, encode(joined))
         follower.join_position = self.publication_position
-
-    def _stop_catchup(self, follower: Follower) -> None:
-        """End a catch-up once it has met the live log; repeated as long as the follower asks.
-
-        Where its live log began stands still; Aeron compares with the end, which a leader moves on.
-        """
-        if follower.join_position is not None and follower.match >= follower.join_position:
-            self.catchups.stop(follower.member_id)
-            self.core.send(follower.member_id, StopCatchup(self.term, follower.member_id))
 
     # --- tasks ------------------------------------------------------------------------------------
 

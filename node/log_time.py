@@ -33,7 +33,8 @@ class LogTime:
     def __init__(self, clock_ms: Callable[[], int], last_ms: int) -> None:
         self._clock_ms = clock_ms
         self._last_ms = last_ms  # ...at
-        self._last_at = trio.current_time()
+        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self._last_at = self._now()
         if (behind := last_ms - clock_ms()) > SKEW_TO_TELL_MS:
             log.warning(
                 "the clock is %.3g s behind the log's time, which goes on at %d %% of the pace",
@@ -43,7 +44,7 @@ class LogTime:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never less than before."""
-        at, clock = trio.current_time(), self._clock_ms()
+        at, clock = self._now(), self._clock_ms()
         least = self._last_ms + int((at - self._last_at) * SLOW_MS_PER_SECOND)
         if clock < least:
             return least

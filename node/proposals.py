@@ -27,52 +27,46 @@ class Proposals:
 
     Args:
         core: of the member.
+
+    Attributes:
+        waiting: commands that are in no batch yet.
+        in_flight: ends of the batches that are not committed.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._waiting: list[Request] = []
-        self._in_flight: deque[int] = deque()  # ends of the batches that are not committed
-
-    @property
-    def waiting(self) -> bool:
-        """Whether commands wait."""
-        return bool(self._waiting)
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether a batch is on its way."""
-        return bool(self._in_flight)
+        self.waiting: list[Request] = []
+        self.in_flight: deque[int] = deque()
 
     def put(self, request: Request) -> None:
         """Let a command wait for the next batch."""
-        self._waiting.append(request)
+        self.waiting.append(request)
 
     def withdraw(self) -> list[Request]:
         """Give back the commands that are in no batch."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         return waiting
 
     def take(self) -> list[Request]:
         """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
-        if not self._has_room():
+        if not self.waiting or not self._has_room():
             return []
         if self._core.suspended:
-            while self._waiting:  # clients ask for more upon that, which is refused too
+            while self.waiting:  # clients ask for more upon that, which is refused too
                 for request in self.withdraw():
                     request.done(
                         RefusedError("the cluster is suspended by an operator; nothing was done")
                     )
             return []
-        self._waiting = [request for request in self._waiting if not request.cancelled]
+        self.waiting = [request for request in self.waiting if not request.cancelled]
         size, limit = 0, self._core.config.limits.max_batch_bytes
-        for count, request in enumerate(self._waiting):
+        for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES
             if size > limit and count:
-                taken, self._waiting = self._waiting[:count], self._waiting[count:]
+                taken, self.waiting = self.waiting[:count], self.waiting[count:]
                 break
         else:
-            taken, self._waiting = self._waiting, []
+            taken, self.waiting = self.waiting, []
         return taken
 
     def _has_room(self) -> bool:
@@ -80,16 +74,16 @@ class Proposals:
         applier, most = self._core.applier, self._core.config.limits.batches_in_flight
         if applier.lagging:  # what is committed faster than it is applied would pile up
             return False
-        if not self._in_flight:
+        if not self.in_flight:
             return True
-        size = self._in_flight[-1] - applier.commit_position
-        return len(self._in_flight) < most and size < MAX_IN_FLIGHT_BYTES
+        size = self.in_flight[-1] - applier.commit_position
+        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
 
     def sent(self, end: int) -> None:
         """A batch that ends there is on its way."""
-        self._in_flight.append(end)
+        self.in_flight.append(end)
 
     def committed(self, position: int) -> None:
         """Everything below is committed."""
-        while self._in_flight and self._in_flight[0] <= position:
-            self._in_flight.popleft()
+        while self.in_flight and self.in_flight[0] <= position:
+            self.in_flight.popleft()

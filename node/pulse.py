@@ -23,6 +23,7 @@ class Pulse:
         self.heartbeats = 0
         self._interval = interval
         self._missed = 0
+        self._now = trio.lowlevel.current_clock().current_time
 
     def beat(self) -> None:
         """A heartbeat, or what stands for one, has come."""
@@ -31,14 +32,15 @@ class Pulse:
 
     def sign(self) -> None:
         """It is alive: a part of a message has come, which may take long to come whole."""
-        now = trio.current_time()
-        self._missed += self._overdue(now)
+        now = self._now()
+        if now - self.heard_at > self._interval:
+            self._missed += self._overdue(now)
         self.heard_at = now
 
     @property
     def missed(self) -> int:
         """How many intervals passed without a sign of life, but for that in which one is due."""
-        return self._missed + self._overdue(trio.current_time())
+        return self._missed + self._overdue(self._now())
 
     def _overdue(self, now: float) -> int:
         if self.heard_at < 0:

@@ -43,42 +43,39 @@ class Reads:
 
     Attributes:
         confirm_id: the newest number that followers are asked to echo.
+        waiting: for a round.
+        rounds: that wait for a quorum.
     """
 
     def __init__(self, core: Core) -> None:
         self.confirm_id = 0
         self._core = core
-        self._waiting: list[Request] = []
-        self._rounds: deque[Round] = deque()
+        self.waiting: list[Request] = []
+        self.rounds: deque[Round] = deque()
         self._confirmed: deque[Request] = deque()
         self._left = Signal()
 
-    @property
-    def waiting(self) -> bool:
-        """Whether reads wait for a round."""
-        return bool(self._waiting)
-
     def submit(self, request: Request) -> None:
         """Take a read; it is part of the next round."""
-        self._waiting.append(request)
+        self.waiting.append(request)
 
     def surrender(self) -> list[Request]:
         """Give up all reads; they have no effect and can be asked anew."""
-        in_rounds = (read for one in self._rounds for read in one.reads)
-        given = [*self._confirmed, *in_rounds, *self._waiting]
+        in_rounds = (read for one in self.rounds for read in one.reads)
+        given = [*self._confirmed, *in_rounds, *self.waiting]
         self._confirmed.clear()
-        self._rounds.clear()
-        self._waiting = []
+        self.rounds.clear()
+        self.waiting = []
         return given
 
     def start_round(self) -> bool:
         """Start a round if reads wait; whether its number has to be sent to the followers."""
-        if not self._waiting or len(self._rounds) >= MAX_ROUNDS:
+        if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
             return False
-        reads = [request for request in self._waiting if not request.cancelled]
-        self._waiting = []
+        reads = [request for request in self.waiting if not request.cancelled]
+        self.waiting = []
         self.confirm_id += 1
-        self._rounds.append(Round(self.confirm_id, self._core.applier.commit_position, reads))
+        self.rounds.append(Round(self.confirm_id, self._core.applier.commit_position, reads))
         if self._core.size == 1:
             self.answer(())
             return False
@@ -93,20 +90,20 @@ class Reads:
         Returns:
             Whether more reads wait for a round.
         """
-        if not self._rounds:
-            return bool(self._waiting)
+        if not self.rounds:
+            return bool(self.waiting)
         confirmed = rules.quorum_position([self.confirm_id, *echoed], self._core.size)
         applied = self._core.applier.applied_position
         busy = bool(self._confirmed)
-        while self._rounds and self._rounds[0].confirm_id <= confirmed:
-            if applied < self._rounds[0].position:
+        while self.rounds and self.rounds[0].confirm_id <= confirmed:
+            if applied < self.rounds[0].position:
                 break  # still being read back; the next report looks again
-            self._confirmed += self._rounds.popleft().reads
+            self._confirmed += self.rounds.popleft().reads
         if not busy:
             self._answer_confirmed()
             if self._confirmed:
                 self._left.notify()
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     async def run(self) -> Never:
         """Answer what one slice left; until cancelled."""

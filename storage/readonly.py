@@ -50,7 +50,7 @@ class ReadOnlyStore(StateView):
         Raises:
             StorageError: something of it is damaged.
         """
-        self._recorded = self._load()
+        self.recorded = self._load()
 
     def _load(self) -> Recorded:
         found, member_id = read_journal(self.environment.directory), self.identity.member_id
@@ -68,7 +68,7 @@ class ReadOnlyStore(StateView):
 
         That is the first kept position for one that is pruned, and the end for one behind it.
         """
-        return self._reader.boundary(self._recorded, position)
+        return self._reader.boundary(self.recorded, position)
 
     def scan(self, position: int, stop: int | None = None) -> Iterator[bytes]:
         """Yield the checked batches from `position` to `stop`, by default the end.
@@ -78,7 +78,7 @@ class ReadOnlyStore(StateView):
             StorageError: no batch begins at `position`.
             DamagedRecordError: a batch is damaged or missing.
         """
-        return self._reader.scan(self._recorded, position, stop)
+        return self._reader.scan(self.recorded, position, stop)
 
     def close(self) -> None:
         """Close it; idempotent."""

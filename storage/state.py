@@ -87,60 +87,59 @@ class Recorded:
 
 
 class StateView:
-    """Shows the parts of a state that is replaced as a whole."""
+    """Shows the parts of a state that is replaced as a whole.
+
+    Attributes:
+        recorded: all of it, as one consistent value.
+    """
 
     def __init__(self, recorded: Recorded) -> None:
-        self._recorded = recorded
-
-    @property
-    def recorded(self) -> Recorded:
-        """Everything below, as one consistent value."""
-        return self._recorded
+        self.recorded = recorded
 
     @property
     def start_position(self) -> int:
         """First kept position of the log."""
-        return self._recorded.start_position
+        return self.recorded.start_position
 
     @property
     def append_position(self) -> int:
         """Durable end of the log."""
-        return self._recorded.append_position
+        return self.recorded.append_position
 
     @property
     def terms(self) -> tuple[TermRow, ...]:
         """The terms, ascending, none missing in between; only the last may be open."""
-        return self._recorded.terms
+        return self.recorded.terms
 
     @property
     def log_term(self) -> int:
         """The last term of the recording log, -1 without one."""
-        return self._recorded.terms[-1].term if self._recorded.terms else -1
+        return self.recorded.terms[-1].term if self.recorded.terms else -1
 
     @property
     def snapshots(self) -> tuple[SnapshotRow, ...]:
         """The snapshots, ascending by position."""
-        return self._recorded.snapshots
+        return self.recorded.snapshots
 
     @property
     def node_state(self) -> NodeState:
         """The vote."""
-        return self._recorded.node_state
+        return self.recorded.node_state
 
     @property
     def standing(self) -> Standing:
         """Whether this store has a vote at all."""
-        return self._recorded.standing
+        return self.recorded.standing
 
     @property
     def last_commit_position(self) -> int:
         """At least this was committed, by the header of the last batch or the word of a backup."""
-        return self._recorded.last_commit_position
+        return self.recorded.last_commit_position
 
     @property
     def last_timestamp_ms(self) -> int:
         """Cluster time of the last batch, 0 before the first one."""
-        return self._recorded.last_timestamp_ms
+        return self.recorded.last_timestamp_ms
 
 
 def initialise(raw: lmdb.Environment, identity: Identity, standing: Standing | None = None) -> None:

@@ -52,6 +52,7 @@ class Store(StateView):
 
     Attributes:
         identity: whose it is.
+        submitted: the state with what was submitted and is not durable yet.
         executor: what writes it.
         recorder: what makes it durable, on whichever thread the executor has it done.
         commits: groups of writes that became durable since it was opened.
@@ -73,7 +74,7 @@ class Store(StateView):
         self.recorder = recorder
         self._dbs = recorder.dbs
         self._reader = recorder.reader(identity.member_id)
-        self._submitted = recorded
+        self.submitted = recorded
         self._grown = False
         self.commits = 0
 
@@ -135,12 +136,7 @@ class Store(StateView):
     @property
     def appended_position(self) -> int:
         """End of the log with what was submitted and is not durable yet."""
-        return self._submitted.append_position
-
-    @property
-    def submitted(self) -> Recorded:
-        """The state with what was submitted and is not durable yet."""
-        return self._submitted
+        return self.submitted.append_position
 
     def append(
         self,
@@ -157,12 +153,12 @@ class Store(StateView):
         Raises:
             WireError: `batch` has no header of a batch.
         """
-        change = changes.append(self._dbs, self._submitted, batch, term_row)
+        change = changes.append(self._dbs, self.submitted, batch, term_row)
         after = change.after
-        regained = after.lost != self._submitted.lost
+        regained = after.lost != self.submitted.lost
 
         def written() -> None:
-            self._recorded = after
+            self.recorded = after
             self._grown = True
             if regained:
                 log.error(
@@ -174,7 +170,7 @@ class Store(StateView):
             if done is not None:
                 done()
 
-        self._submitted = after
+        self.submitted = after
         self.executor.submit(Write(change, written))
 
     async def append_durably(self, batch: bytes, *, term_row: TermRow | None = None) -> None:
@@ -234,7 +230,7 @@ class Store(StateView):
             StorageError: the snapshot is older than what is known to be committed here.
         """
         await self.settled()
-        if snapshot.position < (known := self._submitted.last_commit_position):
+        if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(
             lambda dbs, old: changes.install(dbs, old, snapshot, terms, suspended=suspended)
@@ -247,7 +243,7 @@ class Store(StateView):
             StorageError: it does not fit between its neighbours, or is no part of this log.
         """
         await self.carried_over()
-        old, header = self._submitted, decode_header_untrusted(batch)
+        old, header = self.submitted, decode_header_untrusted(batch)
         row = row_of(old.terms, header.term)
         if row is None or header.position < max(row.base, old.start_position):
             raise StorageError(f"{header} is no part of this log")
@@ -267,7 +263,7 @@ class Store(StateView):
             StorageError: `position` is not a boundary.
         """
         await self.settled()
-        old = self._submitted
+        old = self.submitted
         self._reader.check_range(old, position)
         if position > old.append_position:
             raise StorageError(f"can't truncate to {position}: log ends at {old.append_position}")
@@ -289,7 +285,7 @@ class Store(StateView):
         """
         while True:
             await self.carried_over()
-            recorded = self._recorded
+            recorded = self.recorded
             prefix = await self.executor.read(
                 functools.partial(self._reader.prefix, recorded, position, PRUNE_STEP)
             )
@@ -314,7 +310,7 @@ class Store(StateView):
         """
         await trio.lowlevel.checkpoint()
         while True:
-            recorded = self._recorded
+            recorded = self.recorded
             stop = recorded.append_position if end is None else min(end, recorded.append_position)
             self._reader.check_range(recorded, position)
             if position >= stop:
@@ -324,13 +320,13 @@ class Store(StateView):
             )
             if batches is not None:
                 return batches
-            if self._submitted is self._recorded is recorded:
+            if self.submitted is self.recorded is recorded:
                 raise self._reader.missing(recorded, position)
             await self.settled()  # it may just have been truncated or pruned
 
     async def boundary(self, position: int) -> int:
         """Return where the durable batch begins that covers `position`, the end behind all."""
-        recorded = self._recorded
+        recorded = self.recorded
         return await self.executor.read(lambda: self._reader.boundary(recorded, position))
 
     async def last_batch(self) -> bytes | None:
@@ -340,7 +336,7 @@ class Store(StateView):
             DamagedRecordError: it is damaged.
         """
         await self.settled()
-        recorded = self._recorded
+        recorded = self.recorded
         if recorded.start_position == recorded.append_position:
             return None
         begin = await self.executor.read(
@@ -354,29 +350,29 @@ class Store(StateView):
         Raises:
             PrunedError, StorageError, DamagedRecordError: as `read`.
         """
-        return self._reader.scan(self._recorded, position)
+        return self._reader.scan(self.recorded, position)
 
     async def settled(self) -> None:
         """Wait until everything submitted so far is durable."""
-        if self._submitted is not self._recorded:
+        if self.submitted is not self.recorded:
             await self._durably(changes.nothing)
 
     async def carried_over(self) -> None:
         """Wait until everything submitted so far is in LMDB."""
-        if self._submitted is not self._recorded or self.recorder.tail().records:
+        if self.submitted is not self.recorded or self.recorder.tail().records:
             await self._durably(changes.nothing)
 
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
         """Submit a change and return when it is durable."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        change = make(self._dbs, self._submitted)
+        change = make(self._dbs, self.submitted)
         durable = trio.Event()
 
         def written() -> None:
-            self._recorded = change.after
+            self.recorded = change.after
             durable.set()
 
-        self._submitted = change.after
+        self.submitted = change.after
         self.executor.submit(Write(change, written))
         await durable.wait()
 
@@ -385,4 +381,4 @@ class Store(StateView):
         self.commits += 1
         if self._grown:
             self._grown = False
-            self.on_durable(self._recorded.append_position)
+            self.on_durable(self.recorded.append_position)

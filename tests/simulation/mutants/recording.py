@@ -56,14 +56,14 @@ def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
 def _advance_with(advance: object) -> object:
     def _advance(self: Leadership) -> None:
         store = self.core.store
-        recorded = store._recorded  # pyright: ignore[reportPrivateUsage]
+        recorded = store.recorded
         pretended = attrs.evolve(recorded, append_position=store.appended_position)
-        store._recorded = pretended  # pyright: ignore[reportPrivateUsage]
+        store.recorded = pretended
         try:
             advance(self)  # type: ignore[operator]
         finally:
-            if store._recorded is pretended:  # pyright: ignore[reportPrivateUsage]
-                store._recorded = recorded  # pyright: ignore[reportPrivateUsage]
+            if store.recorded is pretended:
+                store.recorded = recorded
 
     return _advance
 
@@ -148,7 +148,7 @@ def forget_bytes_at_a_power_cut(patch: pytest.MonkeyPatch) -> None:
 
     def append_at_once(self: Store, batch: bytes, **more: object) -> None:
         append(self, batch, **more)  # type: ignore[arg-type]
-        self._recorded = self._submitted  # pyright: ignore[reportPrivateUsage]
+        self.recorded = self.submitted
 
     patch.setattr(Store, "append", append_at_once)
 
