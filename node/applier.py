@@ -41,14 +41,14 @@ class Waiting:
     Args:
         header: of the batch.
         batch: its bytes, checked, and decoded when it is applied; None if the entries are given.
-        entries: the entries, when they are at hand (on the leader).
+        entries: the entries, when they are at hand (on the leader); else empty.
         requests: for each entry the request that waits for its reply, or None.
         done: how many of the entries are applied.
     """
 
     header: BatchHeader
-    batch: bytes | None = None
-    entries: list[Entry] = attrs.field(factory=list["Entry"])
+    batch: bytes | None
+    entries: list[Entry]
     requests: Sequence[Request | None] | None = None
     done: int = 0
 
@@ -101,13 +101,15 @@ class Applier:
         self.on_action: Callable[[Entry, BatchHeader], Awaitable[None]] = _ignore
         self._action: tuple[Entry, BatchHeader] | None = None
         self._turn = trio.Lock()
+        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
 
     def offer(self, waiting: Waiting) -> None:
         """Take a batch that was just appended."""
-        if waiting.header.end <= self.applied_position:
+        header = waiting.header
+        if header.end <= self.applied_position:
             return
         self._waiting.append(waiting)
-        self._waiting_bytes += waiting.header.length
+        self._waiting_bytes += header.length
         if waiting.requests is None and self._waiting_bytes > MAX_WAITING_BYTES:
             self.forget()
 
@@ -192,23 +194,28 @@ class Applier:
 
     def _at_hand(self) -> bool:
         """Whether the next batch to apply is committed and in memory."""
-        waiting = self._waiting
-        while waiting and waiting[0].header.end <= self.applied_position:
+        waiting, applied = self._waiting, self.applied_position
+        while waiting:
+            header = waiting[0].header
+            if header.position == applied:
+                return header.end <= self.commit_position
+            if header.end > applied:
+                return False
             self._drop_first()
-        return (
-            bool(waiting)
-            and waiting[0].header.position == self.applied_position
-            and waiting[0].header.end <= self.commit_position
-        )
+        return False
 
     def _drop_first(self) -> None:
         self._waiting_bytes -= self._waiting.popleft().header.length
 
     def _apply_waiting(self) -> None:
         """Apply what is at hand, for one slice."""
-        until = trio.current_time() + SLICE_SECONDS
-        while self._action is None and self._at_hand() and self._apply(self._waiting[0], until):
+        if self._action is not None or not self._at_hand():
+            return
+        until = self._now() + SLICE_SECONDS
+        while self._apply(self._waiting[0], until):
             self._drop_first()
+            if self._action is not None or not self._at_hand() or self._now() > until:
+                break
 
     def _apply(self, waiting: Waiting, until: float) -> bool:
         """Apply a batch and answer those who wait for its entries; False if time is up before."""
@@ -216,26 +223,27 @@ class Applier:
         if waiting.batch is not None:
             waiting.entries, waiting.batch = checked_entries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
-        index = waiting.done
-        while index < len(entries):
-            if trio.current_time() > until:
-                waiting.done = index
-                return False
+        index, count = waiting.done, len(entries)
+        while index < count:
             replies = self._apply_many(entries, index, header) or [
                 self._apply_one(entries[index], index, header)
             ]
+            following = index + len(replies)
+            assert following <= count, "more replies than entries"
             if requests is not None:
-                mine = requests[index : index + len(replies)]
+                mine = requests[index:following]
                 for request, reply in zip(mine, replies, strict=True):
                     if request is not None:
                         request.done(reply)
-            index += len(replies)
-            assert index <= len(entries), "more replies than entries"
-        self.applied_position = header.end
+            index = following
+            if index < count and self._now() > until:
+                waiting.done = index
+                return False
+        self.applied_position = end = header.end
         self.timestamp_ms = header.timestamp_ms
-        self.entries += len(entries)
+        self.entries += count
         self.batches += 1
-        service.advance(header.end, header.timestamp_ms)
+        service.advance(end, header.timestamp_ms)
         self.progressed.notify()
         return True
 
@@ -263,6 +271,6 @@ class Applier:
         if self._waiting:  # from there on memory has it, with the requests that wait for replies
             end = min(end, self._waiting[0].header.position)
         batches = await self.read(self.applied_position, end=end)
-        found = [Waiting(check_batch_untrusted(batch), batch) for batch in batches]
+        found = [Waiting(check_batch_untrusted(batch), batch, []) for batch in batches]
         self._waiting.extendleft(reversed(found))
         self._waiting_bytes += sum(waiting.header.length for waiting in found)

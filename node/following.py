@@ -275,7 +275,7 @@ class Following(Role):
             assert header.term < self.term or header.position == self.base, f"{header}: {self.base}"
             self._log_term = header.term
         self.core.store.append(batch, term_row=row)
-        self.core.applier.offer(Waiting(header, batch))
+        self.core.applier.offer(Waiting(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
 
