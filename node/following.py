@@ -109,6 +109,8 @@ class Following(Role):
     def on_message(self, sender: int, message: Message) -> None:
         """Hear the leader; anyone of a newer term ends the role."""
         match message:
+            case LogBatch() if sender == self.leader_id:  # as mostly
+                self._on_leader(message)
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
                 # It says so on the link on which it led: it does not lead any more, and knows it,
                 # so it answers all that was forwarded to it.
@@ -247,12 +249,12 @@ class Following(Role):
         self._heard()
         self._confirm_id = max(self._confirm_id, message.confirm_id)
         self.live_position = header.end
-        if header.position == self.core.store.appended_position:
+        store, appended = self.core.store, self.core.store.submitted.append_position
+        if header.position == appended:
             self._append(header, message.batch)
-            store = self.core.store
-            if (unsynced := store.appended_position - store.append_position) > MAX_BUFFERED_BYTES:
-                self.end(f"our disk is {unsynced} bytes behind the live log")
-        elif header.position > self.core.store.appended_position:
+            if store.unsynced > MAX_BUFFERED_BYTES:
+                self.end(f"our disk is {store.unsynced} bytes behind the live log")
+        elif header.position > appended:
             self._buffer(header, message.batch)
 
     def _buffer(self, header: BatchHeader, batch: bytes) -> None:
@@ -274,7 +276,7 @@ class Following(Role):
             row = TermRow(header.term, header.position, None, header.timestamp_ms)
             assert header.term < self.term or header.position == self.base, f"{header}: {self.base}"
             self._log_term = header.term
-        self.core.store.append(batch, term_row=row)
+        self.core.store.append(batch, header=header, term_row=row)
         self.core.applier.offer(Waiting(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
@@ -291,7 +293,7 @@ class Following(Role):
             self.leader_id,
             AppendPosition(
                 leadership_term_id=self.term,
-                log_position=self.core.store.append_position,
+                log_position=self.core.store.recorded.append_position,
                 follower_member_id=self.core.member_id,
                 flags=self.flags if self.core.votes else self.flags | AppendFlags.NO_VOTE,
                 confirm_id=self._confirm_id,
@@ -330,15 +332,13 @@ class Following(Role):
         """
         store = self.core.store
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
-        unwritten = store.appended_position - store.append_position
-        patience = self.core.timeouts.leader_heartbeat_timeout + unwritten / SLOWEST_DISK
+        patience = self.core.timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
         return max(moved_at, heard_at) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms up to `stop` or its end, durably."""
         await self._record(stream, stop=stop)
-        store = self.core.store
-        while store.append_position < store.appended_position:
+        while self.core.store.unsynced:
             await self.changed.wait()
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
@@ -361,7 +361,7 @@ class Following(Role):
             if self.ended is not None:
                 return
             self._merge()
-            while store.appended_position - store.append_position > MAX_UNSYNCED_BYTES:
+            while store.unsynced > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()
 
     def _merge(self) -> None:

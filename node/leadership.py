@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..errors import SafetyViolationError, UnknownOutcomeError
-from ..storage import Entry, EntryKind, decode_header_untrusted, encode_batch
+from ..storage import BatchHeader, Entry, EntryKind, encode_batch
 from ..transport import (
     AdmissionRequest,
     AppendFlags,
@@ -152,22 +152,24 @@ class Leadership(Role):
         core = self.core
         self._disk.appends()
         self.announced = core.applier.commit_position
+        position, now_ms = self.publication_position, self._time.now_ms()
         batch = encode_batch(
             entries,
             term=self.term,
-            position=self.publication_position,
-            timestamp_ms=self._time.now_ms(),
+            position=position,
+            timestamp_ms=now_ms,
             commit_position=self.announced,
         )
         frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
         for follower in self.followers.values():
             if follower.live:
                 follower.live = core.links.send_frame(follower.member_id, frame)
-        self.publication_position += len(batch)
+        size, count = len(batch), len(entries)
+        self.publication_position += size
         self.proposals.sent(self.publication_position)
-        header = decode_header_untrusted(batch)
-        core.applier.offer(Waiting(header, None, entries, requests or [None] * len(entries)))
-        core.store.append(batch)
+        header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
+        core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
+        core.store.append(batch, header=header)
 
     def append_term_event(self, event: TermEvent) -> None:
         """Append the entry that opens the term; only behind it may anything be committed."""

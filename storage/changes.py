@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .batch import HEADER_BYTES, EntryKind, decode_header_untrusted
+from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
 from .node_state import NODE_STATE_KEY, NodeState, encode_node_state
 from .recording import END_KEY, KEY, Record, delete_before, delete_from, put_record
 from .recording_log import (
@@ -67,30 +67,28 @@ def nothing(_dbs: Databases, old: Recorded) -> Change:
     return Change(old, lambda _txn: None)
 
 
-def append(dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None) -> Change:
-    """Add a batch at the end, and the row of its term with it.
-
-    Raises:
-        WireError: `batch` has no header of a batch.
-    """
-    header = decode_header_untrusted(batch)
+def append(
+    dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
+) -> Change:
+    """Add a batch, whose header is `header`, at the end, and the row of its term with it."""
+    term, position, end = header.term, header.position, header.end
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
-    assert header.position == old.append_position, f"{header}: the log ends elsewhere"
+    assert position == old.append_position, f"{header}: the log ends elsewhere"
     terms = old.terms if term_row is None else with_term(old.terms, term_row)
-    row = row_of(terms, header.term)
+    row = row_of(terms, term)
     assert row is not None, f"{header}: its term is not in the recording log"
-    assert row.base <= header.position, f"{header} begins before {row}"
-    assert row.end is None or header.end <= row.end, f"{header} ends behind {row}"
+    assert row.base <= position, f"{header} begins before {row}"
+    assert row.end is None or end <= row.end, f"{header} ends behind {row}"
     if term_row is not None:
-        assert (term_row.term, term_row.base) == (header.term, header.position), f"{term_row}"
-    record = Record(header.term, header.position, batch)
+        assert (term_row.term, term_row.base) == (term, position), f"{term_row}"
+    record = Record(term, position, batch)
     # An entry that admits a store is alone in its batch.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
-    admission = (header.term, header.end) if admits else old.admission
-    lost = NOTHING_LOST if (header.term, header.end) >= old.lost else old.lost
+    admission = (term, end) if admits else old.admission
+    lost = NOTHING_LOST if (term, end) >= old.lost else old.lost
     after = Recorded(
         old.start_position,
-        header.end,
+        end,
         terms,
         old.snapshots,
         old.node_state,

@@ -228,7 +228,7 @@ class ThreadExecutor(Generic[J]):
 
     def _begin_next(self) -> None:
         """Begin to write what waits, in C if no more is needed, unless a thread is at work."""
-        if self._handed or self._writing or not self._waiting:
+        if not self._waiting or self._handed or self._writing:
             return
         assert self._writer is not None, "jobs wait for a thread that there is not"
         group = self._waiting[:MAX_GROUP_JOBS]

@@ -98,9 +98,15 @@ class Recorder:
 
     def _appended(self, group: Sequence[Write]) -> list[Record]:
         """Return what a group appends if it does nothing else and the journal has room for it."""
-        records = [write.change.record for write in group if write.change.record is not None]
-        length = sum(len(record.batch) for record in records)
-        return records if len(records) == len(group) and self._journal.has_room(length) else []
+        records: list[Record] = []
+        length = 0
+        for write in group:
+            record = write.change.record
+            if record is None:
+                return []
+            records.append(record)
+            length += len(record.batch)
+        return records if self._journal.has_room(length) else []
 
     def write(self, group: Sequence[Write]) -> None:
         """Make a group durable, all or nothing of it.

@@ -21,7 +21,7 @@ import trio
 
 from ..errors import StorageError
 from . import changes
-from .batch import decode_header_untrusted
+from .batch import BatchHeader, decode_header_untrusted
 from .environment import INITIAL_MAP_BYTES, Environment
 from .executor import ThreadExecutor
 from .identity import Identity, check_identity
@@ -138,24 +138,33 @@ class Store(StateView):
         """End of the log with what was submitted and is not durable yet."""
         return self.submitted.append_position
 
+    @property
+    def unsynced(self) -> int:
+        """Bytes of the log that were submitted and are not durable yet."""
+        return self.submitted.append_position - self.recorded.append_position
+
     def append(
         self,
         batch: bytes,
         *,
+        header: BatchHeader | None = None,
         term_row: TermRow | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
         """Append a batch that begins at `appended_position`; `done` is called when it is durable.
 
-        Its bytes were checked by the caller. `term_row`, with the first batch of a term, is durable
-        together with it; it closes the term before. Terms missing in between become empty rows.
+        Its bytes were checked by the caller, who may have its header at hand. `term_row`, with the
+        first batch of a term, is durable together with it; it closes the term before. Terms missing
+        in between become empty rows.
 
         Raises:
             WireError: `batch` has no header of a batch.
         """
-        change = changes.append(self._dbs, self.submitted, batch, term_row)
+        before = self.submitted
+        header = header or decode_header_untrusted(batch)
+        change = changes.append(self._dbs, before, batch, header, term_row)
         after = change.after
-        regained = after.lost != self.submitted.lost
+        regained = after.lost != before.lost
 
         def written() -> None:
             self.recorded = after

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pytest
 
     from quorate.node.followers import Follower
-    from quorate.storage import TermRow
+    from quorate.storage import BatchHeader, TermRow
 
 
 def without_f1(patch: pytest.MonkeyPatch) -> None:
@@ -81,10 +81,15 @@ def without_f7(patch: pytest.MonkeyPatch) -> None:
     append = Store.append
 
     def without_row(
-        self: Store, batch: bytes, *, term_row: TermRow | None = None, done: None = None
+        self: Store,
+        batch: bytes,
+        *,
+        header: BatchHeader | None = None,
+        term_row: TermRow | None = None,
+        done: None = None,
     ) -> None:
         del term_row
-        append(self, batch, done=done)
+        append(self, batch, header=header, done=done)
 
     patch.setattr(Store, "append", without_row)
 

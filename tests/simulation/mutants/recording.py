@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.storage import TermRow
+    from quorate.storage import BatchHeader, TermRow
     from quorate.storage.environment import Transaction
     from quorate.storage.state import Databases, Recorded
 
@@ -126,9 +126,9 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
     append = changes.append
 
     def append_alone(
-        dbs: Databases, old: Recorded, batch: bytes, term_row: TermRow | None
+        dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
     ) -> Change:
-        change = append(dbs, old, batch, term_row)
+        change = append(dbs, old, batch, header, term_row)
         if term_row is None:
             return change
 
