@@ -177,14 +177,15 @@ class Member:
 
     def on_message(self, sender: int, message: Message) -> None:
         """Hear a message: requests go to the requests, the rest to whatever role we are in."""
-        if isinstance(message, ForwardRequest):
-            self._requests.on_forward_request(sender, message)
-        elif isinstance(message, ForwardReply):
-            self._requests.on_forward_reply(sender, message)
-        elif isinstance(message, Founding):
-            self.core.founders.on_message(sender, message)
-        else:
-            self.core.role.on_message(sender, message)
+        match message:
+            case ForwardRequest():
+                self._requests.on_forward_request(sender, message)
+            case ForwardReply():
+                self._requests.on_forward_reply(sender, message)
+            case Founding():
+                self.core.founders.on_message(sender, message)
+            case _:
+                self.core.role.on_message(sender, message)
 
     def on_receiving(self, member: int) -> None:
         """A part of a message has come from a member."""

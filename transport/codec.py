@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Mapping
 from enum import Enum, Flag
 from operator import attrgetter, itemgetter
-from typing import Annotated, Final, cast, get_args, get_origin
+from typing import Annotated, Any, Final, cast, get_args, get_origin
 
 import attrs
 import google_crc32c
@@ -77,17 +77,17 @@ class Tail:
         Raises:
             ValueError: it is longer than the wire form allows.
         """
-        if isinstance(value, str):
+        if isinstance(value, bytes):  # as mostly
+            content = value
+            length, limit = len(content), MAX_BATCH_BYTES
+        elif isinstance(value, str):
             content = value.encode()
             length, limit = len(content), f.MAX_STRING_BYTES
-        elif isinstance(value, tuple):
+        else:
             records = cast("tuple[attrs.AttrsInstance, ...]", value)
             layout, _ = _RECORDS[self.kind]
             content = b"".join([layout.pack(*attrs.astuple(record)) for record in records])
             length, limit = len(records), f.MAX_TERM_SPANS
-        else:
-            content = cast("bytes", value)
-            length, limit = len(content), MAX_BATCH_BYTES
         if length > limit:
             raise ValueError(f"{self.name}: {length} is more than the {limit} that a frame takes")
         return length, content
@@ -106,13 +106,11 @@ class Tail:
         return length if self.kind is str else length * _RECORDS[self.kind][0].size
 
     def decode_untrusted(self, content: bytes) -> object:
-        """Decode the content.
+        """Decode the content, of any kind but ``bytes``, which is what it is.
 
         Raises:
             WireError: it is not valid UTF-8.
         """
-        if self.kind is bytes:
-            return content
         if self.kind is str:
             try:
                 return str(content, "utf-8")
@@ -182,11 +180,12 @@ class Codec:
 
     def _encode_with_tails(self, values: list[object]) -> bytes:
         contents: list[bytes] = []
+        size = self._fixed.size
         for tail in self._tails:
             values[tail.index], content = tail.encode(values[tail.index])
             contents.append(content)
+            size += len(content)
         fixed = self._fixed.pack(*values)
-        size = len(fixed) + sum(map(len, contents))
         header = COVERED_HEADER.pack(size, self.type_id, WIRE_VERSION, 0)
         check = self._cover(checksum(header + fixed), contents)
         return b"".join([header, CHECKSUM.pack(check), fixed, *contents])
@@ -211,43 +210,40 @@ class Codec:
             values = self._with_tails_untrusted(frame, check)
         else:
             body = bytes(frame[HEADER.size :])
-            self._check_untrusted(extend_checksum(self._seed, body), check)
-            values = self._fixed.unpack(body)
-        if self._tables:
-            values = self._convert_untrusted(values)
-        return self._cls(*values)
-
-    def _check_untrusted(self, found: int, expected: int) -> None:
-        if found != expected:
-            raise WireError(f"{self.name}: checksum {found:08x}, expected {expected:08x}")
-
-    def _with_tails_untrusted(self, frame: memoryview, check: int) -> tuple[object, ...]:
-        offset = HEADER.size + self._fixed.size
-        values: list[object] = list(self._fixed.unpack_from(frame, HEADER.size))
-        sizes = [tail.size_untrusted(cast("int", values[tail.index])) for tail in self._tails]
-        if offset + sum(sizes) != len(frame):
-            raise WireError(
-                f"{self.name}: its fields take {sum(sizes)} bytes of a body"
-                f" that has {len(frame) - offset} for them"
-            )
-        start = bytes(frame[: COVERED_HEADER.size]) + bytes(frame[HEADER.size : offset])
-        contents: list[bytes] = []
-        for size in sizes:
-            contents.append(bytes(frame[offset : offset + size]))
-            offset += size
-        self._check_untrusted(self._cover(checksum(start), contents), check)
-        for tail, content in zip(self._tails, contents, strict=True):
-            values[tail.index] = tail.decode_untrusted(content)
-        return tuple(values)
-
-    def _convert_untrusted(self, values: tuple[object, ...]) -> tuple[object, ...]:
-        converted = list(values)
+            found = extend_checksum(self._seed, body)
+            if found != check:
+                raise self._damaged(found, check)
+            values = [*self._fixed.unpack(body)]
         for index, name, table in self._tables:
             try:
-                converted[index] = table[cast("int", values[index])]
+                values[index] = table[values[index]]
             except KeyError:
                 raise WireError(f"{self.name}: {name} can't be {values[index]}") from None
-        return tuple(converted)
+        return self._cls(*values)
+
+    def _with_tails_untrusted(self, frame: memoryview, check: int) -> list[Any]:
+        begin = end = HEADER.size + self._fixed.size
+        values: list[Any] = [*self._fixed.unpack_from(frame, HEADER.size)]
+        contents: list[bytes] = []
+        for tail in self._tails:
+            size = tail.size_untrusted(values[tail.index])
+            contents.append(bytes(frame[end : end + size]))  # no more than there is
+            end += size
+        if end != len(frame):
+            raise WireError(
+                f"{self.name}: its fields take {end - begin} bytes of a body"
+                f" that has {len(frame) - begin} for them"
+            )
+        start = bytes(frame[: COVERED_HEADER.size]) + bytes(frame[HEADER.size : begin])
+        found = self._cover(checksum(start), contents)
+        if found != check:
+            raise self._damaged(found, check)
+        for tail, content in zip(self._tails, contents, strict=True):
+            values[tail.index] = content if tail.kind is bytes else tail.decode_untrusted(content)
+        return values
+
+    def _damaged(self, found: int, expected: int) -> WireError:
+        return WireError(f"{self.name}: checksum {found:08x}, expected {expected:08x}")
 
 
 def _values(kind: object) -> Mapping[int, object]:

@@ -27,7 +27,7 @@ from .messages import (
     Message,
 )
 from .network import Address, Connection
-from .streams import WEATHER, FrameStream, describe, first_message, refuse_second_hello, send_all
+from .streams import HELLOS, WEATHER, FrameStream, describe, first_message, second_hello, send_all
 from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
@@ -263,7 +263,8 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
         raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
     messages = decoder.feed(data)
     for message in messages:
-        refuse_second_hello(message, connection.peer)
+        if isinstance(message, HELLOS):
+            raise second_hello(message, connection.peer)
     return messages
 
 

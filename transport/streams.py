@@ -39,6 +39,10 @@ WEATHER: Final = (
 """What may happen to a connection at any time, and never ends the member."""
 
 
+HELLOS: Final = (Hello, HelloReply)
+"""What only begins a connection."""
+
+
 def describe(error: Exception) -> str:
     """Say in a log what happened; some of trio's errors have no text."""
     return str(error) or type(error).__name__
@@ -117,7 +121,8 @@ class FrameStream:
                 return None
             self._received.extend(self._decoder.feed(data))
         message = self._received.popleft()
-        refuse_second_hello(message, self.peer)
+        if isinstance(message, HELLOS):
+            raise second_hello(message, self.peer)
         return message
 
     def close(self) -> None:
@@ -147,10 +152,9 @@ async def send_all(connection: Connection, frame: bytes) -> None:
         await connection.wait_writable()
 
 
-def refuse_second_hello(message: Message, peer: str) -> None:
-    """Raise WireError for a hello where none may be."""
-    if isinstance(message, Hello | HelloReply):
-        raise WireError(f"{peer} sent a {type(message).__name__} in the middle")
+def second_hello(message: Message, peer: str) -> WireError:
+    """Return what to raise for one of `HELLOS` where none may be."""
+    return WireError(f"{peer} sent a {type(message).__name__} in the middle")
 
 
 async def first_message(

@@ -112,9 +112,10 @@ def _codec_untrusted(length: int, number: int, version: int, reserved: int) -> C
         raise WireError(
             f"frame version {version}, reserved {reserved:#x}; expected {WIRE_VERSION} and 0"
         )
-    codec = _CODECS.get(number)
-    if codec is None:
-        raise WireError(f"no message has the type {number}")
+    try:
+        codec = _CODECS[number]
+    except KeyError:
+        raise WireError(f"no message has the type {number}") from None
     if not codec.smallest <= length <= codec.largest:
         raise WireError(
             f"{codec.name}: a body of {length} bytes; expected {codec.smallest} to {codec.largest}"
@@ -128,6 +129,9 @@ class FrameDecoder:
     Args:
         first_frame_bytes: a larger first frame is refused when its header is seen. Later ones may
             have up to `MAX_FRAME_BYTES`.
+
+    Attributes:
+        pending: bytes of a frame that has begun and is not whole; 0 at the border of two frames.
     """
 
     def __init__(self, first_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -135,11 +139,7 @@ class FrameDecoder:
         self._buffer = bytearray()  # the start of a frame that is not whole yet
         self._needed = HEADER_BYTES  # bytes that must be in the buffer before a look at it pays
         self._dead = False
-
-    @property
-    def pending(self) -> int:
-        """Bytes of a frame that has begun and is not whole; 0 at the border of two frames."""
-        return len(self._buffer)
+        self.pending = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
         """Take the next bytes of the stream; give the messages that they complete.
@@ -156,21 +156,24 @@ class FrameDecoder:
         except WireError:
             self._dead = True
             self._buffer = bytearray()
+            self.pending = 0
             raise
 
     def _feed_untrusted(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
         messages: list[m.Message] = []
-        if not self._buffer:  # the common case: no byte is copied but into the messages
+        if not self.pending:  # the common case: no byte is copied but into the messages
             with memoryview(data) as view:
                 end = self._decode_untrusted(view, messages)
-                if end < len(view):
-                    self._buffer += view[end:]
-            return messages
-        self._buffer += data
-        if len(self._buffer) >= self._needed:
-            with memoryview(self._buffer) as view:
-                end = self._decode_untrusted(view, messages)
-            del self._buffer[:end]  # moves the buffer's start, not its bytes
+                if end == len(view):
+                    return messages
+                self._buffer += view[end:]
+        else:
+            self._buffer += data
+            if len(self._buffer) >= self._needed:
+                with memoryview(self._buffer) as view:
+                    end = self._decode_untrusted(view, messages)
+                del self._buffer[:end]  # moves the buffer's start, not its bytes
+        self.pending = len(self._buffer)
         return messages
 
     def _decode_untrusted(self, view: memoryview, messages: list[m.Message]) -> int:
