@@ -104,22 +104,22 @@ class Leadership(Role):
 
     def submit(self, request: Request) -> None:
         """Take a request of a client; the turn's batch is formed when the loop comes round."""
-        self._take(request)
+        self._take([request])
         self._work.notify()
 
     def submit_all(self, requests: list[Request]) -> None:
         """Take what came in one turn of the loop, and form a batch of it."""
-        for each in requests:
-            self._take(each)
+        self._take(requests)
         self.flush()
 
-    def _take(self, request: Request) -> None:
-        if request.kind is COMMAND:
-            self.proposals.put(request)
-        elif request.kind is QUERY:
-            self.reads.submit(request)
-        else:
-            self.controls.submit(request)
+    def _take(self, requests: list[Request]) -> None:
+        for request in requests:
+            if request.kind is COMMAND:
+                self.proposals.waiting.append(request)
+            elif request.kind is QUERY:
+                self.reads.submit(request)
+            else:
+                self.controls.submit(request)
 
     def unsent(self) -> list[Request]:
         """Give back the requests that are not in the log: nothing was done of them."""

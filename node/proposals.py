@@ -29,7 +29,7 @@ class Proposals:
         core: of the member.
 
     Attributes:
-        waiting: commands that are in no batch yet.
+        waiting: commands that are in no batch yet; whoever takes one appends it.
         in_flight: ends of the batches that are not committed.
     """
 
@@ -37,10 +37,6 @@ class Proposals:
         self._core = core
         self.waiting: list[Request] = []
         self.in_flight: deque[int] = deque()
-
-    def put(self, request: Request) -> None:
-        """Let a command wait for the next batch."""
-        self.waiting.append(request)
 
     def withdraw(self) -> list[Request]:
         """Give back the commands that are in no batch."""

@@ -80,7 +80,7 @@ class Requests:
 
     def submit(self, request: Request) -> None:
         """Take a request: into the log, to the leader, or among the parked ones."""
-        if not self._admits(request, self._now()):
+        if not self._admitted([request]):
             return
         if self._leadership is not None:
             self._leadership.submit(request)
@@ -95,22 +95,22 @@ class Requests:
             for request in requests:
                 self.submit(request)
         else:
-            now = self._now()
-            self._leadership.submit_all([each for each in requests if self._admits(each, now)])
+            self._leadership.submit_all(self._admitted(requests))
 
-    def _admits(self, request: Request, now: float) -> bool:
-        """Give a request its deadline; refuse one that is too large."""
+    def _admitted(self, requests: list[Request]) -> list[Request]:
+        """Give each request its deadline; refuse those that are too large, and return the rest."""
         limits = self._core.config.limits
-        if not request.deadline:
-            request.deadline = now + limits.park_seconds
-        if (size := len(request.payload)) > limits.max_request_bytes:
-            request.done(
-                OversizedRequestError(
-                    f"a request of {size} bytes; this cluster takes {limits.max_request_bytes}"
-                )
-            )
-            return False
-        return True
+        deadline, most = self._now() + limits.park_seconds, limits.max_request_bytes
+        admitted: list[Request] = []
+        for request in requests:
+            if not request.deadline:
+                request.deadline = deadline
+            if (size := len(request.payload)) > most:
+                words = f"a request of {size} bytes; this cluster takes {most}"
+                request.done(OversizedRequestError(words))
+            else:
+                admitted.append(request)
+        return admitted
 
     def _forward(self, request: Request, leader: int) -> bool:
         size, forwarded = len(request.payload), self._forwarded[leader]
