@@ -12,6 +12,11 @@
 #define HEAD_BYTES 24      /* "$", the length of a value, and two line ends */
 #define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
 
+/* How the bytes of a batch lie: see storage/batch.py. */
+#define BATCH_HEAD_BYTES 64
+#define BATCH_COUNT_AT 48
+#define DESCRIPTOR_BYTES 32
+
 static PyObject *names[4]; /* of an entry's attributes */
 
 typedef struct {
@@ -144,10 +149,8 @@ typedef struct {
 } Set;
 
 /* Find the SETs of a payload that is nothing else; their number, 0 if it is anything else. */
-static Py_ssize_t find_sets(PyObject *payload, Set *sets)
+static Py_ssize_t find_sets(Cursor cursor, Set *sets)
 {
-    const char *start = PyBytes_AS_STRING(payload);
-    Cursor cursor = {start, start + PyBytes_GET_SIZE(payload)};
     Py_ssize_t count = 0;
     while (cursor.at < cursor.end) {
         Set *set = &sets[count];
@@ -220,63 +223,130 @@ static int put_sets(Memtable *table, const Set *sets, Py_ssize_t count, PyObject
     return failed;
 }
 
-/* The payload of an entry that is a command, of no session and with none of the flags; NULL without
- * an exception if it is none such. */
-static PyObject *plain_payload(PyObject *entry, PyObject *kind, long flags)
+/* What an entry must be to be plain: of this kind, of no session, with none of the flags. */
+typedef struct {
+    PyObject *kind;
+    long flags;
+} Wanted;
+
+/* The payload of an entry, empty if that is not plain; who holds it, or NULL with an exception. */
+static PyObject *open_entry(PyObject *entry, const Wanted *wanted, Cursor *payload)
 {
-    PyObject *found[4] = {NULL, NULL, NULL, NULL}, *payload = NULL;
+    PyObject *found[4] = {NULL, NULL, NULL, NULL}, *holder = NULL;
     for (int n = 0; n < 4; n++)
         if ((found[n] = PyObject_GetAttr(entry, names[n])) == NULL)
             goto done;
     int of_session = PyObject_IsTrue(found[1]);
     long own = PyLong_AsLong(found[2]);
-    if (of_session == 0 && !PyErr_Occurred() && found[0] == kind && !(own & flags) &&
-        PyBytes_CheckExact(found[3]))
-        payload = Py_NewRef(found[3]);
+    if (PyErr_Occurred())
+        goto done;
+    holder = Py_NewRef(found[3]);
+    if (of_session == 0 && found[0] == wanted->kind && !(own & wanted->flags) && PyBytes_CheckExact(holder)) {
+        payload->at = PyBytes_AS_STRING(holder);
+        payload->end = payload->at + PyBytes_GET_SIZE(holder);
+    }
 done:
     for (int n = 0; n < 4; n++)
         Py_XDECREF(found[n]);
-    return payload;
+    return holder;
+}
+
+static size_t read_word(const char *bytes)
+{
+    const unsigned char *p = (const unsigned char *)bytes;
+    return p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+/* How many entries a batch has; no more than there is room for. */
+static Py_ssize_t count_entries(PyObject *batch)
+{
+    Py_ssize_t room = (PyBytes_GET_SIZE(batch) - BATCH_HEAD_BYTES) / DESCRIPTOR_BYTES;
+    if (PyBytes_GET_SIZE(batch) < BATCH_HEAD_BYTES)
+        return 0;
+    size_t count = read_word(PyBytes_AS_STRING(batch) + BATCH_COUNT_AT);
+    return count < (size_t)room ? (Py_ssize_t)count : room;
+}
+
+/* The same of an entry as it lies in a batch. */
+static PyObject *open_descriptor(PyObject *batch, Py_ssize_t place, const Wanted *wanted, Cursor *payload)
+{
+    static const char no_session[8];
+    const char *start = PyBytes_AS_STRING(batch), *p = start + BATCH_HEAD_BYTES + DESCRIPTOR_BYTES * place;
+    size_t size = read_word(p + 4), offset = read_word(p + 8), length = (size_t)PyBytes_GET_SIZE(batch);
+    long kind = PyLong_AsLong(wanted->kind);
+    if (kind == -1 && PyErr_Occurred())
+        return NULL;
+    if ((unsigned char)p[0] == kind && !((unsigned char)p[1] & wanted->flags) &&
+        memcmp(p + 16, no_session, 8) == 0 && offset <= length && size <= length - offset) {
+        payload->at = start + offset;
+        payload->end = payload->at + size;
+    }
+    return Py_NewRef(batch);
+}
+
+/* Note that so many SETs of an entry are done: the reply to one, so often. */
+static int add_reply(PyObject *replies, PyObject *reply, Py_ssize_t count)
+{
+    Py_ssize_t before = PyList_GET_SIZE(replies);
+    PyObject *last = before ? PyList_GET_ITEM(replies, before - 1) : reply, *own;
+    if (PyBytes_GET_SIZE(last) == PyBytes_GET_SIZE(reply) * count)
+        own = Py_NewRef(last); /* as most often */
+    else if ((own = PySequence_Repeat(reply, count)) == NULL)
+        return -1;
+    int failed = PyList_Append(replies, own);
+    Py_DECREF(own);
+    return failed;
+}
+
+/* Apply an entry; whether it was plain, -1 with an exception. */
+static int apply_entry(Memtable *table, Cursor payload, PyObject *expiring, long long revision, PyObject *tag,
+                       PyObject *replies, PyObject *reply)
+{
+    Set sets[MOST_COMMANDS];
+    Py_ssize_t count = find_sets(payload, sets);
+    int plain = count ? are_not_in(expiring, sets, count) : 0;
+    if (plain <= 0)
+        return plain;
+    PyObject *own = PyLong_FromLongLong(revision);
+    int failed = own == NULL || put_sets(table, sets, count, own, tag) || add_reply(replies, reply, count);
+    Py_XDECREF(own);
+    return failed ? -1 : 1;
 }
 
 static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *entries, *kind, *expiring, *tag;
+    PyObject *entries, *expiring, *tag, *reply;
     Memtable table = {NULL, NULL, 0, 0, 0};
+    Wanted wanted;
     Py_ssize_t start, room;
-    long flags;
     long long revision;
-    if (!PyArg_ParseTuple(args, "O!nOlLOnO!O!O!", &PyList_Type, &entries, &start, &kind, &flags, &revision,
-                          &tag, &room, &PyDict_Type, &table.records, &PyList_Type, &table.fresh, &PyDict_Type,
+    if (!PyArg_ParseTuple(args, "OnOlLOnSO!O!O!", &entries, &start, &wanted.kind, &wanted.flags, &revision, &tag,
+                          &room, &reply, &PyDict_Type, &table.records, &PyList_Type, &table.fresh, &PyDict_Type,
                           &expiring))
         return NULL;
+    int whole = PyBytes_CheckExact(entries);
+    if (!whole && !PyList_Check(entries))
+        return PyErr_Format(PyExc_TypeError, "entries are a list or the bytes of a batch");
     if (start < 0)
         return PyErr_Format(PyExc_ValueError, "entries begin at 0, not %zd", start);
-    PyObject *counts = PyList_New(0);
-    if (counts == NULL)
+    PyObject *replies = PyList_New(0);
+    if (replies == NULL)
         return NULL;
-    for (Py_ssize_t at = start; at < PyList_GET_SIZE(entries) && room > 0; at++) {
-        Set sets[MOST_COMMANDS];
-        PyObject *payload = plain_payload(PyList_GET_ITEM(entries, at), kind, flags);
-        Py_ssize_t count = payload == NULL ? 0 : find_sets(payload, sets);
-        int plain = count ? are_not_in(expiring, sets, count) : 0;
-        if (plain > 0) {
-            PyObject *own = PyLong_FromLongLong(revision + at), *done = PyLong_FromSsize_t(count);
-            if (own == NULL || done == NULL || put_sets(&table, sets, count, own, tag) || PyList_Append(counts, done))
-                plain = -1;
-            Py_XDECREF(own);
-            Py_XDECREF(done);
-            room -= PyBytes_GET_SIZE(payload) + ENTRY_BYTES;
-        }
-        Py_XDECREF(payload);
-        if (plain <= 0)
-            break;
+    int plain = 1;
+    for (Py_ssize_t at = start;
+         plain > 0 && room > 0 && at < (whole ? count_entries(entries) : PyList_GET_SIZE(entries)); at++) {
+        Cursor payload = {NULL, NULL};
+        PyObject *holder = whole ? open_descriptor(entries, at, &wanted, &payload)
+                                 : open_entry(PyList_GET_ITEM(entries, at), &wanted, &payload);
+        plain = holder == NULL ? -1 : apply_entry(&table, payload, expiring, revision + at, tag, replies, reply);
+        room -= payload.end - payload.at + ENTRY_BYTES;
+        Py_XDECREF(holder);
     }
-    if (PyErr_Occurred()) {
-        Py_DECREF(counts);
+    if (plain < 0) {
+        Py_DECREF(replies);
         return NULL;
     }
-    return Py_BuildValue("Nnnn", counts, table.added, table.present, table.bytes);
+    return Py_BuildValue("Nnnn", replies, table.added, table.present, table.bytes);
 }
 
 /* The values of a payload that is nothing but GETs of keys that are in a dictionary and never expire;
@@ -341,7 +411,7 @@ static PyMethodDef methods[] = {
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,
      "split_untrusted(data, most)\n--\n\nSee plain.py."},
     {"apply_sets", apply_sets, METH_VARARGS,
-     "apply_sets(entries, start, kind, flags, revision, tag, room, records, fresh, expiring)\n--\n\nSee plain.py."},
+     "apply_sets(entries, start, kind, flags, revision, tag, room, reply, records, fresh, expiring)\n--\n\nSee plain.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -9,6 +9,8 @@ what is not plain, which do the same: :mod:`.guard` for what comes from a socket
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..storage import Entry, EntryKind
     from ..storage.tables_layer import Record
 
@@ -34,33 +36,35 @@ if TYPE_CHECKING:
         ...
 
     def apply_sets(  # noqa: PLR0917 - it takes nothing by name
-        entries: list[Entry],
+        entries: Sequence[Entry] | bytes,
         start: int,
         kind: EntryKind,
         flags: int,
         revision: int,
         tag: int,
         room: int,
+        reply: bytes,
         records: dict[bytes, Record | None],
         fresh: list[bytes],
         expiring: dict[bytes, int],
-    ) -> tuple[list[int], int, int, int]:
+    ) -> tuple[list[bytes], int, int, int]:
         """Apply entries to a memtable as long as they are nothing but plain ``SET key value``.
 
         Args:
-            entries: of a batch.
+            entries: of a batch, in a list, or the bytes of the batch.
             start: the first one to apply.
             kind: that they must have.
             flags: of which they must have none; nor a session.
             revision: of what the batch's first entry sets; each has the next one.
             tag: of the records.
             room: of how many bytes to apply entries, about; at least one.
+            reply: to one SET.
             records: of the memtable.
             fresh: its new keys.
             expiring: keys that no entry may set.
 
         Returns:
-            How many SETs were in each entry that was applied; how many keys are new in the memtable
+            The reply to each entry that was applied; how many keys are new in the memtable
             by that, how many more of its records are not None, and by how much its keys and values
             have grown.
         """
@@ -91,7 +95,7 @@ else:
         def split_untrusted(_data: bytes, _most: int) -> tuple[list[list[bytes]], int]:  # noqa: D103
             return [], 0
 
-        def apply_sets(*_arguments: object) -> tuple[list[int], int, int, int]:  # noqa: D103
+        def apply_sets(*_arguments: object) -> tuple[list[bytes], int, int, int]:  # noqa: D103
             return [], 0, 0, 0
 
         def answer_gets(*_arguments: object) -> None:  # noqa: D103

@@ -19,7 +19,7 @@ Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands 
 but answered with an error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
@@ -28,7 +28,7 @@ import trio
 
 from ..errors import WireError
 from ..node.service import Command
-from ..storage import BatchHeader, Entry, EntryKind
+from ..storage import BatchHeader, CheckedEntries, Entry, EntryKind
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
 from ..storage.tables_damage import whole
@@ -61,6 +61,7 @@ AT_ONCE_BYTES: Final = 64 << 10
 """Entries of so many bytes are applied at one go, and GETs are answered with so many: with a send
 for each reply, one or two milliseconds' work."""
 
+_COMMAND: Final = EntryKind.COMMAND  # a member of an enumeration is slow to get at
 _WATCH: Final = b"WATCH"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
@@ -155,22 +156,22 @@ class KeyValueService:
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
 
-    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
         """Apply what is nothing but SETs at one go; see `node.service.BatchService`.
 
         None of the bounds on what a request may cost is met by as many SETs as :mod:`.plain` takes.
         """
-        wanted = EntryKind.COMMAND, TRANSACTION
+        given = entries.batch if isinstance(entries, CheckedEntries) else entries
+        wanted = _COMMAND, TRANSACTION
         made = header.position + 1, STRING
-        counts = self._tables.put_by(
-            partial(apply_sets, entries, start, *wanted, *made, AT_ONCE_BYTES)
+        replies = self._tables.put_by(
+            partial(apply_sets, given, start, *wanted, *made, AT_ONCE_BYTES, resp.OK)
         )
-        if not counts:
-            return []
-        store = self._store
-        store.now = max(store.now, header.timestamp_ms)
-        store.revision = header.position + start + len(counts)
-        return [resp.OK * count for count in counts]
+        if replies:
+            store = self._store
+            store.now = max(store.now, header.timestamp_ms)
+            store.revision = header.position + start + len(replies)
+        return replies
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Everything up to `position` is applied; remove some of what has expired by now."""

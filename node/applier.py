@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ..storage import EntryKind, Store, check_batch_untrusted, checked_entries
+from ..storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from .roles import Signal
 from .service import BatchService, Command, Service
 
@@ -40,7 +40,7 @@ class Waiting:
 
     Args:
         header: of the batch.
-        batch: its bytes, checked, and decoded when it is applied; None if the entries are given.
+        batch: its bytes, checked; None if the entries are given.
         entries: the entries, when they are at hand (on the leader); else empty.
         requests: for each entry the request that waits for its reply, or None.
         done: how many of the entries are applied.
@@ -48,7 +48,7 @@ class Waiting:
 
     header: BatchHeader
     batch: bytes | None
-    entries: list[Entry]
+    entries: Sequence[Entry]
     requests: Sequence[Request | None] | None = None
     done: int = 0
 
@@ -57,7 +57,7 @@ async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
     """Stand in for whoever acts."""
 
 
-def _none_at_once(_entries: list[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
+def _none_at_once(_entries: Sequence[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
     """Stand in for a service that applies one command at a time."""
     return []
 
@@ -221,7 +221,7 @@ class Applier:
         """Apply a batch and answer those who wait for its entries; False if time is up before."""
         header, service = waiting.header, self.service
         if waiting.batch is not None:
-            waiting.entries, waiting.batch = checked_entries(waiting.batch, header), None
+            waiting.entries, waiting.batch = CheckedEntries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
         index, count = waiting.done, len(entries)
         while index < count:

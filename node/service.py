@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import trio
 
@@ -91,7 +91,7 @@ class Service(Protocol):
 class BatchService(Service, Protocol):
     """A service that can apply many commands at one go, for less than one by one."""
 
-    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
         """Apply some of a batch's entries from `start` on, one behind the other, or none.
 
         As :meth:`Service.apply` would apply them: only the way is another. Entries of another kind

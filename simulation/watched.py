@@ -130,7 +130,7 @@ class Watched(Generic[S_co]):
             self._tell(Stamped(self._member, command.session, command.sequence, reply))
         return noted
 
-    def apply_many(self, entries: list[Entry], start: int, header: BatchHeader) -> list[bytes]:
+    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
         """See `BatchService`; the others apply one by one, and nothing may show that."""
         service = self.service
         if not isinstance(service, BatchService) or self._member % 2 or self._seconds:

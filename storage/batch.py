@@ -46,15 +46,13 @@ import enum
 import itertools
 import struct
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final, overload
 
 import attrs
 
 from ..errors import WireError
 from .checksum import crc32c, extend_crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BATCH_ALIGNMENT: Final = 32
 HEADER_BYTES: Final = 64
@@ -232,16 +230,48 @@ def decode_entries_untrusted(data: bytes) -> list[Entry]:
     if len(data) != header.length:
         raise WireError(f"batch: {len(data)} bytes, its header says {header.length}")
     _check_descriptors_untrusted(data, header)
-    return checked_entries(data, header)
-
-
-def checked_entries(data: bytes, header: BatchHeader) -> list[Entry]:
-    """Return the entries of a batch that `check_batch_untrusted` has found to be whole."""
     table = data[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
     return [
         Entry(_KINDS[kind], data[offset : offset + size], flags, session, sequence)
         for kind, flags, _, size, offset, _, session, sequence in _DESCRIPTOR.iter_unpack(table)
     ]
+
+
+class CheckedEntries(Sequence[Entry]):
+    """The entries of a batch that `check_batch_untrusted` has found to be whole.
+
+    Each is made when it is asked for: who reads the batch itself does without them.
+
+    Attributes:
+        batch: its bytes.
+    """
+
+    __slots__ = ("_count", "batch")
+
+    def __init__(self, batch: bytes, header: BatchHeader) -> None:
+        self.batch = batch
+        self._count = header.count
+
+    def __len__(self) -> int:
+        """Count the entries."""
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        """Make an entry, or some of them; places are counted from the beginning."""
+        if isinstance(index, slice):
+            return [self[place] for place in range(self._count)[index]]
+        if not 0 <= index < self._count:
+            raise IndexError(f"entry {index} of {self._count}")
+        kind, flags, _, size, offset, _, session, sequence = _DESCRIPTOR.unpack_from(
+            self.batch, HEADER_BYTES + DESCRIPTOR_BYTES * index
+        )
+        return Entry(_KINDS[kind], self.batch[offset : offset + size], flags, session, sequence)
 
 
 def _check_descriptors_untrusted(data: bytes, header: BatchHeader) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Putter: TypeAlias = Callable[
         [dict[bytes, Record | None], list[bytes], dict[bytes, int]],
-        tuple[list[int], int, int, int],
+        tuple[list[bytes], int, int, int],
     ]
 
 _PAGE_BYTES: Final = 1 << 20
@@ -80,7 +80,7 @@ class LayeredTables:
             self.deadlines.set(key, record[1])
         self._settled = False
 
-    def put_by(self, put: Putter) -> list[int]:
+    def put_by(self, put: Putter) -> list[bytes]:
         """Let a function put many records at once that never expire, of keys that do not now.
 
         It is given the records of the memtable, the list to which it adds new keys, and the keys

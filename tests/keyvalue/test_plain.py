@@ -12,19 +12,18 @@ import pytest
 from client_port_world import command
 from hypothesis import example, given
 from hypothesis import strategies as st
+from plain_world import COMMAND, KEPT, MUCH, OK, STRING, TRANSACTION, Outcome, batch_of, outcome
 
 from quorate.errors import WireError
 from quorate.keyvalue.guard import CommandParser, ParserLimits, WholeCommands
 from quorate.keyvalue.limits import MAX_ARGUMENTS
 from quorate.keyvalue.plain import NATIVE, answer_gets, apply_sets, split_untrusted
-from quorate.storage import Entry, EntryKind
+from quorate.storage import HEADER_BYTES, Entry, EntryKind
 from quorate.storage.tables_layer import Record
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
 
-COMMAND, TRANSACTION, STRING = EntryKind.COMMAND, 2, 1
 MOST_COMMANDS = 1024
-MUCH = 1 << 40
 
 # --- taking commands apart
 
@@ -123,14 +122,18 @@ WRONG: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
     (answer_gets, (b"", 2**70, {}), OverflowError),
     (answer_gets, (b"", 1, []), TypeError),
     (apply_sets, (), TypeError),
-    (apply_sets, ((), 0, COMMAND, 0, 1, STRING, 1, {}, [], {}), TypeError),
-    (apply_sets, ([], "0", COMMAND, 0, 1, STRING, 1, {}, [], {}), TypeError),
-    (apply_sets, ([], -1, COMMAND, 0, 1, STRING, 1, {}, [], {}), ValueError),
-    (apply_sets, ([], 0, COMMAND, 0, 2**63, STRING, 1, {}, [], {}), OverflowError),
-    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, [], [], {}), TypeError),
-    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, {}, (), {}), TypeError),
-    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, {}, [], None), TypeError),
-    (apply_sets, ([b"*"], 0, COMMAND, 0, 1, STRING, 1, {}, [], {}), AttributeError),
+    (apply_sets, ((), 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
+    (apply_sets, (bytearray(), 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
+    (apply_sets, ([], "0", COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
+    (apply_sets, ([], -1, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), ValueError),
+    (apply_sets, (b"", -1, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), ValueError),
+    (apply_sets, ([], 0, COMMAND, 0, 2**63, STRING, 1, OK, {}, [], {}), OverflowError),
+    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, "", {}, [], {}), TypeError),
+    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, OK, [], [], {}), TypeError),
+    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, OK, {}, (), {}), TypeError),
+    (apply_sets, ([], 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], None), TypeError),
+    (apply_sets, ([b"*"], 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), AttributeError),
+    (apply_sets, (batch_of([Entry(COMMAND)]), 0, None, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
 ]
 
 
@@ -170,19 +173,15 @@ def test_a_connection_gives_the_same_with_and_without(data: bytes, places: list[
 
 # --- applying and answering, without anything around
 
-KEPT: dict[bytes, Record | None] = {b"held": (b"old", 0, 3, 1), b"gone": None}
-
 
 def set_all(
     *payloads: bytes, room: int = MUCH, expiring: dict[bytes, int] | None = None
-) -> tuple[tuple[list[int], int, int, int], dict[bytes, Record | None], list[bytes]]:
-    """Apply payloads over `KEPT`: what is returned, the records, the new keys."""
-    records, fresh = dict(KEPT), list[bytes]()
+) -> Outcome:
+    """Apply payloads, which come to the same as a list and as a batch."""
     entries = [Entry(COMMAND, payload) for payload in payloads]
-    done = apply_sets(
-        entries, 0, COMMAND, TRANSACTION, 100, STRING, room, records, fresh, expiring or {}
-    )
-    return done, records, fresh
+    found = outcome(entries, room, expiring)
+    assert outcome(batch_of(entries), room, expiring) == found
+    return found
 
 
 def test_records_and_counts() -> None:
@@ -192,7 +191,7 @@ def test_records_and_counts() -> None:
         command("GET", "new"),
         command("SET", "never", "1"),
     )
-    assert done == ([1, 3], 1, 2, len("longer") - len("old") + len("new") + len("23"))
+    assert done == ([OK, OK * 3], 1, 2, len("longer") - len("old") + len("new") + len("23"))
     assert fresh == [b"new"]
     assert records == {
         b"held": (b"longer", 0, 100, STRING),
@@ -233,15 +232,45 @@ def test_entries_of_other_kinds_sessions_and_flags_are_not_plain() -> None:
         (Entry(COMMAND, payload, 0, 2**64 - 1, 1), False),
         (Entry(EntryKind.TIMER, payload), False),
     ):
-        records: dict[bytes, Record | None] = {}
-        done = apply_sets([entry], 0, COMMAND, 2, 1, STRING, MUCH, records, [], {})
-        assert (done[0], len(records)) == (([1], 1) if plain else ([], 0))
+        for entries in ([entry], batch_of([entry])):
+            done, _, fresh = outcome(entries)
+            assert (done[0], fresh) == (([OK], [b"a"]) if plain else ([], []))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            st.sampled_from([COMMAND, COMMAND, COMMAND, EntryKind.TIMER]),
+            st.lists(st.sampled_from([command("SET", "a", "1"), command("SET", "gone", "")])).map(
+                b"".join
+            ),
+            st.sampled_from([0, 0, 1, TRANSACTION, 255]),
+            st.sampled_from([0, 0, 1, 2**56, 2**64 - 1]),
+            st.integers(0, 2**64 - 1),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 7),
+    st.data(),
+)
+def test_a_batch_comes_to_what_its_entries_do(
+    entries: list[Entry], start: int, draw: st.DataObject
+) -> None:
+    batch = batch_of(entries)
+    assert outcome(batch, start=start) == outcome(entries, start=start)
+    # it was checked before it came here, but no bytes may lead out of it
+    place = draw.draw(st.integers(0, len(batch) - 1))
+    for byte in b"\0\1\x7f\xff":
+        outcome(batch[:place] + bytes([byte]) + batch[place + 1 :], start=start)
+        outcome(batch[:HEADER_BYTES] + bytes([byte]) * place, start=start)
+    outcome(batch[:place], start=start)
 
 
 def test_the_most_commands_of_a_payload() -> None:
     many = b"".join(command("SET", str(n), "v") for n in range(MOST_COMMANDS))
     done, records, fresh = set_all(many)
-    assert (done[0], len(fresh)) == ([MOST_COMMANDS], MOST_COMMANDS)
+    assert (done[0], len(fresh)) == ([OK * MOST_COMMANDS], MOST_COMMANDS)
     asked = b"".join(command("GET", str(n)) for n in range(MOST_COMMANDS))
     assert answer_gets(asked, MUCH, records) == b"$1\r\nv\r\n" * MOST_COMMANDS
     assert answer_gets(asked + command("GET", "0"), MUCH, records) is None
@@ -298,18 +327,20 @@ def test_nothing_is_leaked() -> None:
         Entry(COMMAND, command("SET", "a", "x" * 100) + command("SET", "b", "")),
         Entry(COMMAND, command("SET", "a", "1") + command("SET", "due", "1")),
     ]
+    batch = batch_of(entries)
     wrongs: list[Any] = [[None], [Entry(COMMAND, b"", cast("int", "flags"))]]
 
     def all_ways() -> None:
         for at in (0, 1):
-            apply_sets(entries, at, COMMAND, 2, 2**40, STRING, MUCH, records, [], {b"due": 9})
+            for form in (entries, batch):
+                apply_sets(form, at, COMMAND, 2, 2**40, STRING, MUCH, OK, records, [], {b"due": 9})
         for payload in (command("GET", "a") * 2, command("GET", "a") + command("GET", "due"), b"*"):
             answer_gets(payload, 1000, records)
             split_untrusted(payload, 5)
         split_untrusted(entries[0].payload[:-1], 5)
         for wrong in wrongs:
             with suppress(AttributeError, TypeError):
-                apply_sets(wrong, 0, COMMAND, 2, 1, STRING, MUCH, records, [], {})
+                apply_sets(wrong, 0, COMMAND, 2, 1, STRING, MUCH, OK, records, [], {})
         with suppress(OverflowError):
             answer_gets(b"", 2**70, records)
 
@@ -320,7 +351,7 @@ def test_nothing_is_leaked() -> None:
         return sys.getallocatedblocks()
 
     def payload_references() -> list[int]:
-        return [sys.getrefcount(entry.payload) for entry in entries]
+        return [sys.getrefcount(one) for one in (*(e.payload for e in entries), batch, OK)]
 
     before = blocks_after(200), payload_references()
     after = blocks_after(2000), payload_references()

@@ -26,7 +26,7 @@ from quorate.keyvalue.service import (
 from quorate.node import applier as applier_module
 from quorate.node.applier import Applier, Waiting
 from quorate.node.gateway import Request, RequestKind
-from quorate.storage import BatchHeader, Entry, EntryKind
+from quorate.storage import BatchHeader, Entry, EntryKind, encode_batch
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
 
@@ -105,6 +105,8 @@ class Log:
 
     service: KeyValueService
     at_once: bool
+    whole: bool = False
+    """Whether batches come as bytes, as to a follower."""
     now: int = START_MS
     calls: int = 0
     applier: Applier = attrs.field(init=False)
@@ -126,10 +128,17 @@ class Log:
         requests = [Request(RequestKind.COMMAND, one.payload, one.flags, done) for one in entries]
         position = self.applier.applied_position
         header = BatchHeader(1, position, BATCH_BYTES, len(entries), self.now, position)
-        self.applier.offer(Waiting(header, None, entries, requests))
+        if self.whole:
+            self.applier.offer(Waiting(header, batch_of(entries), [], requests))
+        else:
+            self.applier.offer(Waiting(header, None, entries, requests))
         self.applier.commit(header.end)
         assert self.applier.applied_position == header.end
         return replies
+
+
+def batch_of(entries: list[Entry]) -> bytes:
+    return encode_batch(entries, term=1, position=0, timestamp_ms=0, commit_position=0)
 
 
 def held(service: KeyValueService) -> dict[str, object]:
@@ -155,19 +164,27 @@ def held(service: KeyValueService) -> dict[str, object]:
 async def compare(directory: Path, batches: list[tuple[list[Entry], int, bool]]) -> None:
     async with (
         running(open_service(directory / "many")) as many,
+        running(open_service(directory / "whole")) as whole,
         running(open_service(directory / "single")) as single,
     ):
-        logs = [Log(many.service, at_once=True), Log(single.service, at_once=False)]
+        first = Log(many.service, at_once=True)
+        others = [
+            Log(whole.service, at_once=True, whole=True),
+            Log(single.service, at_once=False, whole=True),
+        ]
         opening = Entry(COMMAND, encode("QUORATE.SESSION OPEN"))
         for entries, passes, flushes in [([opening], 0, False), *batches]:
-            for log in logs:
-                log.now += passes
-            assert logs[0].feed(entries) == logs[1].feed(entries)
-            assert held(many.service) == held(single.service)
+            first.now += passes
+            replies, state = first.feed(entries), held(many.service)
             if flushes:
                 await many.service.flush()
-                await single.service.flush()
-                assert held(many.service) == held(single.service)
+            for log in others:
+                log.now += passes
+                assert log.feed(entries) == replies
+                assert held(log.service) == state
+                if flushes:
+                    await log.service.flush()
+                    assert held(log.service) == held(many.service)
 
 
 @settings(max_examples=60)

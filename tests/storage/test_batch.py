@@ -14,6 +14,7 @@ from quorate.storage import (
     DESCRIPTOR_BYTES,
     HEADER_BYTES,
     BatchHeader,
+    CheckedEntries,
     Entry,
     EntryKind,
     check_batch_untrusted,
@@ -83,6 +84,16 @@ def test_a_batch_decodes_to_what_was_encoded(
     assert len(batch) % BATCH_ALIGNMENT == 0
     assert decode_header_untrusted(batch[:HEADER_BYTES]) == header
     assert decode_entries_untrusted(batch) == entries
+    made = CheckedEntries(batch, header)
+    assert (len(made), list(made), made[1:], made[:-1]) == (
+        len(entries),
+        entries,
+        entries[1:],
+        entries[:-1],
+    )
+    for wrong in (-1, len(entries)):
+        with pytest.raises(IndexError):
+            made[wrong]
 
 
 @pytest.mark.parametrize("size", [65_536 - 96, 65_536, 200_000])
