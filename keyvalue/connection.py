@@ -34,7 +34,9 @@ __all__ = ["RECEIVE_BYTES", "WAIT_READABLE", "Connection", "Poller"]
 RECEIVE_BYTES: Final = 64 * 1024
 """At most so much is read from one client in one turn of the event loop."""
 
-WAIT_READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
+_READ: Final = select.EPOLLIN
+
+WAIT_READABLE: Final = _READ | select.EPOLLRDHUP
 """What a new connection waits for. The end of the stream is waited for always."""
 
 
@@ -122,7 +124,7 @@ class Connection:
     def finish(self) -> None:
         """Read no more, answer what was read, and then end it in order."""
         self._finishing = True
-        self._wait_for(self._events & ~select.EPOLLIN)
+        self._wait_for(self._events & ~_READ)
         self._finish_if_done()
 
     def on_event(self, events: int) -> None:
@@ -131,9 +133,9 @@ class Connection:
             self._drain()
         if self.fileno < 0:
             return
-        if events & self._events & select.EPOLLIN:
+        if events & self._events & _READ:
             self.on_readable()
-        elif events & ~(select.EPOLLIN | select.EPOLLOUT):
+        elif events & ~(_READ | select.EPOLLOUT):
             self.close()
 
     def on_readable(self) -> None:
@@ -154,7 +156,7 @@ class Connection:
         port.counters.input_bytes += len(data)
         conversation.feed(data)
         if conversation.held_bytes > port.limits.input_bytes:
-            self._wait_for(self._events & ~select.EPOLLIN)
+            self._wait_for(self._events & ~_READ)
 
     def _wait_for(self, events: int) -> None:
         if events != self._events and self.fileno >= 0:
@@ -165,21 +167,25 @@ class Connection:
 
     def _deliver(self) -> None:
         """Send what the conversation has gathered; it is waiting now, or over."""
-        if self._conversation.replies:
-            self._send_replies()
+        replies = self._conversation.replies
+        if replies:
+            data = replies[0] if len(replies) == 1 else b"".join(replies)
+            replies.clear()
+            self._send_reply(data)
         if self.fileno < 0:
             return
         if self.session.closing or self._finishing:
-            self._wait_for(self._events & ~select.EPOLLIN)
+            self._wait_for(self._events & ~_READ)
             self._finish_if_done()
-        elif self._conversation.held_bytes <= self._port.limits.input_bytes:
-            self._wait_for(self._events | select.EPOLLIN)
+        elif (
+            not self._events & _READ
+            and self._conversation.held_bytes <= self._port.limits.input_bytes
+        ):
+            self._wait_for(self._events | _READ)
 
-    def _send_replies(self) -> None:
-        replies = self._conversation.replies
-        data = replies[0] if len(replies) == 1 else b"".join(replies)
-        replies.clear()
-        self._port.counters.output_bytes += len(data)
+    def _send_reply(self, data: bytes) -> None:
+        size = len(data)
+        self._port.counters.output_bytes += size
         sent = 0
         if not self._outgoing:
             try:
@@ -189,7 +195,7 @@ class Connection:
             except OSError:
                 self.close()
                 return
-        if sent < len(data):
+        if sent < size:
             self._defer(memoryview(data)[sent:])
 
     def _defer(self, data: memoryview) -> None:

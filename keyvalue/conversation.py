@@ -25,7 +25,7 @@ from typing import Final
 import trio
 
 from ..errors import RequestError
-from ..node.gateway import UNSTAMPED, Request, RequestKind, Stamp
+from ..node.gateway import COMMAND, QUERY, UNSTAMPED, Request, RequestKind, Stamp
 from . import resp
 from .arguments import CommandError
 from .cluster_view import redirection
@@ -34,7 +34,7 @@ from .connection_commands import answer, control_words, must_wait, woven
 from .guard import NOTHING, CommandParser
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_of, uniform_kind
-from .service import IN_PARTS, TRANSACTION, part
+from .service import IN_PARTS, PART, TRANSACTION, part
 from .session import PortState, Session
 from .special import read_once_untrusted, watched_keys
 from .transaction import Transaction, watch
@@ -89,15 +89,12 @@ class Conversation:
         abort: Callable[[], None],
     ) -> None:
         self.session = session
-        self._parser = parser
-        self._port = port
-        self._deliver = deliver
-        self._abort = abort
+        self._parser, self._port = parser, port
+        self._deliver, self._abort = deliver, abort
         self._run_bytes = min(RUN_BYTES, port.limits.request_bytes)
         # the chunk that is being done, and how far
         self._commands: list[list[bytes]] = []
-        self._whole = b""
-        self._next = 0
+        self._whole, self._next = b"", 0
         # the request under way, how many replies it stands for, what makes a reply of its result
         self._request: Request | None = None
         self._expected = 0
@@ -158,17 +155,20 @@ class Conversation:
 
     def _pass_on(self, data: bytes) -> bool:
         """Submit what came as it is if it is a plain run; else do nothing."""
-        session = self.session
+        session, port = self.session, self._port
         usual = session.transaction is None and not (session.cluster_aware or session.closing)
         fits = usual and len(data) <= self._run_bytes
         count = self._parser.count_untrusted(data) if fits else 0
         if not count:
             return False
-        kind = RequestKind.COMMAND if count > 0 else RequestKind.QUERY
-        session.last_command, count = b"set" if count > 0 else b"get", abs(count)
-        (self._commands, self._whole), self._next = NOTHING, 0
-        self._port.counters.commands += count
-        self._submit(kind, data, session.flags | IN_PARTS if count > 1 else session.flags, count)
+        kind = COMMAND if count > 0 else QUERY
+        session.last_command, count = (b"set", count) if count > 0 else (b"get", -count)
+        if self._commands:
+            (self._commands, self._whole), self._next = NOTHING, 0
+        port.counters.commands += count
+        self._expected, flags = count, session.flags | IN_PARTS if count > 1 else session.flags
+        self._request = request = Request(kind, data, flags, self._on_result)
+        port.submit(request)
         return True
 
     def _load(self, data: bytes) -> None:
@@ -216,10 +216,9 @@ class Conversation:
 
     def _resume(self) -> None:
         self._paused = False
-        if self.session.closing:
-            return
         try:
-            self._run()
+            if not self.session.closing:
+                self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
@@ -333,10 +332,12 @@ class Conversation:
         if request is None:
             return  # the client is gone
         try:
-            if isinstance(result, bytes):
-                self._take(convert(result) if convert else result, request.payload, self._expected)
-            else:
+            if not isinstance(result, bytes):
                 self.replies.append(resp.error(in_words(result)) * self._expected)
+            elif (reply := convert(result) if convert else result).startswith(PART):
+                self._take(reply, request.payload, self._expected)
+            else:
+                self.replies.append(reply)
             if self._commands or self._held or self._parser.failure is not None:
                 if not self._running:
                     self._run()

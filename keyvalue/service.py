@@ -56,6 +56,8 @@ TRANSACTION: Final = 2
 """Flag: the payload is the body of MULTI and EXEC."""
 IN_PARTS: Final = 4
 """Flag: the payload may be done in part; then the reply begins as :func:`part` tells."""
+PART: Final = b"\0"
+"""With that begins the reply to a payload of which a part was done."""
 
 AT_ONCE_BYTES: Final = 64 << 10
 """Entries of so many bytes are applied at one go, and GETs are answered with so many: with a send
@@ -228,7 +230,7 @@ class KeyValueService:
         if len(replies) == 1 == len(commands):
             return replies[0]
         if wanted and len(replies) < len(commands):
-            replies.insert(0, b"\0%d\r\n" % len(replies))
+            replies.insert(0, b"%b%d\r\n" % (PART, len(replies)))
         return b"".join(replies)
 
     def _transaction(
@@ -281,7 +283,7 @@ class KeyValueService:
 
 def part(reply: bytes, count: int) -> tuple[int, bytes]:
     """Say how many of `count` commands a reply is for, and return their replies alone."""
-    if not reply.startswith(b"\0"):
+    if not reply.startswith(PART):
         return count, reply
     done, _, replies = reply[1:].partition(b"\r\n")
     return int(done), replies

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _MIB: Final = 1024 * 1024
+_CONTROL: Final = RequestKind.CONTROL  # a member of an enumeration is slow to get at
 
 
 @attrs.frozen
@@ -158,7 +159,7 @@ class PortState:
 
         What an operator asks is taken apart where it is submitted, for this client alone.
         """
-        if self.gathered is None or request.kind is RequestKind.CONTROL:
+        if self.gathered is None or request.kind is _CONTROL:
             self.gateway.submit(request)
         else:
             self.gathered.append(request)
