@@ -415,13 +415,13 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int prepare(PyObject *Py_UNUSED(module))
+static int prepare(PyObject *module)
 {
     static const char *const words[4] = {"kind", "session", "flags", "payload"};
     for (int n = 0; n < 4; n++)
         if (names[n] == NULL && (names[n] = PyUnicode_InternFromString(words[n])) == NULL)
             return -1;
-    return 0;
+    return PyModule_AddIntConstant(module, "INTERFACE_2", 2); /* see plain.py */
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
