@@ -229,7 +229,8 @@ typedef struct {
     long flags;
 } Wanted;
 
-/* The payload of an entry, empty if that is not plain; who holds it, or NULL with an exception. */
+/* Find the payload of an entry, empty if that is not plain. Returns a new reference to what holds its
+ * bytes, NULL with an exception. */
 static PyObject *open_entry(PyObject *entry, const Wanted *wanted, Cursor *payload)
 {
     PyObject *found[4] = {NULL, NULL, NULL, NULL}, *holder = NULL;
@@ -267,7 +268,7 @@ static Py_ssize_t count_entries(PyObject *batch)
     return count < (size_t)room ? (Py_ssize_t)count : room;
 }
 
-/* The same of an entry as it lies in a batch. */
+/* As open_entry, of an entry as it lies in a batch. */
 static PyObject *open_descriptor(PyObject *batch, Py_ssize_t place, const Wanted *wanted, Cursor *payload)
 {
     static const char no_session[8];
@@ -410,18 +411,18 @@ static PyMethodDef methods[] = {
      "answer_gets(payload, room, records)\n--\n\nSee plain.py."},
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,
      "split_untrusted(data, most)\n--\n\nSee plain.py."},
-    {"apply_sets", apply_sets, METH_VARARGS,
-     "apply_sets(entries, start, kind, flags, revision, tag, room, reply, records, fresh, expiring)\n--\n\nSee plain.py."},
+    {"apply_sets_2", apply_sets, METH_VARARGS,
+     "apply_sets_2(entries, start, kind, flags, revision, tag, room, reply, records, fresh, expiring)\n--\n\nSee plain.py."},
     {NULL, NULL, 0, NULL},
 };
 
-static int prepare(PyObject *module)
+static int prepare(PyObject *Py_UNUSED(module))
 {
     static const char *const words[4] = {"kind", "session", "flags", "payload"};
     for (int n = 0; n < 4; n++)
         if (names[n] == NULL && (names[n] = PyUnicode_InternFromString(words[n])) == NULL)
             return -1;
-    return PyModule_AddIntConstant(module, "INTERFACE_2", 2); /* see plain.py */
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};

@@ -86,15 +86,10 @@ if TYPE_CHECKING:
 
 else:
     try:
-        # The first name is another one whenever the others change: what was compiled before is
-        # not used then.
-        from ._plain import (
-            INTERFACE_2,  # noqa: F401
-            answer_gets,
-            apply_sets,
-            count_untrusted,
-            split_untrusted,
-        )
+        # A function whose arguments change gets another name there: what an older version has
+        # compiled is not used then, nor this by an older version.
+        from ._plain import answer_gets, count_untrusted, split_untrusted
+        from ._plain import apply_sets_2 as apply_sets
     except ImportError:
 
         def count_untrusted(_data: bytes) -> int:  # noqa: D103

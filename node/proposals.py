@@ -29,7 +29,7 @@ class Proposals:
         core: of the member.
 
     Attributes:
-        waiting: commands that are in no batch yet; whoever takes one appends it.
+        waiting: commands that are in no batch yet; `Leadership` appends to it.
         in_flight: ends of the batches that are not committed.
     """
 

@@ -1,9 +1,9 @@
 /* Makes the disk of one process slow, on demand. Preloaded (LD_PRELOAD) into a member by
  * `quorate torture`; see torture_disk.py.
  *
- * Before each sync, and each write that is one (O_DSYNC), it reads a number of milliseconds from the file that QUORATE_SLOW_DISK names,
- * and waits for so long; without that file it does not wait. The sync itself is then done as
- * asked, so nothing is less durable than it would be.
+ * Before each sync, and each write that is one (O_DSYNC), it reads a number of milliseconds from the
+ * file that QUORATE_SLOW_DISK names, and waits for so long; without that file it does not wait. The
+ * sync itself is then done as asked, so nothing is less durable than it would be.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

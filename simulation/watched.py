@@ -18,6 +18,7 @@ import trio
 
 from ..node import Command
 from ..node.service import BatchService, PatientService, SnapshotService
+from ..storage import CheckedEntries, decode_header_untrusted, encode_batch
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 from .host import Closing, S_co
 from .scheduler import Jumping
@@ -136,7 +137,10 @@ class Watched(Generic[S_co]):
         if not isinstance(service, BatchService) or self._member % 2 or self._seconds:
             return []
         opened = [attrs.evolve(one, payload=_opened(one.payload)[1]) for one in entries[start:]]
-        replies = service.apply_many([*entries[:start], *opened], start, header)
+        given: Sequence[Entry] = [*entries[:start], *opened]
+        if isinstance(entries, CheckedEntries):
+            given = _in_one_batch(given, header)
+        replies = service.apply_many(given, start, header)
         return [
             self._noted(_opened(one.payload)[0], one.payload, Point(header.position, index), reply)
             for index, (one, reply) in enumerate(zip(entries[start:], replies, strict=False), start)
@@ -200,6 +204,18 @@ class WatchedSnapshots(Watched[S_co]):
         assert isinstance(self.service, SnapshotService)
         await self.service.load(pieces, position, timestamp_ms)
         self._position, self._digest = position, self._digests.digest_at(position)
+
+
+def _in_one_batch(entries: Sequence[Entry], header: BatchHeader) -> CheckedEntries:
+    """Return other entries in the same form in which a member that has no objects gets them."""
+    batch = encode_batch(
+        entries,
+        term=header.term,
+        position=header.position,
+        timestamp_ms=header.timestamp_ms,
+        commit_position=header.commit_position,
+    )
+    return CheckedEntries(batch, decode_header_untrusted(batch))
 
 
 def _take(seconds: float) -> None:

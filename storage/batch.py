@@ -265,14 +265,11 @@ class CheckedEntries(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
 
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        """Make an entry, or some of them; places are counted from the beginning."""
+        """Make an entry, or some of them."""
         if isinstance(index, slice):
             return [self[place] for place in range(self._count)[index]]
-        if not 0 <= index < self._count:
-            raise IndexError(f"entry {index} of {self._count}")
-        kind, flags, _, size, offset, _, session, sequence = _DESCRIPTOR.unpack_from(
-            self.batch, HEADER_BYTES + DESCRIPTOR_BYTES * index
-        )
+        at = HEADER_BYTES + DESCRIPTOR_BYTES * range(self._count)[index]
+        kind, flags, _, size, offset, _, session, sequence = _DESCRIPTOR.unpack_from(self.batch, at)
         return Entry(_KINDS[kind], self.batch[offset : offset + size], flags, session, sequence)
 
 

@@ -7,7 +7,7 @@ trio thread, in order, and then `delivered` once.
 
 `ThreadExecutor` is the real one: a dedicated writer thread, a `SimpleQueue` in, an eventfd out
 that :mod:`..ready` waits for; about half of the round trip of a worker thread per commit. What
-needs no more than bytes written to a file and synced is left to a second thread, which is in C and
+needs no more than bytes written to a file is left to a second thread, which is in C and
 never waits for the interpreter (:mod:`.writer`); at any time only one of the two is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.

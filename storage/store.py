@@ -158,7 +158,7 @@ class Store(StateView):
         in between become empty rows.
 
         Raises:
-            WireError: `batch` has no header of a batch.
+            WireError: no header is given, and `batch` has none of a batch.
         """
         before = self.submitted
         header = header or decode_header_untrusted(batch)

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALIGNED 4096
-
 typedef struct {
     PyObject_HEAD
     pthread_t thread;
@@ -38,7 +36,7 @@ static int write_whole(Writer *self, const char *data, size_t length, off_t offs
     if (length > self->room) {
         free(self->aligned);
         self->room = 0;
-        if (posix_memalign(&self->aligned, ALIGNED, length)) {
+        if (posix_memalign(&self->aligned, sysconf(_SC_PAGESIZE), length)) {
             self->aligned = NULL;
             return ENOMEM;
         }

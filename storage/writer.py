@@ -1,9 +1,9 @@
-"""A thread in C (``writer.c``) that writes to a file and syncs it.
+"""A thread in C (``writer.c``) that writes to a file, durably.
 
-A thread of Python's has to get the interpreter's lock when it is woken, after the write and after
-the sync, and each time the event loop's thread is at work: the write begins late, and is heard of
-late. This one never asks for the lock. Where there was no compiler there is no `Writer`, and the
-executor's other thread does what it would.
+A thread of Python's has to get the interpreter's lock when it is woken and after the write, and
+each time the event loop's thread is at work: the write begins late, and is heard of late. This one
+never asks for the lock. Where there was no compiler there is no `Writer`, and the executor's other
+thread does what it would.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["NATIVE", "Span", "Writer", "open_synced", "write_span"]
 class Span:
     """What is to be written to a file of `open_synced`: its descriptor, where, and the bytes.
 
-    Of a file that is written past the page cache, place and length must be multiples of 4096.
+    Of a file that is written past the page cache, place and length must be whole blocks of the file
+    system: any multiple of what the file began with will do.
     """
 
     file: int
@@ -46,7 +47,7 @@ def open_synced(path: Path, begin: bytes) -> int:
     try:
         return _open_synced(path, os.O_DIRECT, begin)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
             raise
     return _open_synced(path, 0, begin)
 
@@ -61,15 +62,15 @@ def _open_synced(path: Path, how: int, begin: bytes) -> int:
 
 def write_span(span: Span) -> int:
     """Write a span; return an errno, 0 if it is durable."""
-    with mmap.mmap(-1, max(len(span.data), 1)) as aligned:
-        aligned[: len(span.data)] = span.data
-        try:
-            at = 0
-            while at < len(span.data):  # a part only, when the disk is full
-                with memoryview(aligned) as view, view[at : len(span.data)] as rest:
+    length, at = len(span.data), 0
+    try:
+        with mmap.mmap(-1, max(length, 1)) as aligned:
+            aligned[:length] = span.data
+            while at < length:  # a part only, when the disk is full
+                with memoryview(aligned) as view, view[at:length] as rest:
                     at += os.pwrite(span.file, rest, span.offset + at)
-        except OSError as error:
-            return error.errno or errno.EIO
+    except OSError as error:
+        return error.errno or errno.EIO
     return 0
 
 
@@ -88,7 +89,7 @@ if TYPE_CHECKING:
         def __init__(self, wake: int) -> None: ...
 
         def write(self, file: int, offset: int, data: bytes) -> None:
-            """Begin to write data to a file, and to sync it; the one before must be over."""
+            """Begin to write data to a file of `open_synced`; the one before must be over."""
             ...
 
         def outcome(self) -> int | None:

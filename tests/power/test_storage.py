@@ -152,7 +152,7 @@ def caught(directory: Path, done: Run, counts: Sequence[int], chance: Chance, he
 @pytest.mark.parametrize(
     ("heeded", "sector", "name"),
     [("", 0.0, 1.0), ("Y", 0.5, 1.0), ("S", 0.0, 1.0), ("SY", 0.0, 0.0)],
-    ids=["no sync at all", "no fdatasync", "no sync of the last page", "honest"],
+    ids=["no sync at all", "no fdatasync", "no synchronous write", "honest"],
 )
 def test_a_disk_that_lies_is_found_out(
     tmp_path: Path, library: Path, heeded: str, sector: float, name: float
@@ -161,6 +161,22 @@ def test_a_disk_that_lies_is_found_out(
     told = [one.number + 1 for one in done.records if one.kind == "M"]
     chance = Chance(Random(1), sector, name)
     assert caught(tmp_path, done, told[-4:], chance, heeded) is (heeded != "SY")
+
+
+@pytest.mark.parametrize("file", ["data.mdb.new", "journal.new"])
+def test_synchronous_writes_of_one_file_that_lie_are_found_out(
+    tmp_path: Path, library: Path, file: str
+) -> None:
+    """LMDB's last page is written so, and the journal, by the names by which they are made."""
+    done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
+    made = [one for one in done.records if one.kind == "C" and one.paths == [file]]
+    lazy = [
+        attrs.evolve(one, kind="-") if one.kind == "Y" and one.inode == made[-1].inode else one
+        for one in done.records
+    ]
+    assert lazy != done.records
+    told = [one.number + 1 for one in lazy if one.kind == "M"]
+    assert caught(tmp_path, Run(done.before, lazy), told[-4:], Chance(Random(1), 0, 1), "SY")
 
 
 def test_a_name_that_was_not_synced_is_a_store_that_is_gone(tmp_path: Path, library: Path) -> None:

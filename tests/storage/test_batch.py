@@ -91,7 +91,7 @@ def test_a_batch_decodes_to_what_was_encoded(
         entries[1:],
         entries[:-1],
     )
-    for wrong in (-1, len(entries)):
+    for wrong in (-1 - len(entries), len(entries)):
         with pytest.raises(IndexError):
             made[wrong]
 
