@@ -201,8 +201,10 @@ class _SessionClient:
             await trio.sleep(self._rng.uniform(0.0, TWICE_SECONDS))
             other = await self._connected()
             if other is not None:
-                replies.append(await self._attempt(other, self._stamped(command)))
-                other.close()
+                try:
+                    replies.append(await self._attempt(other, self._stamped(command)))
+                finally:
+                    other.close()
 
         async with trio.open_nursery() as nursery:
             if self._rng.random() < TWICE:
