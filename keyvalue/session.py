@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from ..node.gateway import Gateway, Request, RequestKind
+from ..node.gateway import CONTROL, Gateway, Request
 from .service import RESP3
 from .transaction import Transaction
 
@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 _MIB: Final = 1024 * 1024
-_CONTROL: Final = RequestKind.CONTROL  # a member of an enumeration is slow to get at
 
 
 @attrs.frozen
@@ -159,7 +158,7 @@ class PortState:
 
         What an operator asks is taken apart where it is submitted, for this client alone.
         """
-        if self.gathered is None or request.kind is _CONTROL:
+        if self.gathered is None or request.kind is CONTROL:
             self.gateway.submit(request)
         else:
             self.gathered.append(request)

@@ -39,6 +39,7 @@ class RequestKind(enum.IntEnum):
 
 COMMAND: Final = RequestKind.COMMAND
 QUERY: Final = RequestKind.QUERY
+CONTROL: Final = RequestKind.CONTROL
 """Kinds, for where each request is looked at: members of an enumeration are slow to get at."""
 
 

@@ -170,7 +170,7 @@ class _Fetch:
                 row = TermRow(header.term, header.position, None, header.timestamp_ms)
                 last_term = header.term
             store.append(message.batch, header=header, term_row=row)
-            if store.appended_position - store.append_position > MAX_UNSYNCED_BYTES:
+            if store.unsynced > MAX_UNSYNCED_BYTES:
                 await store.settled()
         await store.settled()
 

@@ -27,17 +27,14 @@ class Signal:
 
     def __init__(self) -> None:
         self._lot = trio.lowlevel.ParkingLot()
-        self._awaited = False
 
     def notify(self) -> None:
         """Wake all that wait; mostly nobody does, and then it costs a tenth."""
-        if self._awaited:
-            self._awaited = False
+        if self._lot:
             self._lot.unpark_all()
 
     async def wait(self, until: float = math.inf) -> bool:
         """Wait for the next notification, at most until a time; False when that has come."""
-        self._awaited = True
         if until == math.inf:  # as mostly, for half of the cost
             await self._lot.park()
             return True

@@ -205,28 +205,28 @@ class TcpConnection:
             if self._closed:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._sock)
-            try:
-                return self._sock.recv(max_bytes)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError(str(error)) from error
+            if (data := self._take(max_bytes)) is not None:
+                return data
 
     async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
         """See `Connection`."""
 
-        def receive() -> None:
-            try:
-                data = self._sock.recv(max_bytes)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise trio.BrokenResourceError(str(error)) from error
-            heed(data)
+        def take() -> None:
+            if (data := self._take(max_bytes)) is not None:
+                heed(data)
 
         if self._closed:
             raise trio.ClosedResourceError
-        await whenever_readable(self._sock.fileno(), receive)
+        await whenever_readable(self._sock.fileno(), take)
+
+    def _take(self, max_bytes: int) -> bytes | None:
+        """Return what is there, None if nothing is."""
+        try:
+            return self._sock.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
 
     def close(self) -> None:
         """See `Connection`."""
