@@ -115,12 +115,12 @@ class ForwardedRequest(Request):
         super().__init__(kind, message.payload, message.flags, self._answer)
         self.session, self.sequence = message.session, message.sequence
 
-    def answer(self, query: Callable[[bytes, int], bytes]) -> None:
+    def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer a query, or have it asked anew if its reply would only wait."""
         if self._answer.links.has_room(self._answer.sender):
-            super().answer(query)
-        else:
-            self._answer.tell(ForwardStatus.RETRY)
+            return super().answer(query)
+        self._answer.tell(ForwardStatus.RETRY)
+        return True
 
 
 def _status_of(error: RequestError) -> ForwardStatus:

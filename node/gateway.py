@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..errors import RequestError
 
@@ -91,15 +91,43 @@ class Request:
         self.session = 0
         self.sequence = 0
 
-    def answer(self, query: Callable[[bytes, int], bytes]) -> None:
-        """Answer a query with what `query` makes of its payload and flags; not if nobody waits."""
+    def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
+        """Answer a query with what `query` makes of its payload and flags; not if nobody waits.
+
+        Returns:
+            Whether it is answered; else it is to be called again, when others had their turn.
+        """
         if not self.cancelled:
             self.done(query(self.payload, self.flags))
+        return True
 
     def cancel(self) -> None:
         """The client is gone: if it was not sent yet it never will be, and `done` is not called."""
         self.cancelled = True
         self.done = _nobody
+
+    def leave(self, _client: object) -> None:
+        """A client is gone: it is not to be sent any more for this one."""
+        self.cancel()
+
+    def remaining(self) -> Sequence[Request]:
+        """Return what is to be sent in place of this, once it is cancelled: nothing.
+
+        A request that stands for several clients is cancelled as soon as one of them is gone;
+        it returns one for each of the others.
+        """
+        return ()
+
+
+def still_wanted(requests: Iterable[Request]) -> list[Request]:
+    """Return what is left to be sent of requests that were not sent yet: no cancelled one."""
+    wanted: list[Request] = []
+    for request in requests:
+        if request.cancelled:
+            wanted += request.remaining()
+        else:
+            wanted.append(request)
+    return wanted
 
 
 def _nobody(_result: bytes | RequestError) -> None:

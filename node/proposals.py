@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import RefusedError
 from ..storage import DESCRIPTOR_BYTES, Entry, EntryKind
+from .gateway import still_wanted
 
 if TYPE_CHECKING:
     from .core import Core
@@ -54,7 +55,7 @@ class Proposals:
                         RefusedError("the cluster is suspended by an operator; nothing was done")
                     )
             return []
-        self.waiting = [request for request in self.waiting if not request.cancelled]
+        self.waiting = still_wanted(self.waiting)
         size, limit = 0, self._core.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES

@@ -17,6 +17,7 @@ import trio
 
 from . import rules
 from .applier import SLICE_SECONDS
+from .gateway import still_wanted
 from .roles import Signal
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Reads:
         """Start a round if reads wait; whether its number has to be sent to the followers."""
         if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
             return False
-        reads = [request for request in self.waiting if not request.cancelled]
+        reads = still_wanted(self.waiting)
         self.waiting = []
         self.confirm_id += 1
         self.rounds.append(Round(self.confirm_id, self._core.applier.commit_position, reads))
@@ -118,6 +119,8 @@ class Reads:
         query = self._core.applier.service.query
         until = trio.current_time() + SLICE_SECONDS
         while self._confirmed:
-            self._confirmed.popleft().answer(query)
+            read = self._confirmed.popleft()
+            if not read.answer(query):
+                self._confirmed.appendleft(read)
             if trio.current_time() > until:
                 break

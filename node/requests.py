@@ -21,7 +21,7 @@ import trio
 from ..errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ..transport import ForwardReply, ForwardRequest
 from .forwarded import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
-from .gateway import Request, RequestKind
+from .gateway import Request, RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -208,9 +208,7 @@ class Requests:
         forwarded = self._forwarded[member]
         lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
         self._forwarded_bytes -= sum(len(request.payload) for request in lost)
-        for request in lost:
-            if request.cancelled:
-                continue
+        for request in still_wanted(lost):
             request.losses += 1
             if request.kind is not RequestKind.QUERY:
                 request.done(
@@ -245,7 +243,7 @@ class Requests:
             self._release(SENT_PER_LOOK)
 
     def _end_overdue(self) -> None:
-        parked = [request for request in self._parked if not request.cancelled]
+        parked = still_wanted(self._parked)
         count = bisect_right(parked, trio.current_time(), key=_deadline)
         overdue, self._parked = parked[:count], parked[count:]
         self._parked_bytes = sum(len(request.payload) for request in self._parked)
@@ -264,9 +262,8 @@ class Requests:
         self._submit_again(released)
 
     def _submit_again(self, requests: Iterable[Request]) -> None:
-        for request in requests:
-            if not request.cancelled:
-                self.submit(request)
+        for request in still_wanted(requests):
+            self.submit(request)
 
     # --- between members --------------------------------------------------------------------------
 
@@ -287,13 +284,12 @@ class Requests:
         if request is None:
             return
         self._forwarded_bytes -= len(request.payload)
-        if request.cancelled:
-            return
         if message.status == ForwardStatus.REPLY:
             if self._parked and (self.leads or self._leader is not None):
                 self._release(SENT_PER_REPLY)  # before this client asks for more
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:
-            self._park(request)
+            for each in still_wanted((request,)):
+                self._park(each)
         else:
             request.done(error_of(message))
