@@ -36,6 +36,7 @@ from ..ready import whenever_readable
 from . import resp
 from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
+from .plain import receive_untrusted
 from .session import ClientPortLimits, PortState, Session
 
 __all__ = [
@@ -99,7 +100,7 @@ class ClientPort:
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
         # What the last turn had no time for; without a connection it is the word to resume.
-        self._unserved: list[tuple[Connection | None, int]] = []
+        self._unserved: list[tuple[Connection | None, int, bytes | None, int]] = []
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
         self._accepting = trio.CancelScope()
@@ -163,18 +164,22 @@ class ClientPort:
         ready = iter(
             self._unserved
             or [
-                (connections.get(fileno), events)
-                for fileno, events in self._epoll.poll(0, TURN_EVENTS)
+                (connections.get(fileno), events, data, count)
+                for fileno, events, data, count in receive_untrusted(self._epoll, TURN_EVENTS)
             ]
         )
-        for connection, events in ready:
+        for connection, events, data, count in ready:
             if connection is None:
                 self._resume(turn_ends)
+            elif data is not None:
+                connection.on_data(data, count)
             else:
                 connection.on_event(events)
             if time_now() > turn_ends:
                 break
         self._unserved = list(ready)
+        if self._unserved:
+            state.wake()  # what was read from a socket makes it ready no more
         state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:

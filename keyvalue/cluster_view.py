@@ -48,11 +48,16 @@ def node_id(cluster: str, member_id: int) -> str:
     return hashlib.sha256(f"{cluster}/{member_id}".encode()).hexdigest()[:40]
 
 
-def redirection(port: PortState, spec: CommandSpec, arguments: Sequence[bytes]) -> bytes | None:
+def redirection(
+    port: PortState, session: Session, spec: CommandSpec, arguments: Sequence[bytes]
+) -> bytes | None:
     """Answer -MOVED to a command with keys; None if the command should be submitted here.
 
-    That is so on the leader, and while it is not certain who leads: then it is parked.
+    That is so for a client that is not cluster-aware, on the leader, and while it is not certain
+    who leads: then it is parked.
     """
+    if not session.cluster_aware:
+        return None
     topology = port.gateway.topology
     leader = topology.leader_id
     if topology.is_leader or leader is None or leader == topology.own_id:

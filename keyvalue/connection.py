@@ -25,6 +25,7 @@ import socket
 from collections import deque
 from typing import Final, Protocol
 
+from ..node.gateway import Request, RequestKind
 from .conversation import Conversation
 from .guard import CommandParser
 from .session import PortState, Session
@@ -99,7 +100,7 @@ class Connection:
         self._port = port
         self._poller = poller
         self._events = WAIT_READABLE
-        self._conversation = Conversation(session, parser, port, self._deliver, self.close)
+        self._conversation = Conversation(session, parser, port, self)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._finishing = self._lingering = False
@@ -138,6 +139,18 @@ class Connection:
         elif events & ~(_READ | select.EPOLLOUT):
             self.close()
 
+    def on_data(self, data: bytes, count: int) -> None:
+        """So much was read from the socket, and `.plain` has counted so many commands in it."""
+        if self._lingering or self.fileno < 0:
+            return
+        port, conversation, session = self._port, self._conversation, self.session
+        session.seen_at = port.now
+        if count and len(data) <= port.run_bytes and conversation.is_plain:
+            conversation.share(port.coalesce(self, session.flags, data, count))
+            session.last_command = b"set" if count > 0 else b"get"
+        else:
+            self._feed(data)
+
     def on_readable(self) -> None:
         """Read once, and do what can be done."""
         try:
@@ -149,10 +162,12 @@ class Connection:
         if not data:
             self.close()
             return
-        if self._lingering:
-            return
+        if not self._lingering:
+            self.session.seen_at = self._port.now
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         port, conversation = self._port, self._conversation
-        self.session.seen_at = port.now
         port.counters.input_bytes += len(data)
         conversation.feed(data)
         if conversation.held_bytes > port.limits.input_bytes:
@@ -165,7 +180,23 @@ class Connection:
 
     # Replies ---------------------------------------------------------------------------------
 
-    def _deliver(self) -> None:
+    def settle(self) -> int:
+        """See :class:`.coalesced.Sender`."""
+        usual = self._events == WAIT_READABLE and not self._outgoing
+        return self.fileno if usual and self._conversation.settle() else -1
+
+    def on_unsent(self, reply: bytes, sent: int) -> None:
+        """See :class:`.coalesced.Sender`."""
+        if sent < 0:
+            self.close()
+        elif self.fileno >= 0:
+            self._defer(memoryview(reply)[sent:])
+
+    def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
+        """See :class:`.coalesced.Sender`."""
+        return self._conversation.take_over(kind, payload, flags, count)
+
+    def deliver(self) -> None:
         """Send what the conversation has gathered; it is waiting now, or over."""
         replies = self._conversation.replies
         if replies:

@@ -1,12 +1,12 @@
 """What one client says and what it is answered, in order; no sockets here.
 
-At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, is passed
-on as it came. The commands of any other are done one run after the other (:mod:`.routes`): a run of
-keyed commands travels as one request, and while it is under way nothing else of this client is
-done. A run that costs much is done in part, and the rest of it is the next request. What the client
-sends meanwhile is held, and is then one chunk: a client that sends much at once gets large
-requests. Connection commands are answered at their turn. Replies gather until there is nothing to
-do but wait, and are delivered together.
+At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
+with those of others (:mod:`.coalesced`). Other commands are done one run after the other
+(:mod:`.routes`): a run of keyed commands travels as one request, and while it is under way nothing
+else of this client is done. A run that costs much is done in part, and the rest of it is the next
+request. What the client sends meanwhile is held, and is then one chunk: a client that sends much at
+once gets large requests. Connection commands are answered at their turn. Replies gather until there
+is nothing to do but wait, and are delivered together.
 
 What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
 So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
@@ -19,25 +19,28 @@ leader would only come back.
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..errors import RequestError
-from ..node.gateway import COMMAND, QUERY, UNSTAMPED, Request, RequestKind, Stamp
+from ..node.gateway import UNSTAMPED, Request, RequestKind, Stamp
 from . import resp
 from .arguments import CommandError
 from .cluster_view import redirection
+from .coalesced import Coalesced
 from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer, control_words, must_wait, woven
 from .guard import NOTHING, CommandParser
 from .outcomes import in_words
-from .routes import AT_ONCE, ATTACKS, KINDS, RUN_BYTES, run_of, uniform_kind
+from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .service import IN_PARTS, PART, TRANSACTION, part
-from .session import PortState, Session
+from .session import Outlet, PortState, Session
 from .special import read_once_untrusted, watched_keys
 from .transaction import Transaction, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["PATIENCE_S", "Conversation"]
 
@@ -45,7 +48,6 @@ PATIENCE_S: Final = 0.002
 """How long one client's connection commands are answered at a stretch."""
 
 _log = logging.getLogger("quorate.keyvalue")
-_KEPT_BYTES: Final = 4096
 
 
 class Conversation:
@@ -55,24 +57,20 @@ class Conversation:
         session: what is remembered of the client.
         parser: for what it sends.
         port: what it shares with the others.
-        deliver: called, with nothing to do but wait, to take `replies`; also when
-            `held_bytes` has fallen and when `session.closing` was set.
-        abort: ends the connection at once, and so calls :meth:`end`.
+        outlet: takes the replies.
     """
 
     __slots__ = (
-        "_abort",
         "_commands",
         "_convert",
-        "_deliver",
         "_expected",
         "_held",
         "_next",
+        "_outlet",
         "_parser",
         "_paused",
         "_port",
         "_request",
-        "_run_bytes",
         "_running",
         "_whole",
         "held_bytes",
@@ -81,17 +79,10 @@ class Conversation:
     )
 
     def __init__(
-        self,
-        session: Session,
-        parser: CommandParser,
-        port: PortState,
-        deliver: Callable[[], None],
-        abort: Callable[[], None],
+        self, session: Session, parser: CommandParser, port: PortState, outlet: Outlet
     ) -> None:
         self.session = session
-        self._parser, self._port = parser, port
-        self._deliver, self._abort = deliver, abort
-        self._run_bytes = min(RUN_BYTES, port.limits.request_bytes)
+        self._parser, self._port, self._outlet = parser, port, outlet
         # the chunk that is being done, and how far
         self._commands: list[list[bytes]] = []
         self._whole, self._next = b"", 0
@@ -127,17 +118,44 @@ class Conversation:
             self.held_bytes += len(data)
             return
         try:
-            if not self._pass_on(data):
-                self._load(data)
-                self._run()
+            self._load(data)
+            self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether plain commands that come now may travel with those of other clients."""
+        session = self.session
+        return (
+            self._request is None
+            and not (self._paused or self._parser.waiting)
+            and session.transaction is None
+            and not (session.cluster_aware or session.closing)
+        )
+
+    def share(self, request: Coalesced) -> None:
+        """What has come, nothing but plain commands, is a part of a request."""
+        self._request = request
+
+    def settle(self) -> bool:
+        """Take it that the shared request is answered; False, without effect, if more is to do."""
+        if self._held:
+            return False
+        self._request = None
+        return True
+
+    def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
+        """Make a request of its own of what this client has sent of the shared one."""
+        self._expected = count
+        self._request = request = Request(kind, payload, flags, self._on_result)
+        return request
 
     def end(self) -> None:
         """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
         self.session.closing = True
         if self._request is not None:
-            self._request.cancel()
+            self._request.leave(self._outlet)
             self._request = None
         self._held.clear()
         self.replies.clear()
@@ -149,27 +167,9 @@ class Conversation:
         calls us with a result is amidst applying the log, of which nothing may be left out.
         """
         _log.exception("client %d: its connection is closed", self.session.client_id)
-        self._abort()
+        self._outlet.close()
 
     # In order --------------------------------------------------------------------------------
-
-    def _pass_on(self, data: bytes) -> bool:
-        """Submit what came as it is if it is a plain run; else do nothing."""
-        session, port = self.session, self._port
-        usual = session.transaction is None and not (session.cluster_aware or session.closing)
-        fits = usual and len(data) <= self._run_bytes
-        count = self._parser.count_untrusted(data) if fits else 0
-        if not count:
-            return False
-        kind = COMMAND if count > 0 else QUERY
-        session.last_command, count = (b"set", count) if count > 0 else (b"get", -count)
-        if self._commands:
-            (self._commands, self._whole), self._next = NOTHING, 0
-        port.counters.commands += count
-        self._expected, flags = count, session.flags | IN_PARTS if count > 1 else session.flags
-        self._request = request = Request(kind, data, flags, self._on_result)
-        port.submit(request)
-        return True
 
     def _load(self, data: bytes) -> None:
         self._commands, self._whole = self._parser.take_untrusted(data)
@@ -209,10 +209,10 @@ class Conversation:
                     self._port.resume_later(self._resume)
                     break
         self._running = False
-        if self._next == len(self._commands) and len(self._whole) > _KEPT_BYTES:
+        if self._next == len(self._commands):
             (self._commands, self._whole), self._next = NOTHING, 0
         if self.replies or refilled or self.session.closing:
-            self._deliver()
+            self._outlet.deliver()
 
     def _resume(self) -> None:
         self._paused = False
@@ -231,10 +231,10 @@ class Conversation:
         stale = session.cluster_aware and not gateway.topology.is_leader
         if session.transaction is None and (not stale or session.read_only):
             end, payload, kind = len(self._commands), self._whole, None
-            if at == 0 and len(payload) <= self._run_bytes:
+            if at == 0 and len(payload) <= self._port.run_bytes:
                 kind = uniform_kind(self._commands)
             if kind is None and not stale:
-                encoded, kind = run_of(self._commands, at, self._run_bytes)
+                encoded, kind = run_of(self._commands, at, self._port.run_bytes)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not stale or kind is RequestKind.QUERY):
                 session.last_command = self._commands[end - 1][0]
@@ -310,7 +310,7 @@ class Conversation:
             if session.read_only and spec.kind is Kind.READ:
                 self.replies.append(gateway.stale_query(encoded, session.flags))
                 return
-            if (moved := redirection(self._port, spec, arguments)) is not None:
+            if (moved := redirection(self._port, session, spec, arguments)) is not None:
                 self.replies.append(moved)
                 return
         self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
@@ -342,7 +342,7 @@ class Conversation:
                 if not self._running:
                     self._run()
             else:
-                self._deliver()
+                self._outlet.deliver()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
@@ -359,8 +359,8 @@ class Conversation:
     # Transactions ----------------------------------------------------------------------------
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
-        aware = self.session.cluster_aware and spec.kind is not Kind.CONNECTION
-        if aware and (moved := redirection(self._port, spec, arguments)) is not None:
+        moved = redirection(self._port, self.session, spec, arguments)
+        if moved is not None:
             self._refuse(moved)
             return
         encoded = resp.pack(tuple(arguments))
@@ -390,10 +390,9 @@ class Conversation:
         session = self.session
         if session.transaction is not None:
             return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
-        aware = session.cluster_aware
-        if aware and (moved := redirection(self._port, spec, arguments)) is not None:
+        if (moved := redirection(self._port, session, spec, arguments)) is not None:
             return self.replies.append(moved)
-        keys = watched_keys(arguments, session.watched, self._run_bytes)
+        keys = watched_keys(arguments, session.watched, self._port.run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
         self._convert = lambda reply: watch(session.watched, reply, keys)

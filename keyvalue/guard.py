@@ -31,7 +31,7 @@ import hiredis
 
 from ..errors import WireError
 from .limits import MAX_ARGUMENTS
-from .plain import NATIVE, count_untrusted, split_untrusted
+from .plain import NATIVE, split_untrusted
 from .resp import pack
 
 __all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken", "WholeCommands"]
@@ -293,9 +293,10 @@ class CommandParser:
         """Length of the incomplete command."""
         return len(self._scanner.buffer) if self._scanner is not None else 0
 
-    def count_untrusted(self, data: bytes) -> int:
-        """Count the commands of data if it is one plain run: see :func:`.plain.count_untrusted`."""
-        return count_untrusted(data) if self._scanner is None else 0
+    @property
+    def waiting(self) -> bool:
+        """Whether an incomplete command waits for more."""
+        return self._scanner is not None
 
     def take_untrusted(self, data: bytes) -> Taken:
         """Take the commands that are whole now; data is not empty. See `failure`."""

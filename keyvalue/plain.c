@@ -5,10 +5,16 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #define MOST_DIGITS 9      /* of a count or a length; a longer one is not plain */
 #define MOST_COMMANDS 1024 /* of a payload; one with more is not plain */
 #define MOST_COUNTED 1000  /* of what a client has sent: RUN_COMMANDS of routes.py */
+#define MOST_READY 512     /* sockets that are looked at in one call */
+#define RECEIVE_BYTES (64 << 10) /* of each; and of all of them about */
+#define TURN_BYTES (1 << 20)
 #define HEAD_BYTES 24      /* "$", the length of a value, and two line ends */
 #define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
 
@@ -125,21 +131,182 @@ static Py_ssize_t skip_command(Cursor *cursor)
     return count;
 }
 
+/* How many SETs, or minus how many GETs, if there is nothing else; 0 if there is. */
+static Py_ssize_t count_plain(Cursor cursor)
+{
+    Py_ssize_t kind = 0, count = 0;
+    while (cursor.at < cursor.end) {
+        Py_ssize_t found = skip_command(&cursor);
+        if (found == 0 || (count && found != kind) || count == MOST_COUNTED)
+            return 0;
+        kind = found;
+        count++;
+    }
+    return kind == 3 ? count : -count;
+}
+
 static PyObject *count_untrusted(PyObject *Py_UNUSED(module), PyObject *data)
 {
     if (!PyBytes_Check(data))
         return PyErr_Format(PyExc_TypeError, "count_untrusted(data)");
     const char *start = PyBytes_AS_STRING(data);
-    Cursor cursor = {start, start + PyBytes_GET_SIZE(data)};
-    Py_ssize_t kind = 0, count = 0;
-    while (cursor.at < cursor.end) {
-        Py_ssize_t found = skip_command(&cursor);
-        if (found == 0 || (count && found != kind) || count == MOST_COUNTED)
-            return PyLong_FromLong(0);
-        kind = found;
-        count++;
+    return PyLong_FromSsize_t(count_plain((Cursor){start, start + PyBytes_GET_SIZE(data)}));
+}
+
+/* Read from a socket; a new reference to (descriptor, events, bytes or None, how many commands). */
+static PyObject *receive_one(const struct epoll_event *ready, Py_ssize_t *room)
+{
+    static char buffer[RECEIVE_BYTES]; /* nobody else has the interpreter meanwhile */
+    int fileno = ready->data.fd;
+    ssize_t length = -1;
+    if (ready->events == EPOLLIN && *room > 0)
+        length = recv(fileno, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (length <= 0)
+        return Py_BuildValue("iIOi", fileno, (unsigned)ready->events, Py_None, 0);
+    *room -= length;
+    return Py_BuildValue("iIy#n", fileno, (unsigned)ready->events, buffer, length,
+                         count_plain((Cursor){buffer, buffer + length}));
+}
+
+static PyObject *receive_untrusted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    struct epoll_event ready[MOST_READY];
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "receive_untrusted(epoll, most)");
+    int epoll = PyObject_AsFileDescriptor(args[0]);
+    long most = PyLong_AsLong(args[1]);
+    if (epoll < 0 || (most == -1 && PyErr_Occurred()))
+        return NULL;
+    int found = epoll_wait(epoll, ready, most < MOST_READY ? (int)most : MOST_READY, 0);
+    if (found < 0 && errno != EINTR)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    PyObject *all = PyList_New(found < 0 ? 0 : found);
+    Py_ssize_t room = TURN_BYTES;
+    for (int n = 0; all != NULL && n < found; n++) {
+        PyObject *one = receive_one(&ready[n], &room);
+        if (one == NULL)
+            Py_CLEAR(all);
+        else
+            PyList_SET_ITEM(all, n, one);
     }
-    return PyLong_FromSsize_t(kind == 3 ? count : -count);
+    return all;
+}
+
+/* What goes to a socket, and how much of it went. */
+typedef struct {
+    int fileno;
+    const char *bytes;
+    Py_ssize_t length, sent;
+} Outgoing;
+
+static void send_one(Outgoing *one)
+{
+    one->sent = 0;
+    if (one->fileno < 0)
+        return;
+    do
+        one->sent = send(one->fileno, one->bytes, one->length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (one->sent < 0 && errno == EINTR);
+    if (one->sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        one->sent = 0;
+}
+
+/* The places of what did not go whole. */
+static PyObject *find_unsent(const Outgoing *all, Py_ssize_t count)
+{
+    PyObject *unsent = PyList_New(0);
+    for (Py_ssize_t n = 0; unsent != NULL && n < count; n++) {
+        if (all[n].fileno >= 0 && all[n].sent == all[n].length)
+            continue;
+        PyObject *one = Py_BuildValue("nn", n, all[n].sent);
+        if (one == NULL || PyList_Append(unsent, one))
+            Py_CLEAR(unsent);
+        Py_XDECREF(one);
+    }
+    return unsent;
+}
+
+static PyObject *send_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) ||
+        PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1]))
+        return PyErr_Format(PyExc_TypeError, "send_all(filenos, replies)");
+    Py_ssize_t size = PyList_GET_SIZE(args[0]);
+    PyObject *unsent = NULL;
+    Outgoing *all = PyMem_New(Outgoing, size + 1);
+    if (all == NULL)
+        return PyErr_NoMemory();
+    for (Py_ssize_t n = 0; n < size; n++) {
+        PyObject *reply = PyList_GET_ITEM(args[1], n);
+        all[n].fileno = (int)PyLong_AsLong(PyList_GET_ITEM(args[0], n));
+        if (PyErr_Occurred() || !PyBytes_Check(reply)) {
+            if (!PyErr_Occurred())
+                PyErr_Format(PyExc_TypeError, "a reply is bytes");
+            goto done;
+        }
+        all[n].bytes = PyBytes_AS_STRING(reply);
+        all[n].length = PyBytes_GET_SIZE(reply);
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    for (Py_ssize_t n = 0; n < size; n++)
+        send_one(&all[n]);
+    Py_END_ALLOW_THREADS;
+    unsent = find_unsent(all, size);
+done:
+    PyMem_Free(all);
+    return unsent;
+}
+
+/* Step over a reply that a plain command may have; whether there is one. */
+static int skip_reply(Cursor *cursor)
+{
+    const char *start = cursor->at, *bytes, *end;
+    if (start == cursor->end)
+        return 0;
+    if (*start == '$') {
+        if (read_bulk(cursor, &bytes) >= 0)
+            return 1;
+        if (cursor->end - start < 5 || memcmp(start, "$-1\r\n", 5))
+            return 0;
+        cursor->at = start + 5;
+        return 1;
+    }
+    if (*start != '+' && *start != '-' && *start != '_')
+        return 0;
+    end = memchr(start, '\n', cursor->end - start);
+    if (end == NULL || end[-1] != '\r')
+        return 0;
+    cursor->at = end + 1;
+    return 1;
+}
+
+static PyObject *cut_replies_untrusted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_Check(args[0]) || !PyList_CheckExact(args[1]))
+        return PyErr_Format(PyExc_TypeError, "cut_replies_untrusted(replies, counts)");
+    const char *start = PyBytes_AS_STRING(args[0]);
+    Cursor cursor = {start, start + PyBytes_GET_SIZE(args[0])};
+    PyObject *all = PyList_New(PyList_GET_SIZE(args[1]));
+    for (Py_ssize_t n = 0; all != NULL && n < PyList_GET_SIZE(all); n++) {
+        Py_ssize_t own = PyLong_AsSsize_t(PyList_GET_ITEM(args[1], n));
+        const char *from = cursor.at;
+        PyObject *one = NULL;
+        while (own > 0 && skip_reply(&cursor))
+            own--;
+        if (own == 0)
+            one = PyBytes_FromStringAndSize(from, cursor.at - from);
+        if (one == NULL)
+            Py_CLEAR(all);
+        else
+            PyList_SET_ITEM(all, n, one);
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    if (all == NULL || cursor.at != cursor.end) {
+        Py_XDECREF(all);
+        Py_RETURN_NONE;
+    }
+    return all;
 }
 
 /* A SET of a payload, as it lies there. */
@@ -409,6 +576,12 @@ static PyMethodDef methods[] = {
     {"count_untrusted", count_untrusted, METH_O, "count_untrusted(data)\n--\n\nSee plain.py."},
     {"answer_gets", (PyCFunction)(void (*)(void))answer_gets, METH_FASTCALL,
      "answer_gets(payload, room, records)\n--\n\nSee plain.py."},
+    {"receive_untrusted", (PyCFunction)(void (*)(void))receive_untrusted, METH_FASTCALL,
+     "receive_untrusted(epoll, most)\n--\n\nSee plain.py."},
+    {"send_all", (PyCFunction)(void (*)(void))send_all, METH_FASTCALL,
+     "send_all(filenos, replies)\n--\n\nSee plain.py."},
+    {"cut_replies_untrusted", (PyCFunction)(void (*)(void))cut_replies_untrusted, METH_FASTCALL,
+     "cut_replies_untrusted(replies, counts)\n--\n\nSee plain.py."},
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,
      "split_untrusted(data, most)\n--\n\nSee plain.py."},
     {"apply_sets_2", apply_sets, METH_VARARGS,

@@ -6,6 +6,7 @@ what is not plain, which do the same: :mod:`.guard` for what comes from a socket
 :mod:`.service` for what was recorded.
 """
 
+import select
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from ..storage import Entry, EntryKind
     from ..storage.tables_layer import Record
 
-__all__ = ["NATIVE", "answer_gets", "apply_sets", "count_untrusted", "split_untrusted"]
+__all__ = [
+    "NATIVE",
+    "answer_gets",
+    "apply_sets",
+    "count_untrusted",
+    "cut_replies_untrusted",
+    "receive_untrusted",
+    "send_all",
+    "split_untrusted",
+]
 
 if TYPE_CHECKING:
 
@@ -24,6 +34,46 @@ if TYPE_CHECKING:
         Returns:
             How many ``SET key value``, or minus how many ``GET key``; 0 if it is anything else, or
             more than one request takes.
+        """
+        ...
+
+    def receive_untrusted(
+        epoll: select.epoll, most: int
+    ) -> list[tuple[int, int, bytes | None, int]]:
+        """Look which sockets are ready, and read from those that are nothing but readable.
+
+        Args:
+            epoll: with the sockets, all of them non-blocking.
+            most: of them.
+
+        Returns:
+            For each the descriptor, the events, what was read and `count_untrusted` of that. It is
+            None and 0 where nothing was read: at the end of the stream, after an error, with other
+            events, and behind the first MiB. There it is the caller's to read.
+        """
+        ...
+
+    def send_all(filenos: list[int], replies: list[bytes]) -> list[tuple[int, int]]:
+        """Send a reply to each socket, as far as it takes it.
+
+        Args:
+            filenos: of the sockets; nothing is sent for a negative one.
+            replies: to each.
+
+        Returns:
+            Where not all was sent: the place, and how much; -1 if nothing ever can be.
+        """
+        ...
+
+    def cut_replies_untrusted(replies: bytes, counts: list[int]) -> list[bytes] | None:
+        """Cut what was replied to commands of several clients.
+
+        Args:
+            replies: simple ones or bulk strings, errors and nulls, one after the other.
+            counts: how many are whose.
+
+        Returns:
+            What each is to get; None if there are more replies, or fewer, or others.
         """
         ...
 
@@ -88,12 +138,30 @@ else:
     try:
         # A function whose arguments change gets another name there: what an older version has
         # compiled is not used then, nor this by an older version.
-        from ._plain import answer_gets, count_untrusted, split_untrusted
+        from ._plain import (
+            answer_gets,
+            count_untrusted,
+            cut_replies_untrusted,
+            receive_untrusted,
+            send_all,
+            split_untrusted,
+        )
         from ._plain import apply_sets_2 as apply_sets
     except ImportError:
 
         def count_untrusted(_data: bytes) -> int:  # noqa: D103
             return 0
+
+        def receive_untrusted(  # noqa: D103
+            epoll: select.epoll, most: int
+        ) -> list[tuple[int, int, bytes | None, int]]:
+            return [(fileno, events, None, 0) for fileno, events in epoll.poll(0, most)]
+
+        def send_all(filenos: list[int], _replies: list[bytes]) -> list[tuple[int, int]]:  # noqa: D103
+            return [(place, 0) for place in range(len(filenos))]
+
+        def cut_replies_untrusted(*_arguments: object) -> None:  # noqa: D103
+            return None
 
         def split_untrusted(_data: bytes, _most: int) -> tuple[list[list[bytes]], int]:  # noqa: D103
             return [], 0

@@ -12,7 +12,9 @@ from typing import Final, Protocol
 
 import attrs
 
-from ..node.gateway import CONTROL, Gateway, Request
+from ..node.gateway import COMMAND, CONTROL, QUERY, Gateway, Request, still_wanted
+from .coalesced import Coalesced, Sender
+from .routes import RUN_BYTES
 from .service import RESP3
 from .transaction import Transaction
 
@@ -20,6 +22,7 @@ __all__ = [
     "Client",
     "ClientPortLimits",
     "Counters",
+    "Outlet",
     "PortState",
     "Session",
 ]
@@ -119,6 +122,17 @@ class Client(Protocol):
         ...
 
 
+class Outlet(Sender, Protocol):
+    """A connection, as its conversation sees it."""
+
+    def deliver(self) -> None:
+        """Take the replies: there is nothing to do but wait, or `session.closing` was set.
+
+        Called also when less is held than before.
+        """
+        ...
+
+
 @attrs.define(eq=False)
 class PortState:
     """What all connections of a client port share."""
@@ -142,6 +156,15 @@ class PortState:
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
 
+    coalesced: dict[int, Coalesced] = attrs.field(factory=dict[int, Coalesced])
+    """What takes more of this turn: by flags, and whether they are reads."""
+    run_bytes: int = attrs.field(init=False)
+    """The most of a run of commands that goes as one request."""
+
+    def __attrs_post_init__(self) -> None:
+        """Derive what follows from the limits."""
+        self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
+
     def begin_turn(self, now: float) -> None:
         """From now on, until the turn ends, requests gather."""
         self.now = now
@@ -151,7 +174,32 @@ class PortState:
         """Submit together what has gathered, but for those whose clients have gone already."""
         gathered, self.gathered = self.gathered, None
         if gathered:
-            self.gateway.submit_all([each for each in gathered if not each.cancelled])
+            for each in self.coalesced.values():
+                each.close()
+            self.coalesced.clear()
+            self.gateway.submit_all(still_wanted(gathered))
+
+    def coalesce(self, sender: Sender, flags: int, payload: bytes, count: int) -> Coalesced:
+        """Submit plain commands of a client together with others of this turn.
+
+        Args:
+            sender: has sent them.
+            flags: of its requests.
+            payload: the commands.
+            count: of SETs, or minus that of GETs.
+        """
+        assert self.gathered is not None
+        key, kind = flags << 1, COMMAND
+        if count < 0:
+            key, kind, count = key + 1, QUERY, -count
+        request = self.coalesced.get(key)
+        if request is None or not request.add(sender, payload, count):
+            if request is not None:
+                request.close()
+            self.coalesced[key] = request = Coalesced(kind, flags, self)
+            self.gathered.append(request)
+            request.add(sender, payload, count)
+        return request
 
     def submit(self, request: Request) -> None:
         """Submit a request, at the end of the turn if there is one and it is a read or a write.

@@ -3,7 +3,8 @@
 import pytest
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import client_port
+from quorate.keyvalue import client_port, resp
+from quorate.keyvalue.plain import NATIVE
 from quorate.node.gateway import Request
 
 OK = b"+OK\r\n"
@@ -16,12 +17,15 @@ class Calls:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.together: list[list[bytes]] = []
         self.alone: list[bytes] = []
+        self.commands: list[list[bytes]] = []  # of each call, in order, taken apart
         member = world.member
         # what it does itself with a turn's requests is no call of the port's
         submit, submit_all = member.submit, member.submit_all
 
         def record_all(requests: list[Request]) -> None:
-            self.together.append([each.payload for each in requests])
+            payloads = [each.payload for each in requests]
+            self.together.append(payloads)
+            self.commands.append(sorted(map(resp.pack, taken_apart(b"".join(payloads)))))
             monkeypatch.setattr(member, "submit", submit)
             submit_all(requests)
             monkeypatch.setattr(member, "submit", record)
@@ -32,6 +36,10 @@ class Calls:
 
         monkeypatch.setattr(member, "submit_all", record_all)
         monkeypatch.setattr(member, "submit", record)
+
+
+def taken_apart(payload: bytes) -> list[tuple[bytes, ...]]:
+    return [tuple(each) for each in resp.CommandParser().parse_untrusted(payload)]
 
 
 @pytest.fixture
@@ -58,7 +66,8 @@ async def test_requests_of_one_turn_are_one_batch(world: World, calls: Calls) ->
             each.send_at_once(write(number))
         for each in clients:
             assert await each.receive(len(OK)) == OK
-        assert sorted(calls.together.pop()) == [write(number) for number in range(5)]
+        assert calls.commands.pop() == [write(number) for number in range(5)]
+        assert len(calls.together.pop()) == (1 if NATIVE else 5)
         assert (turn, calls.together, calls.alone) == (turn, [], [])
 
 

@@ -1,0 +1,186 @@
+"""Connections of which a turn is taken by hand: their sockets are real, epoll and the member not.
+
+:class:`Leader` stands where the gateway stands, and answers when it is told to.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import attrs
+
+from quorate.keyvalue import resp
+from quorate.keyvalue.connection import WAIT_READABLE, Connection
+from quorate.keyvalue.guard import CommandParser, ParserLimits, WholeCommands
+from quorate.keyvalue.plain import count_untrusted
+from quorate.keyvalue.service import IN_PARTS, TRANSACTION
+from quorate.keyvalue.session import ClientPortLimits, PortState, Session
+from quorate.node.gateway import RequestKind, still_wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from quorate.errors import RequestError
+    from quorate.node.gateway import Gateway, Request
+
+QUERY = RequestKind.QUERY
+
+
+class Leader:
+    """Replies to each command with its words.
+
+    Args:
+        at_a_time: so many commands are done of a request that may be done in part.
+    """
+
+    @attrs.frozen
+    class Topology:
+        is_leader: bool = True
+
+    topology = Topology()
+
+    def __init__(self, at_a_time: int = 1 << 30) -> None:
+        self.at_a_time = at_a_time
+        self.at_once = False
+        self.error: RequestError | None = None
+        self.waiting: list[Request] = []
+        self.sent: list[Request] = []
+        self.applied: list[list[bytes]] = []
+        self.seen: list[tuple[RequestKind, bytes, int]] = []
+
+    def submit(self, request: Request) -> None:
+        """Keep a request, or answer it."""
+        self.seen.append((request.kind, request.payload, request.flags))
+        self.waiting.append(request)
+        if self.at_once:
+            self.answer()
+
+    def submit_all(self, requests: list[Request]) -> None:
+        """Take those of a turn."""
+        for request in requests:
+            self.submit(request)
+
+    def send(self) -> None:
+        """From now on it is too late to withdraw what waits."""
+        self.sent += still_wanted(self.waiting)
+        self.waiting = []
+
+    def answer(self) -> None:
+        """Answer what has been sent and what waits."""
+        self.send()
+        sent, self.sent = self.sent, []
+        for request in sent:
+            if self.error is not None:
+                request.done(self.error)
+            elif request.kind is QUERY:
+                while not request.answer(self.query):
+                    pass
+            else:
+                request.done(self.query(request.payload, request.flags))
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """Do what a payload says."""
+        commands = resp.CommandParser().parse_untrusted(payload)
+        done = commands[: self.at_a_time] if flags & IN_PARTS else commands
+        self.applied += done
+        if flags & TRANSACTION:
+            return b"*1\r\n+done\r\n"
+        replies = b"".join(resp.bulk(b" ".join(arguments)) for arguments in done)
+        return replies if done == commands else b"\0%d\r\n" % len(done) + replies
+
+
+class Client:
+    """The far end of a connection."""
+
+    def __init__(self, port: Port, flags: int) -> None:
+        near, self.socket = socket.socketpair()
+        near.setblocking(False)
+        self.socket.setblocking(False)
+        self.near = near
+        self.port = port
+        self.told = b""
+        state = port.state
+        parser = CommandParser(WholeCommands(), ParserLimits(state.limits.request_bytes))
+        self.session = Session(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
+        self.connection = Connection(near, self.session, parser, state, port)
+        state.clients[self.session.client_id] = self.connection
+        port.events[self.connection.fileno] = WAIT_READABLE
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is under way."""
+        return self.connection._conversation.idle  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def open(self) -> bool:
+        """Whether the port has not closed it."""
+        return self.connection.fileno >= 0
+
+    def take(self) -> bytes:
+        """Read until there is no more, and return what was read since the last time."""
+        taken = b""
+        while True:
+            try:
+                more = self.socket.recv(1 << 20)
+            except BlockingIOError:
+                more = b""
+            taken += more
+            if self.port.events.get(self.connection.fileno, 0) & select.EPOLLOUT:
+                self.connection.on_event(select.EPOLLOUT)
+            elif not more:
+                self.told += taken
+                return taken
+
+
+class Port:
+    """Stands where the client port stands."""
+
+    def __init__(self, gateway: object, limits: ClientPortLimits | None = None) -> None:
+        self.state = PortState(cast("Gateway", gateway), limits or ClientPortLimits())
+        self.clients: list[Client] = []
+        self.events: dict[int, int] = {}
+        self.lingering: list[Connection] = []
+
+    def connect(self, flags: int = 0) -> Client:
+        """Connect one more client."""
+        self.clients.append(Client(self, flags))
+        return self.clients[-1]
+
+    def turn(self, *said: tuple[Client, bytes], joined: bool = True) -> None:
+        """Take a turn in which so much was read from clients."""
+        self.begin(*said, joined=joined)
+        self.state.end_turn()
+
+    def begin(self, *said: tuple[Client, bytes], joined: bool = True) -> None:
+        """Take a turn that does not end yet."""
+        self.state.begin_turn(0.0)
+        for client, data in said:
+            client.connection.on_data(data, count_untrusted(data) if joined else 0)
+
+    def watch(self, fileno: int, events: int) -> None:
+        """See `connection.Poller`."""
+        self.events[fileno] = events
+
+    def linger(self, connection: Connection) -> None:
+        """See `connection.Poller`."""
+        self.lingering.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """See `connection.Poller`."""
+        del self.events[connection.fileno]
+        del self.state.clients[connection.session.client_id]
+
+
+@contextmanager
+def open_port(gateway: object, limits: ClientPortLimits | None = None) -> Generator[Port]:
+    """Give a port; its sockets are closed at the end."""
+    port = Port(gateway, limits)
+    try:
+        yield port
+    finally:
+        for client in port.clients:
+            client.connection.close()
+            client.socket.close()
