@@ -50,28 +50,24 @@ class Numbers:
         return self.sent - self.seen - sum(number > self.seen for number in self.open)
 
 
-def numbered(clients: Mapping[bytes, Numbers], value_bytes: int, *, cut_off: bool = False) -> Look:
+def numbered(clients: Mapping[bytes, Numbers], value_bytes: int) -> Look:
     """Of clients that number their values: each number that was acknowledged, and none not sent.
 
     Args:
         clients: what they know of their keys.
         value_bytes: of each value.
-        cut_off: the beginning of the log is gone; of each key what is left must be whole.
     """
 
     def look(sets: Sets) -> Last:
         marks = {key: bytearray(numbers.sent + 1) for key, numbers in clients.items()}
-        firsts, last = dict[bytes, int](), Last()
+        last = Last()
         for key, value in sets:
             number = _number_untrusted(key, value, clients, value_bytes)
             marks[key][number] = 1
-            if number not in clients[key].open:
-                firsts.setdefault(key, number)
             last[key] = told(value)
         missing: list[str] = []
         for key, numbers in clients.items():
-            first = firsts.get(key, numbers.sent + 1) if cut_off else numbers.seen + 1
-            wanted = range(first, numbers.sent + 1)
+            wanted = range(numbers.seen + 1, numbers.sent + 1)
             lost = [n for n in wanted if not marks[key][n] and n not in numbers.open]
             missing += [f"{key.decode()} number {number}" for number in lost]
         if missing:

@@ -26,12 +26,12 @@ from typing import Final, Literal
 
 import trio
 from acknowledged import Numbers, numbered
-from checking import Stretch, check_stretch, kept_from
-from harness import USUAL, Common, make_app, open_bench
+from checking import Stretch, check_stretch
+from harness import ALL_KEPT, USUAL, Common, lay_out_members, make_app, open_bench
 from measuring import settled
 from rich.console import Console
 
-from quorate.cluster import HOST, LocalCluster, MemberProcess, free_client_port, lay_out
+from quorate.cluster import HOST, LocalCluster, MemberProcess
 from quorate.respclient import RespError, open_resp
 from quorate.status import Verdict, survey
 from quorate.torture_network import NamespaceError, Namespaces, namespace_command, open_namespaces
@@ -101,21 +101,17 @@ class Writers:
                 at += 1
                 await trio.sleep(0.001)
 
-    async def check(self, *, cut_off: bool = False) -> None:
+    async def check(self) -> None:
         """See that all members have what was acknowledged since the last time; nobody writes now.
 
         What was not acknowledged may still come, from a member that was held up.
-
-        Args:
-            cut_off: the beginning of that may be gone from the log, behind a snapshot.
 
         Raises:
             LostError: they have not.
         """
         members, end = self._cluster.members, (await settled(self._cluster))[0].append_position
-        begin = max(self._position, kept_from(members) if cut_off else 0)
-        look = numbered(self.numbers, VALUE_BYTES, cut_off=begin > self._position)
-        await check_stretch(members, Stretch(begin, end), look)
+        look = numbered(self.numbers, VALUE_BYTES)
+        await check_stretch(members, Stretch(self._position, end), look)
         self._position = end
         for mine in self.numbers.values():
             mine.seen = mine.sent
@@ -188,21 +184,17 @@ class Cluster:
 
 @asynccontextmanager
 async def open_members(fault: Fault) -> AsyncGenerator[Cluster]:
-    """Run members for the length of a block, in network namespaces if they will be cut off."""
+    """Run members for the length of a block, in network namespaces if they will be cut off.
+
+    They take snapshots as usual, but keep the whole log, to be looked at.
+    """
     async with AsyncExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-bench-"))
         network: Namespaces | None = None
         if fault == "cut":
             network = await stack.enter_async_context(open_namespaces(MEMBERS))
-        local = LocalCluster(
-            lay_out(
-                Path(place),
-                members=MEMBERS,
-                client_port=free_client_port(MEMBERS),
-                cluster="bench",
-                hosts=network.hosts if network else [HOST] * MEMBERS,
-            )
-        )
+        hosts = network.hosts if network else [HOST] * MEMBERS
+        local = LocalCluster(lay_out_members(Path(place), MEMBERS, snapshot=ALL_KEPT, hosts=hosts))
         if network:
             for member in local.members:
                 member.launcher = network.launcher(member.member_id)

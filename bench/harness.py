@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
@@ -16,7 +16,7 @@ from rich.console import Console
 from tables import section
 
 from quorate.cli_status import make_console
-from quorate.cluster import free_client_port, lay_out
+from quorate.cluster import HOST, free_client_port, lay_out
 from quorate.node.config import Limits, NodeConfig, SnapshotPolicy
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
@@ -24,6 +24,9 @@ NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 
 KEPT: Final = SnapshotPolicy(margin_bytes=2**32)
 """Snapshots as usual, but what a load has written of the log is kept until it was looked at."""
+
+ALL_KEPT: Final = SnapshotPolicy(margin_bytes=2**50)
+"""The same for a load that may last for hours."""
 
 
 @attrs.frozen
@@ -114,16 +117,23 @@ def lay_out_members(
     *,
     snapshot: SnapshotPolicy | None = None,
     limits: Limits | None = None,
+    hosts: Sequence[str] = (),
 ) -> list[NodeConfig]:
     """Configure so many members on free ports; with the usual settings but for those given."""
-    laid = lay_out(place, members=count, client_port=free_client_port(count), cluster="bench")
+    port, hosts = free_client_port(count), hosts or [HOST] * count
+    laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
     changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits}
     given = {name: value for name, value in changes.items() if value is not None}
     configs = [attrs.evolve(config, **given) for config in laid]
     for config in configs:
-        text = attrs.evolve(config, directory=Path()).to_toml()
-        (config.directory / "node.toml").write_text(text, encoding="utf-8")
+        write(config)
     return configs
+
+
+def write(config: NodeConfig) -> None:
+    """Write a member's configuration to where its process looks for it."""
+    text = attrs.evolve(config, directory=Path()).to_toml()
+    (config.directory / "node.toml").write_text(text, encoding="utf-8")
 
 
 def make_app() -> App:

@@ -15,13 +15,7 @@ from typing import Final
 import attrs
 import trio
 from acknowledged import counted
-from checking import (
-    Actions,
-    Member,
-    Stretch,
-    check_applied,
-    check_stretch,
-)
+from checking import Member, Stretch, check_stretch
 
 from quorate.cluster import LocalCluster
 from quorate.node.gateway import MemberAddress, NodeStatus
@@ -211,7 +205,7 @@ def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
 
 
 async def measure(
-    cluster: LocalCluster, load: Load, seconds: float, *, actions: Actions | None = None
+    cluster: LocalCluster, load: Load, seconds: float, *, keeper: Member | None = None
 ) -> Run:
     """One run of about so many seconds, at the leader's port, and a look for what it wrote.
 
@@ -219,14 +213,12 @@ async def measure(
         cluster: the members.
         load: what is put on them.
         seconds: how long.
-        actions: what the leader is asked for meanwhile. The log may be dropped then, so what it
-            held is counted by the members' own words, and a pipeline is not counted at all.
+        keeper: the one whose log still has all of it in the end; all members' if left out.
 
     Raises:
         LostError: what was acknowledged is not there.
     """
-    begin, first = await settled(cluster)
-    early = Actions() if actions is None else attrs.evolve(actions)
+    begin, _ = await settled(cluster)
     port = address_of(cluster, begin.member_id).client_port
     guess = await benchmark(load, port, load.trial())
     requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
@@ -234,16 +226,17 @@ async def measure(
     used = _used(cluster)
     seen = await benchmark(load, port, requests)
     spent = {one: after - used[one] for one, after in _used(cluster).items()}
-    after, last = await settled(cluster)
+    after, _ = await settled(cluster)
     if after.term != begin.term:
         raise RuntimeError("the leader changed during a run; this machine is too busy")
     writes = (load.trial() + requests) * (load.command == "set")
-    if actions is None:
-        stretch = Stretch(begin.append_position, after.append_position)
-        await check_load(cluster.members, load, stretch, writes)
-    else:
-        check_applied(first, last, writes, (early, actions))
+    stretch = Stretch(begin.append_position, after.append_position)
+    logs = cluster.members if keeper is None else [keeper]
+    besides = [one.address for one in cluster.members if one not in logs]
+    await check_load(logs, load, stretch, writes, besides)
     own = spent.pop(leader.member_id)
+    if keeper is not None:
+        del spent[keeper.member_id]  # it has less to do than the others
     others = statistics.mean(spent.values()) if spent else 0.0
     run = Run(
         **attrs.asdict(seen),
@@ -259,13 +252,26 @@ async def measure(
     )
 
 
-async def check_load(members: Sequence[Member], load: Load, stretch: Stretch, writes: int) -> None:
-    """See that a stretch of the log has so many writes of a load, on all members, and no other.
+async def check_load(
+    members: Sequence[Member],
+    load: Load,
+    stretch: Stretch,
+    writes: int,
+    addresses: Sequence[MemberAddress] = (),
+) -> None:
+    """See that a stretch of the log has so many writes of a load, and no other.
+
+    Args:
+        members: whose logs are read, and whose states are asked for.
+        load: that wrote it.
+        stretch: of the log.
+        writes: that were acknowledged.
+        addresses: of more members, of which the state alone is looked at.
 
     Raises:
         LostError: it has not.
     """
-    await check_stretch(members, stretch, counted(writes, load.value_bytes, load.keys))
+    await check_stretch(members, stretch, counted(writes, load.value_bytes, load.keys), addresses)
 
 
 def _used(cluster: LocalCluster) -> dict[int, float]:

@@ -7,7 +7,8 @@ drops the log before it. At last a follower comes back after a kill as it is, wi
 from so far behind that it must fetch the snapshot, and with an empty disk (`quorate recover`).
 Times are from the start of the process until the member follows and has applied everything.
 Whenever one is back, its keys, values and log are compared with those of the others. The members'
-snapshots of one position must be equal.
+snapshots of one position must be equal. One follower keeps its whole log, so that the writes beside
+snapshots can be looked for; it is left alone.
 
 The members share the machine with the clients, and with each other: the snapshot of all three is
 written by the same two processors and to the same disk.
@@ -23,9 +24,10 @@ from typing import Final
 
 import attrs
 import trio
-from checking import Actions, LostError, Stretch, check_logs
+from checking import LostError, Stretch, check_logs
 from filling import check, fill
 from harness import (
+    NEVER,
     USUAL,
     Bench,
     Common,
@@ -33,6 +35,7 @@ from harness import (
     make_app,
     open_bench,
     stop_without,
+    write,
 )
 from measuring import (
     Load,
@@ -50,41 +53,31 @@ from results import Row
 
 from quorate.cluster import LocalCluster, MemberProcess, open_cluster
 from quorate.node.config import SnapshotPolicy
-from quorate.node.gateway import MemberAddress
 from quorate.respclient import open_resp
-from quorate.status import SETTLED, ask, survey
+from quorate.status import SETTLED, survey
 from quorate.storage import Summary, check_snapshot, describe
 
 MEMBERS: Final = 3
 POLICY: Final = SnapshotPolicy(keep=1, interval_bytes=2**50, margin_bytes=0)
 """Only when asked for, and nothing of the log is kept below."""
 
+KEEPER: Final = MEMBERS - 1
+"""The member that keeps its whole log; it does not lead."""
+
 POOL_BYTES: Final = 1 << 20
 MB: Final = 1_000_000
 
 
-async def take(cluster: LocalCluster, actions: Actions) -> float:
+async def take(cluster: LocalCluster) -> float:
     """Have a snapshot taken; give the seconds until all members have theirs."""
     leader = (await survey(cluster.addresses)).leader
     assert leader is not None
     at = address_of(cluster, leader.member_id)
     began = time.perf_counter()
-    actions.asked += 1
-    async with trio.open_nursery() as nursery, open_resp(at.host, at.client_port) as client:
-        nursery.start_soon(begun, at, actions)
+    async with open_resp(at.host, at.client_port) as client:
         await client.call("QUORATE.CONTROL", "snapshot")
-        nursery.cancel_scope.cancel()
-    actions.done = actions.asked
     await quiet(cluster.addresses)
     return time.perf_counter() - began
-
-
-async def begun(leader: MemberAddress, actions: Actions) -> None:
-    """Note that a snapshot is in the log, as soon as the leader is busy with it."""
-    while actions.done < actions.asked:
-        await trio.sleep(0.02)
-        if (status := (await ask(leader)).status) and status.snapshot_activity:
-            actions.done = actions.asked
 
 
 async def compare_snapshots(cluster: LocalCluster) -> float:
@@ -106,7 +99,7 @@ async def compare_snapshots(cluster: LocalCluster) -> float:
 
 
 async def pruned(cluster: LocalCluster) -> None:
-    """Wait until the members have dropped the log before their snapshot, which they do behind it.
+    """Wait until members have dropped the log before their snapshot, which they do behind it.
 
     At most half a minute: what then is left is shown as it is.
     """
@@ -115,32 +108,34 @@ async def pruned(cluster: LocalCluster) -> None:
         while any(  # noqa: ASYNC110 - of other processes
             status.start_position < status.snapshot_position
             for status in (await survey(cluster.addresses)).said
+            if status.member_id != KEEPER
         ):
             await trio.sleep(0.1)
 
 
 async def compare(cluster: LocalCluster, load: Load, seconds: float) -> tuple[list[Row], float]:
     """Measure writes without snapshots, with them, and without again; and how long one takes."""
-    took, actions = list[float](), Actions()
+    took = list[float]()
+    keeper = cluster.members[KEEPER]
 
     async def snapshots(*, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         while True:
-            took.append(await take(cluster, actions))
+            took.append(await take(cluster))
 
     async def beside() -> Run:
         async with trio.open_nursery() as nursery:
             await nursery.start(snapshots)
-            found = [await measure(cluster, load, seconds, actions=actions)]
+            found = [await measure(cluster, load, seconds, keeper=keeper)]
             while not took:
-                found.append(await measure(cluster, load, seconds, actions=actions))
+                found.append(await measure(cluster, load, seconds, keeper=keeper))
             nursery.cancel_scope.cancel()
         return median(found)
 
     runs = {
         "alone": await measure(cluster, load, seconds),
         "while snapshots are taken": await beside(),
-        "alone again": (await take(cluster, Actions()), await measure(cluster, load, seconds))[1],
+        "alone again": (await take(cluster), await measure(cluster, load, seconds))[1],
     }
     rows: list[Row] = [
         {"writes": when, "clients": load.clients, **attrs.asdict(r)} for when, r in runs.items()
@@ -164,8 +159,11 @@ async def back(member: MemberProcess) -> float:
 
 
 async def follower_of(cluster: LocalCluster) -> tuple[MemberProcess, MemberProcess]:
-    """The leader and a follower."""
-    status, _ = await settled(cluster)
+    """The leader and a follower, neither of which keeps its whole log."""
+    while (status := (await settled(cluster))[0]).member_id == KEEPER:
+        at = address_of(cluster, KEEPER)
+        async with open_resp(at.host, at.client_port) as client:
+            await client.call("QUORATE.CONTROL", "transfer", "0")
     leader = next(one for one in cluster.members if one.member_id == status.member_id)
     return leader, next(one for one in cluster.members if one is not leader)
 
@@ -243,14 +241,17 @@ def newest_snapshot(directory: Path) -> Path:
 
 async def measure_all(bench: Bench, load: Load, seconds: float) -> None:
     """Do all of it."""
-    async with open_cluster(lay_out_members(bench.place, MEMBERS, snapshot=POLICY)) as cluster:
+    configs = lay_out_members(bench.place, MEMBERS, snapshot=POLICY)
+    write(keeper := attrs.evolve(configs[KEEPER], snapshot=NEVER))
+    configs[KEEPER] = keeper
+    async with open_cluster(configs) as cluster:
         pool = os.urandom(POOL_BYTES // 2).hex().encode()
         await fill(cluster, load, pool)
         folder = (await follower_of(cluster))[0].config.directory
         bench.found({"disk": "before the first snapshot", **sizes(folder)})
         times = {"killed, with the whole log": await restart(cluster, load)}
         await check(cluster, load, pool)
-        seconds_alone = await take(cluster, Actions())
+        seconds_alone = await take(cluster)
         await pruned(cluster)
         bench.found({"disk": "after it", **sizes(folder)})
         size = await compare_snapshots(cluster)

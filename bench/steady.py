@@ -3,8 +3,8 @@
 Writers set keys as in `failover.py`, while other processes, at the usual priority, take as much of
 the processors as they are given. Nothing fails, so nobody should be elected: the leader, its term,
 and the number of elections of every member must be the same at the end as in the beginning. Then
-the exit status is 0. Every member must have applied as many writes as were acknowledged, and have
-them in its log as far back as that is kept.
+the exit status is 0. Every member must have each write that was acknowledged in its log, of which
+nothing is dropped.
 
 The other processes end by themselves a little after the time they were made for, whatever becomes
 of this one.
@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import trio
-from checking import LostError
 from failover import MEMBERS, WRITERS, Writers, open_members, whole
 from harness import USUAL, Common, make_app, open_bench
 from measuring import settled
@@ -61,23 +60,6 @@ def elections(before: list[NodeStatus], after: list[NodeStatus]) -> int:
     return new + max(status.term for status in after) - max(status.term for status in before)
 
 
-def check_counts(before: list[NodeStatus], after: list[NodeStatus], writers: Writers) -> None:
-    """See that each member has applied at least as many entries as were acknowledged.
-
-    Raises:
-        LostError: one has not.
-    """
-    at = {status.member_id: status.entries for status in before}
-    writes = sum(mine.acknowledged for mine in writers.numbers.values())
-    for status in after:
-        applied = status.entries - at[status.member_id]
-        if applied < writes:
-            raise LostError(
-                f"{writes} writes were acknowledged, and member {status.member_id} has applied "
-                f"{applied} entries"
-            )
-
-
 async def watch(cluster: LocalCluster, seconds: float, writers: Writers, console: Console) -> int:
     """Look on for so long; return how many elections there were."""
     await whole(cluster)
@@ -115,7 +97,7 @@ async def main(*, options: Common = USUAL, seconds: float = 600.0, others: int =
         seconds = 20.0
     with open_bench("steady", options, members=MEMBERS, writers=WRITERS * MEMBERS) as bench:
         async with open_members("stop") as cluster:
-            leader, before = await settled(cluster.local)
+            leader, _ = await settled(cluster.local)
             writers = Writers(cluster.local, leader.append_position)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(writers.run)
@@ -125,9 +107,7 @@ async def main(*, options: Common = USUAL, seconds: float = 600.0, others: int =
                     pause = writers.longest_pause(began)
                 rate = len(writers.acknowledged) / (trio.current_time() - began)
                 nursery.cancel_scope.cancel()
-            _, after = await settled(cluster.local)
-            check_counts([*before.values()], [*after.values()], writers)
-            await writers.check(cut_off=True)
+            await writers.check()
         bench.found(
             {
                 "others": others,

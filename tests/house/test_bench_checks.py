@@ -15,7 +15,7 @@ from rich.console import Console
 
 from quorate.keyvalue import resp
 from quorate.node.config import MemberConfig, NodeConfig
-from quorate.node.gateway import MemberAddress, NodeStatus
+from quorate.node.gateway import MemberAddress
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))  # its scripts import each other so
@@ -24,10 +24,8 @@ import harness
 import results
 from acknowledged import Numbers, counted, numbered
 from checking import (
-    Actions,
     LostError,
     Stretch,
-    check_applied,
     check_state,
     check_stretch,
     compare_logs,
@@ -77,6 +75,16 @@ async def test_all_that_was_set_is_read(tmp_path: Path) -> None:
     both = command(b"MSET", KEYS[2], VALUES[2], KEYS[3], VALUES[3])
     stretch = await write(tmp_path, [opening], [pipeline, both])
     assert list(read_sets(tmp_path, stretch)) == PAIRS
+
+
+async def test_what_clients_set_together_is_counted_by_its_sets(tmp_path: Path) -> None:
+    joined = Entry(EntryKind.COMMAND, b"".join(entry.payload for entry in sets()))
+    stretch = await write(tmp_path, [joined, *sets(PAIRS[:1])], [joined])
+    assert counted(9, value_bytes=8, keys=4)(read_sets(tmp_path, stretch))[KEYS[0]] == told(
+        VALUES[0]
+    )
+    with pytest.raises(LostError, match="3 writes were acknowledged, and the log has 9"):
+        counted(3, value_bytes=8, keys=4)(read_sets(tmp_path, stretch))
 
 
 async def test_a_command_that_no_bench_sends_is_told(tmp_path: Path) -> None:
@@ -158,13 +166,6 @@ def test_numbers_that_were_looked_for_are_not_looked_for_again() -> None:
     assert clients[b"k"].acknowledged == 1
     with pytest.raises(LostError, match="k number 4"):
         numbered(clients, 16)(numbers(2, 3))
-
-
-def test_of_a_log_without_its_beginning_the_rest_must_be_whole() -> None:
-    look = numbered({b"k": Numbers(sent=9, open={3})}, 16, cut_off=True)
-    assert look(numbers(3, 7, 8, 9))
-    with pytest.raises(LostError, match=r"k number 8$"):
-        look(numbers(7, 9))
 
 
 @pytest.mark.parametrize(
@@ -263,29 +264,6 @@ async def test_a_key_that_is_gone_is_told() -> None:
     async with answering(dict(PAIRS[1:])) as member:
         with pytest.raises(LostError, match=r"key:0+' is None, and was set to 8 bytes"):
             await check_state(last, [member.address])
-
-
-def statuses(*entries: int) -> dict[int, NodeStatus]:
-    """What members say that have applied so many entries."""
-    fields = {field.name: 0 for field in attrs.fields(NodeStatus)}
-    return {i: NodeStatus(**fields | {"entries": n}) for i, n in enumerate(entries)}  # type: ignore[arg-type]
-
-
-def test_what_members_have_applied_is_counted() -> None:
-    check_applied(statuses(5, 0), statuses(9, 4), 4)
-    with pytest.raises(LostError, match="4 writes were acknowledged, and member 1 has applied 3"):
-        check_applied(statuses(5, 0), statuses(9, 3), 4)
-    with pytest.raises(LostError, match="member 0 has applied 5"):
-        check_applied(statuses(5, 0), statuses(10, 4), 4)
-
-
-def test_of_what_members_have_applied_snapshots_are_no_writes() -> None:
-    early, late = Actions(asked=1, done=1), Actions(asked=3, done=2)
-    for snapshots in (1, 2):  # the third one may be in the log or not
-        check_applied(statuses(5), statuses(9 + snapshots), 4, (early, late))
-    for wrong in (0, 3):
-        with pytest.raises(LostError, match="of which 1 to 2 are no writes"):
-            check_applied(statuses(5), statuses(9 + wrong), 4, (early, late))
 
 
 # What becomes of a bench --------------------------------------------------------------------------
