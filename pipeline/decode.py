@@ -264,8 +264,8 @@ class _Commands:
         plain, asked, data = self._plain, self._asked, self._entries.data
         match name:
             case "number":
-                zeros = pa.array(np.zeros(len(plain.places), np.int32))
-                return self._join(zeros, pa.array([one[0] for one in asked], pa.int32()))
+                numbers = pa.array(plain.numbers.astype(np.int32))
+                return self._join(numbers, pa.array([one[0] for one in asked], pa.int32()))
             case "operation":
                 names = pa.array(plain.names, pa.string()).take(pa.array(plain.operations))
                 return self._join(names, pa.array([one[1] for one in asked], pa.string()))

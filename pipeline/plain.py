@@ -1,10 +1,13 @@
-"""Payloads of one plain command each, taken apart all at once: what a log is mostly made of.
+"""Payloads of plain commands, taken apart all at once: what a log is mostly made of.
 
-A payload is *plain* if it is one command of up to four arguments, encoded as clients encode it (an
-array of bulk strings, lengths without leading zeros), of which name and number of arguments tell
-all that the usual decoder tells: operation, the one key, the value, no expiry. numpy walks through
-all payloads side by side, an argument at a time, and makes no Python object of any. What is not
-plain is left to the decoder, which costs ten times as much for each.
+A command is *plain* if it has up to four arguments, encoded as clients encode it (an array of bulk
+strings, lengths without leading zeros), and its name and number of arguments tell all that the
+usual decoder tells: operation, the one key, the value, no expiry. numpy walks through all commands
+side by side, an argument at a time, and makes no Python object of any. A payload with any other
+command is left to the decoder, which costs ten times as much for each.
+
+A payload may have many commands, of one client or of several. It is cut wherever a command may
+begin; what looks so inside of a value is found out, for then the command around it ends nowhere.
 """
 
 from __future__ import annotations
@@ -32,10 +35,11 @@ _STAR, _DOLLAR, _CR, _LF, _ZERO = b"*$\r\n0"
 
 @attrs.frozen
 class Plain:
-    """What plain payloads ask for; one row each.
+    """What the commands of plain payloads ask for; one row each.
 
     Args:
-        places: which payloads, ascending.
+        places: of which payload each is, ascending.
+        numbers: the place of each in its payload.
         names: operations.
         operations: of each row, by its place among the names.
         keys: of each row, where it begins and ends in the data; ends before it begins if none.
@@ -43,6 +47,7 @@ class Plain:
     """
 
     places: Numbers
+    numbers: Numbers
     names: list[str | None]
     operations: Numbers
     keys: tuple[Numbers, Numbers]
@@ -52,6 +57,7 @@ class Plain:
         """Return some of the rows."""
         return Plain(
             self.places[wanted],
+            self.numbers[wanted],
             self.names,
             self.operations[wanted],
             (self.keys[0][wanted], self.keys[1][wanted]),
@@ -93,6 +99,38 @@ class _Cursor:
 def plain_untrusted(data: bytes, begins: Numbers, stops: Numbers) -> Plain:
     """Find the plain ones among payloads, which lie in `data` one behind the other."""
     view = np.frombuffer(data, np.uint8)
+    alone = _commands(view, begins, stops)
+    if len(alone.places) == len(begins):
+        return alone
+    heads, owners = _heads(view, begins, stops)
+    if len(heads) == len(begins):
+        return alone
+    ends = stops[owners]
+    ends[:-1] = np.where(owners[1:] == owners[:-1], heads[1:], ends[:-1])
+    found = _commands(view, heads, ends)
+    in_all = np.bincount(owners, minlength=len(begins))
+    plain = np.bincount(owners[found.places], minlength=len(begins)) == in_all
+    found = found.where(plain[owners[found.places]])
+    own = owners[found.places]
+    firsts = np.cumsum(in_all) - in_all
+    return attrs.evolve(found, places=own, numbers=found.places - firsts[own])
+
+
+def _heads(view: Bytes, begins: Numbers, stops: Numbers) -> tuple[Numbers, Numbers]:
+    """Return where commands may begin, the first one of each payload among them, and of which."""
+    own = np.arange(len(begins), dtype=np.int64)
+    at: Numbers = np.flatnonzero(view == _STAR)
+    for step, byte in ((4, _DOLLAR), (3, _LF), (2, _CR), (-1, _LF), (-2, _CR)):
+        at = at[view.take(at + step, mode="clip") == byte]
+    owners = np.searchsorted(begins, at, side="right") - 1
+    inside = (owners >= 0) & (at > begins[owners]) & (at < stops[owners])
+    heads, whose = np.concatenate((begins, at[inside])), np.concatenate((own, owners[inside]))
+    order = np.lexsort((heads, whose))
+    return heads[order], whose[order]
+
+
+def _commands(view: Bytes, begins: Numbers, stops: Numbers) -> Plain:
+    """Find those that are just one plain command each."""
     found = _Found(view, len(begins))
     head = _Cursor(view, begins)
     head.expect(_STAR)
@@ -158,6 +196,6 @@ class _Found:
         """Return the rows of the payloads that are plain."""
         places = np.flatnonzero(self._operations >= 0)
         key, key_end, value, value_end = self._edges[:, places]
-        return Plain(
-            places, self._names, self._operations[places], (key, key_end), (value, value_end)
-        )
+        numbers = np.zeros(len(places), np.int64)
+        operations = self._operations[places]
+        return Plain(places, numbers, self._names, operations, (key, key_end), (value, value_end))

@@ -22,7 +22,9 @@ NAMES = [one.name.encode() for one in all_commands()]
 names = st.sampled_from(
     [*NAMES, *map(bytes.upper, NAMES), b"Set", b"SET\0", b"", b"NOVEL", b"\xff"]
 )
-words = st.binary(max_size=12) | st.sampled_from([b"EX", b"10", b"v" * 1000])
+words = st.binary(max_size=12) | st.sampled_from(
+    [b"EX", b"10", b"v" * 1000, b"\r\n*1\r\n$4\r\nPING"]
+)
 commands = st.builds(
     lambda name, rest: encode_command([name, *rest]), names, st.lists(words, max_size=6)
 )
@@ -36,6 +38,8 @@ payloads = (
 )
 entries = st.builds(Entry, st.sampled_from([EntryKind.COMMAND] * 3 + [EntryKind.TIMER]), payloads)
 SET = encode_command([b"SET", b"k", b"v"])
+HOLDING = encode_command([b"SET", b"k", b"\r\n" + SET])
+"""What looks like a command is a part of its value."""
 
 
 def one_by_one(payload: bytes, flags: int, timestamp_ms: int) -> list[Asked]:
@@ -47,6 +51,10 @@ def one_by_one(payload: bytes, flags: int, timestamp_ms: int) -> list[Asked]:
     st.lists(st.lists(entries, max_size=8), min_size=1, max_size=3), st.sampled_from([b"", b"k"])
 )
 @example([[Entry(EntryKind.COMMAND, SET[:-1]), Entry(EntryKind.COMMAND, b"\n")]], b"")
+@example([[Entry(EntryKind.COMMAND, SET * 3), Entry(EntryKind.COMMAND, SET)]], b"")
+@example([[Entry(EntryKind.COMMAND, SET * 2 + SET[:-1]), Entry(EntryKind.COMMAND, b"\n")]], b"")
+@example([[Entry(EntryKind.COMMAND, SET + HOLDING * 2), Entry(EntryKind.COMMAND, b"")]], b"")
+@example([[Entry(EntryKind.COMMAND, b""), Entry(EntryKind.COMMAND, SET * 2)]], b"k")
 @example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$03"))]], b"")
 @example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$"))]], b"")
 @example([[Entry(EntryKind.COMMAND, SET.replace(b"$3", b"$99999999999999999999"))]], b"")
@@ -69,3 +77,13 @@ def test_usual_commands_are_plain_and_others_are_not() -> None:
     stops = np.cumsum(np.array(sizes, np.int64))
     found = plain_untrusted(pipeline(*usual, *others), stops - sizes, stops)
     assert found.places.tolist() == list(range(len(usual)))
+    assert not found.numbers.any()
+
+
+def test_many_plain_commands_of_a_payload_are_plain() -> None:
+    payloads = [SET * 3, pipeline("SET a 1", "SET a 1 EX 9"), b"", pipeline("GET a") + SET, HOLDING]
+    stops = np.cumsum(np.array([*map(len, payloads)], np.int64))
+    found = plain_untrusted(b"".join(payloads), np.array([0, *stops[:-1]], np.int64), stops)
+    assert found.places.tolist() == [0, 0, 0, 3, 3]
+    assert found.numbers.tolist() == [0, 1, 2, 0, 1]
+    assert [found.names[one] for one in found.operations] == ["SET"] * 3 + ["GET", "SET"]

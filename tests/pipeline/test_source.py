@@ -182,6 +182,31 @@ def test_a_stream_refuses_to_go_on_in_another_log(spark: SparkSession, tmp_path:
     assert "it is another log" in follow(spark, place, tmp_path / "checkpoint")
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_sets_of_many_clients_in_one_entry_are_a_row_each(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    sets = [f"SET k{i % 7} v{i}" for i in range(240)]
+    joined = [pipeline(*sets[at : at + 20]) for at in range(0, len(sets), 20)]
+    alone = pipeline("INCR other")
+    batches = [
+        Batch((first, alone, second), BEGAN_MS + 1000 * at)
+        for at, (first, second) in enumerate(zip(joined[::2], joined[1::2], strict=True))
+    ]
+    write_log(tmp_path, [*batches, Batch((alone,), BEGAN_MS + 9000)])
+    frame = read(spark, tmp_path, partitions=partitions)
+    assert values(frame.where("operation = 'SET'")) == [b"v%d" % i for i in range(240)]
+    places = frame.where("operation = 'SET'").select("position", "index", "number").distinct()
+    assert places.count() == 240
+    assert frame.where("operation = 'INCR'").count() == 6
+    told = frame.where("payload is not null and operation = 'SET'").orderBy("position", "index")
+    assert [bytes(row["payload"]) for row in told.collect()] == joined
+    only = read(spark, tmp_path, keyPrefix="k3")
+    assert values(only) == [b"v%d" % i for i in range(3, 240, 7)]
+    entries = read(spark, tmp_path, table="entries").where("kind = 'COMMAND'")
+    assert entries.count() == 18
+
+
 def test_pipeline_payloads_become_a_row_for_each_key(spark: SparkSession, tmp_path: Path) -> None:
     payload = pipeline("MSET a 1 b 2", "DEL a c", "GET a", "FLUSHALL")
     write_log(tmp_path, [Batch((payload,), BEGAN_MS), Batch((payload,), BEGAN_MS)])
