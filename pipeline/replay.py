@@ -54,6 +54,9 @@ __all__ = [
 _SEPARABLE: Final = frozenset({"mset", "del", "unlink"})
 _LONGEST_NUMBER_BYTES: Final = 5120
 """INCRBYFLOAT prints no longer one."""
+_PLAIN_SET: Final = 3
+"""Words of ``SET key value``."""
+
 _REPLY_BYTES: Final = 64
 """Of a reply that tells no value."""
 _RETURN_VALUES: Final = frozenset(
@@ -177,6 +180,8 @@ def _coupled(commands: Sequence[list[bytes]], flags: int, bound: int) -> bool:
         keys = keys_of(spec, arguments)
         if spec.kind is Kind.WRITE and len(keys) > 1 and spec.name not in _SEPARABLE:
             return True
+        if spec.name == "set" and len(arguments) == _PLAIN_SET:
+            continue  # it reads nothing and replies with a word, so no member stops at it
         lookups = max(len(keys), 1)  # a command may look at a key and make another value of it
         work += lookups * (limits.LOOKUP_WORK + 2 * limits.work_of_bytes(bound))
         work += limits.WALK_WORK * (not keys)

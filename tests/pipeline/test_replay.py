@@ -190,6 +190,14 @@ def test_a_large_entry_is_coupled_for_a_member_may_do_it_in_part() -> None:
     assert not keys_coupled(encode_command(["APPEND", "k", "x"]), IN_PARTS, 32 << 20)
 
 
+def test_sets_that_travel_together_are_not_coupled_however_many() -> None:
+    payload = b"".join(encode_command(["SET", f"k{i}", "x"]) for i in range(1000))
+    assert keys_coupled(payload, IN_PARTS, 32 << 20) == set()
+    assert len(pieces(payload, IN_PARTS, 32 << 20)) == 1000
+    others = payload + encode_command(["SET", "k", "x", "GET"])
+    assert keys_coupled(others, IN_PARTS, 32 << 20)
+
+
 def test_the_length_of_values_is_bounded() -> None:
     found = sizes(pipeline("SET a " + "x" * 9000, "APPEND a yy", "APPEND b zzz"))
     assert found.bound == 9000 + 2 + 3
