@@ -55,10 +55,13 @@ svg {{ max-width: 100%; height: auto; }}
 def render(report: Report) -> str:
     """Return a report as a page of HTML; its tables are computed here."""
     facts = report.facts
-    terms, load = report.terms.collect(), report.load.collect()
+    terms, load, written = (
+        frame.collect() for frame in (report.terms, report.load, report.written)
+    )
     grown = growth(report.load)
     summary = [
         ("log", f"{facts.start:,} to {facts.committed:,}, committed"),
+        ("commands", f"{sum(row['count'] for row in written):,}"),
         ("entries", f"{sum(row['entries'] for row in load):,}"),
         ("terms", f"{len(terms):,}"),
         *_between_terms(terms),
@@ -67,7 +70,7 @@ def render(report: Report) -> str:
     body = [
         _table(("", ""), summary),
         "<h2>Load</h2>",
-        _plot(load, report.bucket_s, terms),
+        _plot(written, report.bucket_s, terms),
         "<h2>Length of the log</h2>",
         _length_plot(load),
         "<h2>Terms</h2>",
@@ -139,10 +142,11 @@ def _rows(rows: Sequence[Row]) -> str:
     return _table(rows[0].asDict().keys(), rows)  # type: ignore[arg-type]
 
 
-def _plot(load: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> str:
-    figure, axes = _axes("entries a second")
-    times = [row["time"] for row in load]
-    axes.step(times, [row["entries"] / bucket_s for row in load], where="post", color=INK)
+def _plot(written: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> str:
+    figure, axes = _axes("commands a second")
+    times = [row["time"] for row in written]
+    rates = [row["count"] / bucket_s for row in written]
+    axes.step(times, rates, where="post", color=INK)
     for row in terms[1:]:
         axes.axvline(row["began"], color=WARN, linewidth=0.8)
     return svg(figure)

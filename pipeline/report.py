@@ -29,7 +29,17 @@ from .versions import read_log
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Growth", "Report", "growth", "hot_keys", "load", "operations", "report", "terms"]
+__all__ = [
+    "Growth",
+    "Report",
+    "growth",
+    "hot_keys",
+    "load",
+    "operations",
+    "report",
+    "terms",
+    "written",
+]
 
 _BUCKETS: Final = 120
 _SECONDS_PER_DAY: Final = 86_400
@@ -43,9 +53,10 @@ class Report:
 
     Args:
         facts: what the log is.
-        bucket_s: seconds of one row of `load`.
+        bucket_s: seconds of one row of `load` and of `written`.
         terms: see :func:`terms`.
         load: see :func:`load`.
+        written: see :func:`written`.
         operations: see :func:`operations`.
         keys: see :func:`hot_keys`.
         prefixes: see :func:`hot_keys`.
@@ -55,6 +66,7 @@ class Report:
     bucket_s: int
     terms: DataFrame
     load: DataFrame
+    written: DataFrame
     operations: DataFrame
     keys: DataFrame
     prefixes: DataFrame
@@ -81,6 +93,7 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
         bucket_s=bucket_s,
         terms=terms(read_log(spark, origin, "terms"), batches),
         load=load(batches, bucket_s),
+        written=written(commands, bucket_s),
         operations=operations(commands),
         keys=hot_keys(commands.withColumn("name", F.col("key"))),
         prefixes=hot_keys(commands.withColumn("name", _prefix(separator))),
@@ -141,7 +154,7 @@ def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def load(batches: DataFrame, bucket_s: int) -> DataFrame:
-    """Tell how much was written when.
+    """Tell how the log has grown; an entry may have the commands of many clients.
 
     Args:
         batches: of one member, as the source's table "batches".
@@ -152,7 +165,7 @@ def load(batches: DataFrame, bucket_s: int) -> DataFrame:
         and bytes (written in it), batches, and end (log position behind it).
     """
     return (
-        batches.groupBy(F.window("timestamp", f"{bucket_s} seconds").start.alias("time"))
+        batches.groupBy(_bucket(bucket_s))
         .agg(
             F.sum("entries").alias("entries"),
             F.sum("length").alias("bytes"),
@@ -161,6 +174,23 @@ def load(batches: DataFrame, bucket_s: int) -> DataFrame:
         )
         .orderBy("time")
     )
+
+
+def written(commands: DataFrame, bucket_s: int) -> DataFrame:
+    """Tell how much was written when.
+
+    Args:
+        commands: of one member, as the source's table "commands".
+        bucket_s: seconds of a row.
+
+    Returns:
+        A row for each time in which something was written: time (where the bucket begins), count.
+    """
+    return commands.groupBy(_bucket(bucket_s)).count().orderBy("time")
+
+
+def _bucket(seconds: int) -> Column:
+    return F.window("timestamp", f"{seconds} seconds").start.alias("time")
 
 
 def operations(commands: DataFrame) -> DataFrame:

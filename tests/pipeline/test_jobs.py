@@ -192,6 +192,7 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert [row["pause_seconds"] for row in terms] == [None, 1.0, 1.0]
     assert [row["without_leader_seconds"] for row in terms] == [None, 0.25, 0.25]
     assert sum(row["entries"] for row in found.load.collect()) == 39 * 5 + 3
+    assert sum(row["count"] for row in found.written.collect()) == 195
     (commands,) = found.operations.collect()
     assert (commands["operation"], commands["count"]) == ("SET", 195)
     hottest = found.prefixes.collect()[0]
