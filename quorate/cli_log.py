@@ -29,9 +29,20 @@ from .storage.verify import verify as verify_store
 from .storage.verify_tables import TablesReport, verify_tables
 from .words import counted, size, utc
 
-__all__ = ["describe", "dump", "lines_of", "plain_batch", "store_of", "verify", "whose"]
+__all__ = [
+    "PREVIEW_BYTES",
+    "describe",
+    "dump",
+    "lines_of",
+    "plain_batch",
+    "preview",
+    "store_of",
+    "verify",
+    "whose",
+]
 
-_PREVIEW_BYTES: Final = 60
+PREVIEW_BYTES: Final = 60
+"""So much is shown of what an entry carries."""
 
 
 def store_of(directory: Path) -> Path:
@@ -286,7 +297,13 @@ def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
 
 
 def _preview(entry: Entry) -> str:
-    shown = repr(entry.payload[:_PREVIEW_BYTES])[2:-1]
-    rest = len(entry.payload) - _PREVIEW_BYTES
     session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
-    return f"{session}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"
+    return session + preview(entry.payload)
+
+
+def preview(payload: bytes, begin: int = 0) -> str:
+    """Return a few bytes of a payload, from one of them on, in words."""
+    shown = repr(payload[begin : begin + PREVIEW_BYTES])[2:-1]
+    rest = len(payload) - begin - PREVIEW_BYTES
+    before = f"from byte {begin:,} on: " if begin else ""
+    return f"{before}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from rich.console import Console
 
-from .cli_log import lines_of, plain_batch
+from .cli_log import PREVIEW_BYTES, lines_of, plain_batch, preview
 from .cli_status import make_console
 from .cli_tables import show_frame, show_rows
 from .storage.describe import DumpedBatch
@@ -97,12 +97,17 @@ def show_audit(console: Console, found: "Audit") -> None:
         )
     if found.records:
         console.print("The first divergence, from the first entry on that differs:", style="bold")
-    for members, batch, begin in _versions(found.records):
+    versions = [*_versions(found.records)]
+    same = _alike([batch.entries[0].payload for _, batch, _ in versions if batch.entries])
+    for members, batch, begin in versions:
         whose = f"member{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
         header, *entries = lines_of(batch, batch.header.end)
+        rest = batch.header.count - begin - len(entries)
+        if entries and same >= PREVIEW_BYTES:  # the commands of many clients may be one entry
+            entries.insert(1, f"    {preview(batch.entries[0].payload, same)}")
         text = "\n".join([f"{whose}: {header}", *entries])
         console.print(text, markup=False, soft_wrap=True)
-        if rest := batch.header.count - begin - len(entries):
+        if rest:
             console.print(f"  and {counted(rest, 'entry', 'entries')} more")
     for words in found.unchecked:
         console.print(f"NOT CHECKED: {words}", style="yellow", markup=False, soft_wrap=True)
@@ -112,6 +117,14 @@ def show_audit(console: Console, found: "Audit") -> None:
         )
     else:
         console.print("The logs agree, as far as each is committed.", style="green")
+
+
+def _alike(payloads: Sequence[bytes]) -> int:
+    """Return with how many bytes payloads begin that differ behind them; 0 if they are equal."""
+    if len({*payloads}) <= 1:
+        return 0
+    differ = (at for at, those in enumerate(zip(*payloads, strict=False)) if len({*those}) > 1)
+    return next(differ, min(map(len, payloads)))
 
 
 def _versions(

@@ -146,6 +146,32 @@ def test_a_command_of_a_session_that_is_applied_twice_is_found(
     )
 
 
+def test_what_differs_far_inside_of_an_entry_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = [f"SET k{i} {'v' * 9}" for i in range(9)]
+    payloads = [pipeline(*sets, f"SET last {value}") for value in ("one", "two")]
+    found = Audit(
+        members=(Facts("testing", 0, 0, 1000), Facts("testing", 1, 0, 1000)),
+        batches=2,
+        entries=2,
+        findings=(),
+        first=0,
+        records=tuple(
+            Divergent(
+                member, DumpedBatch(check_batch_untrusted(data), decode_entries_untrusted(data))
+            )
+            for member, payload in enumerate(payloads)
+            for data, _ in encoded([Batch((payload,), BEGAN_MS)])
+        ),
+        unchecked=(),
+    )
+    show_audit(make_console(), found)
+    text = capsys.readouterr().out
+    assert text.count("*3\\r\\n$3\\r\\nSET\\r\\n$2\\r\\nk0") == 2
+    place = len(payloads[0]) - len(b"one\r\n")
+    assert f"    from byte {place:,} on: one\\r\\n\n" in text
+    assert f"    from byte {place:,} on: two\\r\\n\n" in text
+
+
 def test_the_first_divergence_is_shown_from_where_it_differs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
