@@ -27,14 +27,17 @@ class Signal:
 
     def __init__(self) -> None:
         self._lot = trio.lowlevel.ParkingLot()
+        self._waited = False  # since the last notification, by somebody
 
     def notify(self) -> None:
-        """Wake all that wait; mostly nobody does, and then it costs a tenth."""
-        if self._lot:
+        """Wake all that wait; mostly nobody does, and then it costs next to nothing."""
+        if self._waited:
+            self._waited = False
             self._lot.unpark_all()
 
     async def wait(self, until: float = math.inf) -> bool:
         """Wait for the next notification, at most until a time; False when that has come."""
+        self._waited = True
         if until == math.inf:  # as mostly, for half of the cost
             await self._lot.park()
             return True
