@@ -8,20 +8,41 @@ among the tasks that run next, with the result.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
-from outcome import Error, Value
+from outcome import Error, Outcome
 
 from .gateway import UNSTAMPED, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from ..errors import RequestError
     from .gateway import RequestKind, Stamp
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "Reply"]
+
+
+class Reply(Outcome[bytes]):
+    """What tasks go on with: as `outcome.Value`, for a third of the cost, and for many of them."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: bytes) -> None:
+        self._reply = reply
+
+    def unwrap(self) -> bytes:
+        """Return the reply."""
+        return self._reply
+
+    def send(self, gen: Generator[Any, bytes, object]) -> Any:
+        """Send the reply into a generator."""
+        return gen.send(self._reply)
+
+    async def asend(self, agen: AsyncGenerator[Any, bytes]) -> Any:
+        """Send the reply into an asynchronous generator."""
+        return await agen.asend(self._reply)
 
 
 class Call(Request):
@@ -75,5 +96,5 @@ class Calls:
 
 def _wake(task: trio.lowlevel.Task, result: bytes | RequestError) -> None:
     """Have a task go on with a result."""
-    wrapped = Value(result) if isinstance(result, bytes) else Error(result)
+    wrapped = Reply(result) if isinstance(result, bytes) else Error(result)
     trio.lowlevel.reschedule(task, wrapped)

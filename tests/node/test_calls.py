@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError
-from quorate.node.calls import Calls
+from quorate.node.calls import Calls, Reply
 from quorate.node.gateway import Request, RequestKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
 
 COMMAND = RequestKind.COMMAND
 
@@ -120,3 +125,17 @@ async def test_a_payload_of_a_subclass_of_bytes_is_copied_and_a_stamp_is_passed_
         assert type(request.payload) is bytes
         assert (request.session, request.sequence) == (7, 8)
         request.done(b"")
+
+
+async def test_a_reply_is_an_outcome_that_can_be_taken_again() -> None:
+    def echo() -> Generator[bytes, bytes]:
+        yield (yield b"")
+
+    async def echo_later() -> AsyncGenerator[bytes, bytes]:
+        yield (yield b"")
+
+    reply, taker, later = Reply(b"a"), echo(), echo_later()
+    assert [reply.unwrap(), reply.unwrap()] == [b"a", b"a"]
+    assert (next(taker), reply.send(taker)) == (b"", b"a")
+    assert (await anext(later), await reply.asend(later)) == (b"", b"a")
+    await later.aclose()
