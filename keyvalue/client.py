@@ -6,12 +6,14 @@ what comes back is bytes.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from ..errors import KeyValueError
 from ..node.gateway import UNSTAMPED, Stamp
 from . import resp
 from .commands import CommandSpec, Kind, all_commands, fault, resolve
+from .gathering import Gathering
 from .service import RESP3
 
 Text: TypeAlias = bytes | str
@@ -47,8 +49,9 @@ class KeyValue:
         endpoint: where requests go.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, gathering: Gathering | None = None) -> None:
         self.endpoint = endpoint
+        self._set = partial(self._send, _SET) if gathering is None else gathering.send
 
     async def execute(self, *arguments: Argument) -> resp.Reply:
         """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
@@ -100,7 +103,7 @@ class KeyValue:
         if ex is px is None and not (nx or xx):  # as mostly, for a third of the cost
             if not (isinstance(key, bytes) and isinstance(value, bytes)):
                 key, value = resp.words_of((key, value))
-            reply = await self._send(_SET, resp.encode_set(key, value))
+            reply = await self._set(resp.encode_set(key, value))
             return reply == resp.OK or _decoded(reply) is not None
         options: list[Argument] = []
         if ex is not None:

@@ -23,6 +23,7 @@ from .errors import ConfigurationError
 from .keyvalue.client import KeyValue
 from .keyvalue.client_port import ClientPort, ClientPortLimits
 from .keyvalue.client_session import open_session
+from .keyvalue.gathering import Gathering
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 
@@ -142,7 +143,9 @@ async def open_node(
             )
             port = ClientPort(member, config.client_listen_host, config.own.client_port, limits)
             address = await nursery.start(port.run)
-            yield Node(member, KeyValue(member), address)
+            gathering = Gathering(member, limits.request_bytes)
+            await nursery.start(gathering.run)
+            yield Node(member, KeyValue(member, gathering), address)
             await port.drain()  # while the member still answers
             await member.close()
             await port.close()
