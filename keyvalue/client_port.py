@@ -142,6 +142,8 @@ class ClientPort:
         """
         self._accepting.cancel()
         await trio.lowlevel.checkpoint()
+        while self._unserved:
+            self._serve()
         for connection in list(self._connections.values()):
             connection.finish()
         with trio.move_on_after(DRAIN_SECONDS):

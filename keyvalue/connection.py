@@ -1,8 +1,8 @@
 """One client's socket: what comes in, what goes out, and what happens when that is slow.
 
-A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connection.on_event` when
-the socket is ready; what the bytes mean is the business of its
-:class:`~.conversation.Conversation`.
+A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connection.on_data` with
+what it has read, and :meth:`Connection.on_event` when the socket is ready for anything else; what
+the bytes mean is the business of its :class:`~.conversation.Conversation`.
 
 **Hanging up.** The end of the client's stream withdraws a request that was not sent yet: a write
 that waits for a leader must not happen after its client has gone and, perhaps, done it again
@@ -141,7 +141,7 @@ class Connection:
 
     def on_data(self, data: bytes, count: int) -> None:
         """So much was read from the socket, and `.plain` has counted so many commands in it."""
-        if self._lingering or self.fileno < 0:
+        if self._lingering or self.fileno < 0 or self.session.closing:
             return
         port, conversation, session = self._port, self._conversation, self.session
         session.seen_at = port.now

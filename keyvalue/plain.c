@@ -156,16 +156,20 @@ static PyObject *count_untrusted(PyObject *Py_UNUSED(module), PyObject *data)
 /* Read from a socket; a new reference to (descriptor, events, bytes or None, how many commands). */
 static PyObject *receive_one(const struct epoll_event *ready, Py_ssize_t *room)
 {
-    static char buffer[RECEIVE_BYTES]; /* nobody else has the interpreter meanwhile */
+    static char buffer[RECEIVE_BYTES]; /* of who has the interpreter */
     int fileno = ready->data.fd;
     ssize_t length = -1;
     if (ready->events == EPOLLIN && *room > 0)
         length = recv(fileno, buffer, sizeof buffer, MSG_DONTWAIT);
     if (length <= 0)
         return Py_BuildValue("iIOi", fileno, (unsigned)ready->events, Py_None, 0);
+    /* First of all: what collects garbage may let others run, and they read into the buffer too. */
+    PyObject *data = PyBytes_FromStringAndSize(buffer, length);
+    if (data == NULL)
+        return NULL;
     *room -= length;
-    return Py_BuildValue("iIy#n", fileno, (unsigned)ready->events, buffer, length,
-                         count_plain((Cursor){buffer, buffer + length}));
+    const char *start = PyBytes_AS_STRING(data);
+    return Py_BuildValue("iINn", fileno, (unsigned)ready->events, data, count_plain((Cursor){start, start + length}));
 }
 
 static PyObject *receive_untrusted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -174,8 +178,10 @@ static PyObject *receive_untrusted(PyObject *Py_UNUSED(module), PyObject *const 
     if (count != 2)
         return PyErr_Format(PyExc_TypeError, "receive_untrusted(epoll, most)");
     int epoll = PyObject_AsFileDescriptor(args[0]);
+    if (epoll < 0)
+        return NULL;
     long most = PyLong_AsLong(args[1]);
-    if (epoll < 0 || (most == -1 && PyErr_Occurred()))
+    if (most == -1 && PyErr_Occurred())
         return NULL;
     int found = epoll_wait(epoll, ready, most < MOST_READY ? (int)most : MOST_READY, 0);
     if (found < 0 && errno != EINTR)

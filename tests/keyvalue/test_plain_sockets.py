@@ -18,6 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_counting import CALLS, counted
 
+from quorate.keyvalue.client_port import TURN_EVENTS
+from quorate.keyvalue.connection import RECEIVE_BYTES
 from quorate.keyvalue.plain import NATIVE, cut_replies_untrusted, receive_untrusted, send_all
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
 
-RECEIVE_BYTES, TURN_BYTES, MOST = 64 << 10, 1 << 20, 512
+TURN_BYTES, MOST = 1 << 20, TURN_EVENTS
 EVENTS = select.EPOLLIN | select.EPOLLRDHUP
 Pair = tuple[socket.socket, socket.socket]
 
@@ -349,3 +351,30 @@ def test_nothing_is_leaked(sockets: Sockets) -> None:
     assert other.fileno() < 0
     assert after[0] < before[0] + 100
     assert after[1] == before[1]
+
+
+def test_what_collects_garbage_amidst_may_read_from_other_sockets() -> None:
+    """Whoever runs then has the same buffer to read into."""
+    with ExitStack() as stack:
+        ours, theirs = Sockets(stack), Sockets(stack)
+        said, others = command("SET", "ours", "1"), command("SET", "theirs", "22")
+        for _ in range(300):
+            ours.pair(said)
+        theirs.pair(others)
+        seen: list[object] = []
+
+        def collect(phase: str, _info: dict[str, int]) -> None:
+            if phase == "start" and not seen:
+                seen.append(receive_untrusted(theirs.epoll, MOST)[0][2])
+
+        before = gc.get_threshold()
+        gc.collect()
+        gc.callbacks.append(collect)
+        gc.set_threshold(100)
+        try:
+            found = receive_untrusted(ours.epoll, MOST)
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(collect)
+        assert seen == [others]
+        assert {(data, count) for _, _, data, count in found} == {(said, 1)}
