@@ -27,7 +27,7 @@ __all__ = ["Coalesced", "Sender"]
 _log = logging.getLogger("quorate.keyvalue")
 _OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
 _READS_AT_ONCE: Final = 64
-"""So many clients' reads are answered before anybody else has a turn."""
+"""So many clients' reads are answered before it is seen whether somebody else is to have a turn."""
 
 
 class Sender(Protocol):
@@ -64,7 +64,6 @@ class Coalesced(Request):
 
     __slots__ = (
         "_answered",
-        "_count",
         "_counts",
         "_most",
         "_own_flags",
@@ -82,27 +81,27 @@ class Coalesced(Request):
         self._payloads: list[bytes] = []
         self._counts: list[int] = []
         self._most = min(AT_ONCE_BYTES, port.run_bytes)
-        self._size = self._count = 0
+        self._size = self.commands = 0
         self._answered = 0  # so many of the senders
 
     def add(self, sender: Sender, payload: bytes, count: int) -> bool:
         """Take what a client has sent, so many commands, if there is room for it."""
         size = self._size + len(payload)
-        commands = self._count + count
+        commands = self.commands + count
         if (size > self._most or commands > RUN_COMMANDS) and self._senders:
             return False
         self._senders.append(sender)
         self._payloads.append(payload)
         self._counts.append(count)
-        self._size, self._count = size, commands
+        self._size, self.commands = size, commands
         return True
 
     def close(self) -> None:
         """Take no more: from now on it is a request."""
         self.payload = b"".join(self._payloads)
-        self._port.counters.commands += self._count
+        self._port.counters.commands += self.commands
         self._port.counters.input_bytes += self._size
-        if self._count > 1:
+        if self.commands > 1:
             self.flags |= IN_PARTS
 
     def leave(self, client: object) -> None:
@@ -160,8 +159,8 @@ class Coalesced(Request):
             if not isinstance(result, bytes):
                 self._fail(result)
                 return
-            done, replies = part(result, self._count)
-            if done < self._count:
+            done, replies = part(result, self.commands)
+            if done < self.commands:
                 self._take_in_part(done, replies)
             elif (own := cut_replies_untrusted(replies, self._counts)) is None:
                 self._fail(_OTHERS)
@@ -200,6 +199,7 @@ class Coalesced(Request):
         count = self._counts[place]
         request = sender.take_over(self.kind, self._payloads[place], self._flags_of(place), count)
         request.deadline, request.losses = self.deadline, self.losses
+        request.commands = count
         return request
 
     def _flags_of(self, place: int) -> int:

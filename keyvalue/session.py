@@ -177,7 +177,7 @@ class PortState:
             for each in self.coalesced.values():
                 each.close()
             self.coalesced.clear()
-            self.gateway.submit_all(still_wanted(gathered))
+            self.gateway.submit_all([*still_wanted(gathered)])
 
     def coalesce(self, sender: Sender, flags: int, payload: bytes, count: int) -> Coalesced:
         """Submit plain commands of a client together with others of this turn.

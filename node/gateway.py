@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..errors import RequestError
 
@@ -60,10 +60,12 @@ class Request:
         losses: how often it was lost on its way to a leader.
         session: client session that a command belongs to, 0 for none.
         sequence: its number there; both are recorded with it, and the service's to heed.
+        commands: about how many commands it has.
     """
 
     __slots__ = (
         "cancelled",
+        "commands",
         "deadline",
         "done",
         "flags",
@@ -90,12 +92,13 @@ class Request:
         self.losses = 0
         self.session = 0
         self.sequence = 0
+        self.commands = 1
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
         """Answer a query with what `query` makes of its payload and flags; not if nobody waits.
 
         Returns:
-            Whether it is answered; else it is to be called again, when others had their turn.
+            Whether it is answered; else it is to be called again, now or later.
         """
         if not self.cancelled:
             self.done(query(self.payload, self.flags))
@@ -113,21 +116,24 @@ class Request:
     def remaining(self) -> Sequence[Request]:
         """Return what is to be sent in place of this, once it is cancelled: nothing.
 
-        A request that stands for several clients is cancelled as soon as one of them is gone;
-        it returns one for each of the others.
+        A request that stands for several clients is cancelled as soon as one of them is gone. It
+        returns one for each of the others, or itself with what they want.
         """
         return ()
 
 
-def still_wanted(requests: Iterable[Request]) -> list[Request]:
-    """Return what is left to be sent of requests that were not sent yet: no cancelled one."""
-    wanted: list[Request] = []
+def still_wanted(requests: Iterable[Request]) -> Iterator[Request]:
+    """Yield what is left to be sent of requests that were not sent yet: none that is cancelled.
+
+    What becomes of one may cancel another, so each is looked at when its turn comes.
+    """
     for request in requests:
-        if request.cancelled:
-            wanted += request.remaining()
+        if not request.cancelled:
+            yield request
         else:
-            wanted.append(request)
-    return wanted
+            for each in request.remaining():
+                if not each.cancelled:
+                    yield each
 
 
 def _nobody(_result: bytes | RequestError) -> None:

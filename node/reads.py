@@ -73,7 +73,7 @@ class Reads:
         """Start a round if reads wait; whether its number has to be sent to the followers."""
         if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
             return False
-        reads = still_wanted(self.waiting)
+        reads = [*still_wanted(self.waiting)]
         self.waiting = []
         self.confirm_id += 1
         self.rounds.append(Round(self.confirm_id, self._core.applier.commit_position, reads))

@@ -243,7 +243,7 @@ class Requests:
             self._release(SENT_PER_LOOK)
 
     def _end_overdue(self) -> None:
-        parked = still_wanted(self._parked)
+        parked = [*still_wanted(self._parked)]
         count = bisect_right(parked, trio.current_time(), key=_deadline)
         overdue, self._parked = parked[:count], parked[count:]
         self._parked_bytes = sum(len(request.payload) for request in self._parked)
