@@ -335,25 +335,19 @@ static Py_ssize_t find_sets(Cursor cursor, Set *sets)
     return count;
 }
 
-/* Whether none of the keys is in a dictionary; -1 with an exception. */
-static int are_not_in(PyObject *dict, const Set *sets, Py_ssize_t count)
-{
-    int found = 0;
-    for (Py_ssize_t n = 0; n < count && found == 0 && PyDict_GET_SIZE(dict); n++) {
-        PyObject *key = PyBytes_FromStringAndSize(sets[n].key, sets[n].key_length);
-        if (key == NULL)
-            return -1;
-        found = PyDict_Contains(dict, key);
-        Py_DECREF(key);
-    }
-    return found < 0 ? -1 : !found;
-}
-
-/* A memtable (storage/tables_layer.py), and how much there is more of what. */
+/* A memtable (storage/tables_layer.py), and how much there is more of what; the keys that have a
+ * deadline, and those that were put of them. */
 typedef struct {
-    PyObject *records, *fresh;
+    PyObject *records, *fresh, *expiring, *lasting;
     Py_ssize_t added, present, bytes;
 } Memtable;
+
+/* Note a key if it has a deadline: whoever called takes that away. */
+static int note_lasting(Memtable *table, PyObject *key)
+{
+    int found = PyDict_GET_SIZE(table->expiring) ? PyDict_Contains(table->expiring, key) : 0;
+    return found > 0 ? PyList_Append(table->lasting, key) : found;
+}
 
 /* Put a record that never expires: a tuple of value, 0, revision, tag. */
 static int put(Memtable *table, PyObject *key, PyObject *value, PyObject *revision, PyObject *tag)
@@ -376,7 +370,7 @@ static int put(Memtable *table, PyObject *key, PyObject *value, PyObject *revisi
         table->bytes -= PyBytes_GET_SIZE(PyTuple_GET_ITEM(old, 0));
     }
     table->bytes += PyBytes_GET_SIZE(value);
-    failed = PyDict_SetItem(table->records, key, record);
+    failed = PyDict_SetItem(table->records, key, record) || note_lasting(table, key) ? -1 : 0;
 done:
     Py_XDECREF(never);
     Py_XDECREF(record);
@@ -473,14 +467,13 @@ static int add_reply(PyObject *replies, PyObject *reply, Py_ssize_t count)
 }
 
 /* Apply an entry; whether it was plain, -1 with an exception. */
-static int apply_entry(Memtable *table, Cursor payload, PyObject *expiring, long long revision, PyObject *tag,
-                       PyObject *replies, PyObject *reply)
+static int apply_entry(Memtable *table, Cursor payload, long long revision, PyObject *tag, PyObject *replies,
+                       PyObject *reply)
 {
     Set sets[MOST_COMMANDS];
     Py_ssize_t count = find_sets(payload, sets);
-    int plain = count ? are_not_in(expiring, sets, count) : 0;
-    if (plain <= 0)
-        return plain;
+    if (count == 0)
+        return 0;
     PyObject *own = PyLong_FromLongLong(revision);
     int failed = own == NULL || put_sets(table, sets, count, own, tag) || add_reply(replies, reply, count);
     Py_XDECREF(own);
@@ -489,14 +482,14 @@ static int apply_entry(Memtable *table, Cursor payload, PyObject *expiring, long
 
 static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *entries, *expiring, *tag, *reply;
-    Memtable table = {NULL, NULL, 0, 0, 0};
+    PyObject *entries, *tag, *reply;
+    Memtable table = {0};
     Wanted wanted;
     Py_ssize_t start, room;
     long long revision;
     if (!PyArg_ParseTuple(args, "OnOlLOnSO!O!O!", &entries, &start, &wanted.kind, &wanted.flags, &revision, &tag,
                           &room, &reply, &PyDict_Type, &table.records, &PyList_Type, &table.fresh, &PyDict_Type,
-                          &expiring))
+                          &table.expiring))
         return NULL;
     int whole = PyBytes_CheckExact(entries);
     if (!whole && !PyList_Check(entries))
@@ -504,23 +497,23 @@ static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
     if (start < 0)
         return PyErr_Format(PyExc_ValueError, "entries begin at 0, not %zd", start);
     PyObject *replies = PyList_New(0);
-    if (replies == NULL)
-        return NULL;
-    int plain = 1;
+    table.lasting = PyList_New(0);
+    int plain = replies == NULL || table.lasting == NULL ? -1 : 1;
     for (Py_ssize_t at = start;
          plain > 0 && room > 0 && at < (whole ? count_entries(entries) : PyList_GET_SIZE(entries)); at++) {
         Cursor payload = {NULL, NULL};
         PyObject *holder = whole ? open_descriptor(entries, at, &wanted, &payload)
                                  : open_entry(PyList_GET_ITEM(entries, at), &wanted, &payload);
-        plain = holder == NULL ? -1 : apply_entry(&table, payload, expiring, revision + at, tag, replies, reply);
+        plain = holder == NULL ? -1 : apply_entry(&table, payload, revision + at, tag, replies, reply);
         room -= payload.end - payload.at + ENTRY_BYTES;
         Py_XDECREF(holder);
     }
     if (plain < 0) {
-        Py_DECREF(replies);
+        Py_XDECREF(replies);
+        Py_XDECREF(table.lasting);
         return NULL;
     }
-    return Py_BuildValue("Nnnn", replies, table.added, table.present, table.bytes);
+    return Py_BuildValue("NnnnN", replies, table.added, table.present, table.bytes, table.lasting);
 }
 
 /* The values of a payload that is nothing but GETs of keys that are in a dictionary and never expire;
@@ -590,8 +583,8 @@ static PyMethodDef methods[] = {
      "cut_replies_untrusted(replies, counts)\n--\n\nSee plain.py."},
     {"split_untrusted", (PyCFunction)(void (*)(void))split_untrusted, METH_FASTCALL,
      "split_untrusted(data, most)\n--\n\nSee plain.py."},
-    {"apply_sets_2", apply_sets, METH_VARARGS,
-     "apply_sets_2(entries, start, kind, flags, revision, tag, room, reply, records, fresh, expiring)\n--\n\nSee plain.py."},
+    {"apply_sets_3", apply_sets, METH_VARARGS,
+     "apply_sets_3(entries, start, kind, flags, revision, tag, room, reply, records, fresh, expiring)\n--\n\nSee plain.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         records: dict[bytes, Record | None],
         fresh: list[bytes],
         expiring: dict[bytes, int],
-    ) -> tuple[list[bytes], int, int, int]:
+    ) -> tuple[list[bytes], int, int, int, list[bytes]]:
         """Apply entries to a memtable as long as they are nothing but plain ``SET key value``.
 
         Args:
@@ -111,12 +111,13 @@ if TYPE_CHECKING:
             reply: to one SET.
             records: of the memtable.
             fresh: its new keys.
-            expiring: keys that no entry may set.
+            expiring: the keys that have a deadline; only looked into.
 
         Returns:
             The reply to each entry that was applied; how many keys are new in the memtable
             by that, how many more of its records are not None, and by how much its keys and values
-            have grown.
+            have grown; the keys of `expiring` that were set, as often as they were: the caller
+            takes their deadlines away.
         """
         ...
 
@@ -146,7 +147,7 @@ else:
             send_all,
             split_untrusted,
         )
-        from ._plain import apply_sets_2 as apply_sets
+        from ._plain import apply_sets_3 as apply_sets
     except ImportError:
 
         def count_untrusted(_data: bytes) -> int:  # noqa: D103
@@ -166,8 +167,10 @@ else:
         def split_untrusted(_data: bytes, _most: int) -> tuple[list[list[bytes]], int]:  # noqa: D103
             return [], 0
 
-        def apply_sets(*_arguments: object) -> tuple[list[bytes], int, int, int]:  # noqa: D103
-            return [], 0, 0, 0
+        def apply_sets(  # noqa: D103
+            *_arguments: object,
+        ) -> tuple[list[bytes], int, int, int, list[bytes]]:
+            return [], 0, 0, 0, []
 
         def answer_gets(*_arguments: object) -> None:  # noqa: D103
             return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Putter: TypeAlias = Callable[
         [dict[bytes, Record | None], list[bytes], dict[bytes, int]],
-        tuple[list[bytes], int, int, int],
+        tuple[list[bytes], int, int, int, list[bytes]],
     ]
 
 _PAGE_BYTES: Final = 1 << 20
@@ -81,17 +81,20 @@ class LayeredTables:
         self._settled = False
 
     def put_by(self, put: Putter) -> list[bytes]:
-        """Let a function put many records at once that never expire, of keys that do not now.
+        """Let a function put many records at once that never expire.
 
         It is given the records of the memtable, the list to which it adds new keys, and the keys
         that expire. It returns what is its caller's, how many keys are new, how many more records
-        are not None, and by how much keys and values have grown.
+        are not None, by how much keys and values have grown, and which keys it has put of those
+        that expire, in their order; one may come again.
         """
         layer = self._layer
         self._settled = False
-        done, added, present, size = put(layer.records, layer.fresh, self._expiring)
+        done, added, present, size, lasting = put(layer.records, layer.fresh, self._expiring)
         layer.present += present
         layer.bytes += size + added * ENTRY_BYTES
+        for key in lasting:
+            self.deadlines.set(key, 0)
         return done
 
     def delete(self, key: bytes) -> None:

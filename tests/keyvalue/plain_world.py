@@ -9,7 +9,8 @@ OK = b"+OK\r\n"
 MUCH = 1 << 40
 KEPT: dict[bytes, Record | None] = {b"held": (b"old", 0, 3, 1), b"gone": None}
 
-Outcome = tuple[tuple[list[bytes], int, int, int], dict[bytes, Record | None], list[bytes]]
+Done = tuple[list[bytes], int, int, int, list[bytes]]
+Outcome = tuple[Done, dict[bytes, Record | None], list[bytes]]
 
 
 def batch_of(entries: list[Entry]) -> bytes:

@@ -191,7 +191,7 @@ def test_records_and_counts() -> None:
         command("GET", "new"),
         command("SET", "never", "1"),
     )
-    assert done == ([OK, OK * 3], 1, 2, len("longer") - len("old") + len("new") + len("23"))
+    assert done == ([OK, OK * 3], 1, 2, len("longer") - len("old") + len("new") + len("23"), [])
     assert fresh == [b"new"]
     assert records == {
         b"held": (b"longer", 0, 100, STRING),
@@ -213,13 +213,27 @@ def test_records_and_counts() -> None:
         command("SET", "a", "1")[:-1],
         command("SET", "a", "1") + b"\n",
         b"SET a 1\r\n",
-        command("SET", "due", "1"),
-        command("SET", "a", "1") + command("SET", "due", "1"),
+        command("SET", "due", "1") + command("GET", "due"),
         command("SET", "a", "1") * (MOST_COMMANDS + 1),
     ],
 )
 def test_what_is_not_plain_changes_nothing(payload: bytes) -> None:
-    assert set_all(payload, expiring={b"due": 5}) == (([], 0, 0, 0), KEPT, [])
+    assert set_all(payload, expiring={b"due": 5}) == (([], 0, 0, 0, []), KEPT, [])
+
+
+def test_keys_with_a_deadline_are_set_and_named_in_their_order() -> None:
+    expiring = {b"held": 5, b"gone": 6, b"disk": 7, b"other": 8}
+    payloads = [
+        command("SET", "a", "1") + command("SET", "gone", "1") + command("SET", "gone", "2"),
+        command("SET", "disk", "1"),
+        command("SET", "held", "1") + command("SET", "gone", "3"),
+    ]
+    done, *state = set_all(*payloads, expiring=expiring)
+    assert done[4] == [b"gone", b"gone", b"disk", b"held", b"gone"]
+    assert len(expiring) == 4
+    without, *same = set_all(*payloads)
+    assert (done[:4], state) == (without[:4], same)
+    assert without[4] == []
 
 
 def test_entries_of_other_kinds_sessions_and_flags_are_not_plain() -> None:
@@ -252,13 +266,14 @@ def test_entries_of_other_kinds_sessions_and_flags_are_not_plain() -> None:
         max_size=6,
     ),
     st.integers(0, 7),
+    st.sampled_from([{}, {b"gone": 9}, {b"a": 1, b"gone": 9}]),
     st.data(),
 )
 def test_a_batch_comes_to_what_its_entries_do(
-    entries: list[Entry], start: int, draw: st.DataObject
+    entries: list[Entry], start: int, expiring: dict[bytes, int], draw: st.DataObject
 ) -> None:
     batch = batch_of(entries)
-    assert outcome(batch, start=start) == outcome(entries, start=start)
+    assert outcome(batch, MUCH, expiring, start) == outcome(entries, MUCH, expiring, start)
     # it was checked before it came here, but no bytes may lead out of it
     place = draw.draw(st.integers(0, len(batch) - 1))
     for byte in b"\0\1\x7f\xff":
@@ -325,7 +340,7 @@ def test_nothing_is_leaked() -> None:
     records: dict[bytes, Record | None] = {b"due": (b"", 9, 1, 1), b"gone": None}
     entries = [
         Entry(COMMAND, command("SET", "a", "x" * 100) + command("SET", "b", "")),
-        Entry(COMMAND, command("SET", "a", "1") + command("SET", "due", "1")),
+        Entry(COMMAND, command("SET", "a", "1") + command("SET", "b", "1")),
     ]
     batch = batch_of(entries)
     wrongs: list[Any] = [[None], [Entry(COMMAND, b"", cast("int", "flags"))]]
@@ -333,7 +348,7 @@ def test_nothing_is_leaked() -> None:
     def all_ways() -> None:
         for at in (0, 1):
             for form in (entries, batch):
-                apply_sets(form, at, COMMAND, 2, 2**40, STRING, MUCH, OK, records, [], {b"due": 9})
+                apply_sets(form, at, COMMAND, 2, 2**40, STRING, MUCH, OK, records, [], {b"b": 9})
         for payload in (command("GET", "a") * 2, command("GET", "a") + command("GET", "due"), b"*"):
             answer_gets(payload, 1000, records)
             split_untrusted(payload, 5)

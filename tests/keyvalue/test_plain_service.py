@@ -145,13 +145,15 @@ def held(service: KeyValueService) -> dict[str, object]:
     """Everything that a service holds, but for where."""
     tables, store = service._tables, service._store  # pyright: ignore[reportPrivateUsage]
     layer, newest = tables._layer, dict(tables.newest)  # pyright: ignore[reportPrivateUsage]
+    changes = tables.deadlines._changes  # pyright: ignore[reportPrivateUsage]
     return {
         "fresh": list(layer.fresh),
         "present": layer.present,
         "memtable": tables.memtable_bytes,
         "newest": newest,
         "order": list(newest),
-        "deadlines": dict(tables.deadlines.by_key),
+        "deadlines": list(tables.deadlines.by_key.items()),
+        "changes": list(changes.items()),
         "next": service.next_deadline_ms(),
         "time": (store.now, store.revision),
         "count": len(tables),
@@ -187,14 +189,47 @@ async def compare(directory: Path, batches: list[tuple[list[Entry], int, bool]])
                     assert held(log.service) == held(many.service)
 
 
+def run_compare(batches: list[tuple[list[Entry], int, bool]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.run(compare, Path(directory), batches, clock=clock)
+
+
 @settings(max_examples=60)
 @given(st.lists(batch, max_size=8))
 def test_services_hold_the_same_however_they_are_fed(
     batches: list[tuple[list[Entry], int, bool]],
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        clock = trio.testing.MockClock(autojump_threshold=0)
-        trio.run(compare, Path(directory), batches, clock=clock)
+    run_compare(batches)
+
+
+timed = st.builds(
+    Entry,
+    st.just(COMMAND),
+    st.lists(
+        st.tuples(st.just(b"SET"), key, value, st.just(b"PX"), st.sampled_from([b"50", b"100000"])),
+        min_size=1,
+        max_size=4,
+    ).map(lambda lines: encode(*lines)),
+)
+joined = st.lists(plain, min_size=1, max_size=12).map(lambda ones: Entry(COMMAND, encode(*ones)))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(joined | timed, min_size=1, max_size=6),
+            st.sampled_from([0, 1, 60]),
+            st.booleans(),
+        ),
+        max_size=8,
+    )
+)
+def test_keys_get_deadlines_and_lose_them_the_same(
+    batches: list[tuple[list[Entry], int, bool]],
+) -> None:
+    run_compare(batches)
 
 
 async def test_the_numbers_of_commands_and_bytes_make_no_difference(
@@ -219,6 +254,29 @@ def goes(service: KeyValueService, entries: list[Entry]) -> list[int]:
     while replies := service.apply_many(entries, sum(counts), header):
         counts.append(len(replies))
     return counts
+
+
+async def test_keys_with_a_deadline_are_set_at_one_go_and_last(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    entries = [
+        Entry(COMMAND, encode(*[("SET", f"{n}", "new") for n in range(most)]))
+        for most in (100, 1, 300)
+    ]
+    async with running(open_service(tmp_path)) as fed:
+        for n in range(250):
+            fed.apply(("SET", f"{n}", "old", "PX", "500"))
+        await fed.service.flush()  # of half of them there is nothing in memory
+        for n in range(100):
+            fed.apply(("SET", f"{n}", "old", "PX", f"{500 + n}"))
+        assert goes(fed.service, entries) == [3]
+        assert fed.service.next_deadline_ms() is None
+        fed.pass_time(5000)
+        assert fed.query("DBSIZE") == b":300\r\n"
+    async with running(open_service(tmp_path)) as fed:
+        fed.pass_time(5000)
+        assert fed.query("DBSIZE") == b":300\r\n"
+        assert fed.query("GET 249", "TTL 0") == b"$3\r\nnew\r\n:-1\r\n"
 
 
 async def test_a_go_ends_behind_the_entry_that_fills_it(

@@ -1,14 +1,16 @@
 """Whatever is done to the tables, they are a dictionary, and the disk is one of a moment ago."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from storage_world import running
-from tables_world import Disk, contents, open_tables, record
+from tables_world import Disk, contents, open_tables, putter, record
 
 from quorate.storage.tables import Tables
 from quorate.storage.tables_layer import stored_key
@@ -16,10 +18,12 @@ from quorate.storage.tables_layer import stored_key
 KEYS = [b"", b"a", b"b", b"ab", b"c" * 479, b"c" * 480, b"c" * 900, b"\xff"]
 
 keys = st.sampled_from(KEYS)
+many = st.lists(st.tuples(keys, st.binary(max_size=4)), max_size=6)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, st.binary(max_size=4), st.integers(0, 3)),
         st.tuples(st.just("put"), keys, st.binary(max_size=4), st.integers(0, 3)),
+        st.tuples(st.just("put many"), many),
         st.tuples(st.just("delete"), keys),
         st.tuples(st.just("clear")),
         st.tuples(st.just("advance")),
@@ -81,6 +85,10 @@ class World:
             case "put", [bytes(key), bytes(value), int(deadline)]:
                 tables.put(key, record(value, deadline))
                 self.model[key] = (value, deadline)
+            case "put many", _:
+                pairs = cast("list[tuple[bytes, bytes]]", arguments[0])
+                assert tables.put_by(putter(pairs, [b"done"])) == [b"done"]
+                self.model |= {key: (value, 0) for key, value in pairs}
             case "delete", [bytes(key)]:
                 tables.delete(key)
                 self.model.pop(key, None)
@@ -122,3 +130,51 @@ def test_tables_are_a_dictionary_and_the_disk_is_at_a_batch_boundary(
                 assert len(tables) == len(world.model)
 
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def held(tables: Tables) -> list[object]:
+    """Everything that changes of what is in memory."""
+    layer, deadlines = tables._layer, tables.deadlines  # pyright: ignore[reportPrivateUsage]
+    return [
+        (layer.present, layer.bytes, list(layer.fresh), list(layer.records.items())),
+        (list(deadlines.by_key.items()), deadlines.first()),
+        deadlines.take_changes(),
+        len(tables),
+    ]
+
+
+@given(
+    disk=st.dictionaries(keys, st.integers(0, 3)),
+    puts=st.dictionaries(keys, st.integers(0, 3)),
+    deleted=st.sets(keys),
+    pairs=many,
+)
+def test_many_put_at_once_come_to_the_same_as_one_by_one(
+    disk: dict[bytes, int],
+    puts: dict[bytes, int],
+    deleted: set[bytes],
+    pairs: list[tuple[bytes, bytes]],
+) -> None:
+    async def main(directory: Path, *, at_once: bool) -> list[object]:
+        async with running(open_tables(directory)) as tables:
+            for n, layer in enumerate((disk, puts)):
+                for key, deadline in layer.items():
+                    tables.put(key, record(b"old", deadline))
+                tables.advance(32 * (n + 1), 1)
+                if not n:
+                    await tables.flush()
+            for key in sorted(deleted):
+                tables.delete(key)
+            if at_once:
+                tables.put_by(putter(pairs, []))
+            else:
+                for key, value in pairs:
+                    tables.put(key, record(value))
+            return held(tables)
+
+    found: list[list[object]] = []
+    for at_once in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            clock = trio.testing.MockClock(autojump_threshold=0)
+            found.append(trio.run(partial(main, Path(folder), at_once=at_once), clock=clock))
+    assert found[0] == found[1]
