@@ -2,9 +2,11 @@
 
 What a batch needs is a chain of such calls: clients, reports of followers, the word that a write is
 durable. Each pass of trio's loop costs more than most of them, and so does waking a task. So one
-system task has all these descriptors in an epoll of its own and, once it is woken, goes on for some
-milliseconds if nothing else can: no task is runnable, nothing has come that trio waits for, no
-deadline is due. To know that it looks into trio's loop.
+system task has all these descriptors in an epoll of its own and, once it is woken, goes on for as
+much as 50 ms if nothing else can: no task is runnable, nothing has come that trio waits for, no
+deadline is due. To know that it looks into trio's loop. Meanwhile it waits on a second epoll, in
+which there is also the one that trio waits on; the first is in trio's, and they can't be in each
+other.
 
 A callback must not block, and has to be done soon: it is everybody's time. It is called again for
 what it leaves. It runs in the system task: Ctrl-C does not interrupt it.
@@ -21,15 +23,17 @@ import outcome
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sized
+    from collections.abc import Callable, Sequence, Sized
     from typing import Never
 
-_STAY_SECONDS: Final = 0.01
+_STAY_SECONDS: Final = 0.05
 """So long it goes on before trio has a look: nobody tells of a deadline that a callback has set."""
 
 
 async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
     """Call `heed` whenever a descriptor is readable, until cancelled.
+
+    A deadline of a cancel scope that `heed` itself sets may be heeded up to 50 ms late.
 
     Raises:
         BaseException: what `heed` raised; it is not called again.
@@ -86,11 +90,11 @@ class Hub:
         self._called = -1  # the descriptor whose callback is being called,
         self._result: outcome.Outcome[object] | None = None  # and what its waiter is to get for it
         self._passes: Passes | None = None
-        self._all = select.poll()
-        self._all.register(self._epoll, select.POLLIN)
+        self._both = select.epoll()  # the same descriptors, and what trio waits on
+        self._now = trio.lowlevel.current_clock().current_time
         if (loop := look_into_trio()) is not None:
             epoll, runnable = loop
-            self._all.register(epoll, select.POLLIN)
+            self._both.register(epoll, select.EPOLLIN)
             self._passes = Passes(runnable)
             trio.lowlevel.add_instrument(self._passes)
 
@@ -98,7 +102,12 @@ class Hub:
         """Have a callback called; see `whenever_readable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         assert file not in self._heeded, f"descriptor {file} is waited for already"
-        self._epoll.register(file, select.EPOLLIN)
+        try:
+            for epoll in (self._epoll, self._both):
+                epoll.register(file, select.EPOLLIN)
+        except OSError:  # the system has room for so many
+            self._unregister(file)
+            raise
         self._heeded[file] = heed, trio.lowlevel.current_task()
 
         def abort(cancel: Callable[[], Never]) -> trio.lowlevel.Abort:
@@ -128,26 +137,31 @@ class Hub:
         return self._heeded.pop(file)[1]
 
     def _unregister(self, file: int) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed already, or the whole run ends
-            self._epoll.unregister(file)
+        for epoll in (self._epoll, self._both):
+            with contextlib.suppress(OSError, ValueError):  # closed already, or the whole run ends
+                epoll.unregister(file)
 
     async def run(self) -> Never:
         """Call back until the run of trio ends."""
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll)
-                ends = time.perf_counter() + _STAY_SECONDS
-                self._heed_all()
-                if (passes := self._passes) is not None and passes.alone:
-                    while time.perf_counter() < ends and self._is_next(passes):
-                        self._heed_all()
+                passes, ends = self._passes, time.perf_counter() + _STAY_SECONDS
+                goes_on = self._heed_all(self._epoll.poll(0))
+                while goes_on and passes is not None and passes.alone and not passes.runnable:
+                    wait = min(ends - time.perf_counter(), passes.due - self._now())
+                    goes_on = wait > 0 and self._heed_all(self._both.poll(wait))
         finally:
             self._epoll.close()
+            self._both.close()
 
-    def _heed_all(self) -> None:
-        """Call back for all that is readable now."""
-        for file, _ in self._epoll.poll(0):
-            if (found := self._heeded.get(file)) is not None:  # else dropped a moment ago
+    def _heed_all(self, readable: Sequence[tuple[int, int]]) -> bool:
+        """Call back for what is readable; false if that is nothing, or also something of trio's."""
+        ours = len(readable) > 0
+        for file, _ in readable:
+            if (found := self._heeded.get(file)) is None:  # trio's, or dropped a moment ago
+                ours = False
+            else:
                 self._called = file
                 try:
                     found[0]()
@@ -157,16 +171,7 @@ class Hub:
                 if (result := self._result) is not None:
                     self._result = None
                     self._end(file, result)
-
-    def _is_next(self, passes: Passes) -> bool:
-        """Wait for more; false as soon as trio has something to do."""
-        if passes.runnable:
-            return False
-        wait = passes.due - trio.current_time()
-        if wait <= 0:
-            return False
-        found = self._all.poll(1000 * min(wait, _STAY_SECONDS))
-        return len(found) == 1 and found[0][0] == self._epoll.fileno()
+        return ours
 
 
 _running: Final[trio.lowlevel.RunVar[Hub]] = trio.lowlevel.RunVar("quorate.ready")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import select
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from quorate import ready
 from quorate.ready import forget, look_into_trio, whenever_readable
@@ -106,6 +109,44 @@ async def test_what_a_callback_raises_arrives_where_it_is_waited_for(bells: list
         bell.heard()
 
 
+async def test_what_the_system_has_no_room_for_is_nowhere(
+    bells: list[Bell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be readable for ever, and nobody would be called."""
+    bell = bells[0]
+    made: list[Full] = []
+    real = select.epoll
+
+    class Full:
+        """An epoll; the second that is made takes no bell."""
+
+        def __init__(self) -> None:
+            self._epoll = real()
+            self.files: list[int] = []
+            made.append(self)
+
+        def register(self, file: int, events: int) -> None:
+            if len(made) == 2 and self is made[1] and file == bell.file:
+                raise OSError(errno.ENOSPC, "no more")
+            self._epoll.register(file, events)
+            self.files.append(file)
+
+        def unregister(self, file: int) -> None:
+            self._epoll.unregister(file)
+            self.files.remove(file)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._epoll, name)
+
+    monkeypatch.setattr(ready, "look_into_trio", lambda: None)  # it wants real ones
+    monkeypatch.setattr(select, "epoll", Full)
+    bell.ring()
+    with pytest.raises(OSError, match="no more"):
+        await whenever_readable(bell.file, bell.heard)
+    assert len(made) == 2
+    assert bell.file not in made[0].files
+
+
 async def test_who_waits_for_what_is_closed_is_told(bells: list[Bell]) -> None:
     one, other = bells
     ended: list[int] = []
@@ -162,7 +203,7 @@ async def test_a_descriptor_that_was_closed_can_still_be_given_up() -> None:
     with trio.move_on_after(0.02) as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(whenever_readable, file, lambda: None)
-            await trio.sleep(0.001)
+            await trio.testing.wait_all_tasks_blocked()
             os.close(file)
     assert scope.cancelled_caught
 
