@@ -22,6 +22,9 @@ APP_VERSION = 1
 PAUSE_SECONDS: Final = 0.005
 """How long a commit position waits for a batch that carries it. Clients don't wait for it."""
 
+LONGEST_PAUSE_SECONDS: Final = 0.04
+"""How long while batch after batch has carried the one before, and then `PAUSE_SECONDS` at most."""
+
 AT_ONCE_BYTES: Final = 16 << 10
 """So much of the log takes longer to apply than a message does to travel."""
 
@@ -85,10 +88,25 @@ class CommitAnnouncements:
         return bool(proposals.in_flight or proposals.waiting)
 
     async def run(self) -> Never:
-        """Announce what is due; until cancelled."""
-        leadership = self._leadership
+        """Announce what is due; until cancelled.
+
+        A look at it costs as much as a small write. So while there was no need for one, the next
+        comes later.
+        """
+        leadership, applier = self._leadership, self._leadership.core.applier
+        longest = PAUSE_SECONDS
         while True:
-            await self._due.wait()
-            await trio.sleep(PAUSE_SECONDS)
-            if leadership.announced < leadership.core.applier.commit_position:
+            pause = PAUSE_SECONDS
+            if leadership.announced >= applier.commit_position:
+                began = trio.current_time()
+                await self._due.wait()
+                if trio.current_time() - began > longest:
+                    longest = PAUSE_SECONDS
+                pause = longest
+            due = applier.commit_position
+            await trio.sleep(pause)
+            if leadership.announced < due:
                 leadership.announce_commit()
+                longest = PAUSE_SECONDS
+            else:
+                longest = min(2 * longest, LONGEST_PAUSE_SECONDS)

@@ -209,7 +209,9 @@ async def test_a_backup_comes_from_it(tmp_path: Path, autojump_clock: MockClock)
         await load(world, leader, 3, b"a")
         async with backup_of(world, tmp_path / "backup", said) as backup:
             await backup.run()
-    assert said == [f"recording from member {STANDBY}"]
+    assert said[0] == f"recording from member {STANDBY}"
+    # It may have come to the end of what the standby knew of before the last commit was told of.
+    assert all(line.startswith(f"level with member {STANDBY}, at ") for line in said[1:])
 
 
 async def test_it_loses_nothing_with_its_disk_and_founds_nothing(

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.announcement import AT_ONCE_BYTES, PAUSE_SECONDS
+from quorate.node.announcement import AT_ONCE_BYTES, LONGEST_PAUSE_SECONDS, PAUSE_SECONDS
 from quorate.simulation.peers import ME, Peer, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
@@ -247,6 +247,41 @@ async def test_of_much_that_is_committed_the_followers_hear_at_once(
         at = next(h.at for h in peer.heard if getattr(h.message, "log_position", 0) == end)
         assert waits_s <= at - committed_at < waits_s + 0.002
     assert published(s.peers[2])[-2:] == [start, end]
+
+
+@scripted()
+async def test_while_batches_carry_the_commit_position_it_is_looked_after_less_often(
+    s: Script,
+) -> None:
+    async def write() -> float:
+        """Write, have it committed, and return when."""
+        start = s.store.append_position
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.member.command, b"x")
+            await s.until(lambda: s.store.append_position > start)
+            s.peers[1].append_position(0, s.store.append_position)
+            await s.until(lambda: s.member.status().commit_position == s.store.append_position)
+        return trio.current_time()
+
+    async def told_after(committed_at: float) -> float:
+        end = s.store.append_position
+        await s.peers[2].hears(CommitPosition, lambda m: m.log_position == end)
+        heard = next(h for h in s.peers[2].heard if getattr(h.message, "log_position", 0) == end)
+        return heard.at - committed_at
+
+    await s.lead()
+    await s.until(lambda: s.store.append_position > 0)
+    s.peers[1].append_position(0, s.store.append_position, AppendFlags.READY)
+    await trio.sleep(0.1)
+    began = trio.current_time()
+    told = len(s.peers[2].messages(CommitPosition))
+    while trio.current_time() < began + 0.1:
+        await write()
+    beats = 0.1 / s.config.timeouts.leader_heartbeat_interval + 1
+    assert len(s.peers[2].messages(CommitPosition)) - told <= beats, "batches carry it"
+    assert 2 * PAUSE_SECONDS < await told_after(await write()) < LONGEST_PAUSE_SECONDS + 0.01
+    await trio.sleep(0.1)
+    assert await told_after(await write()) < PAUSE_SECONDS + 0.002, "a lone one is told of soon"
 
 
 # --- what the leader answers ----------------------------------------------------------------------
