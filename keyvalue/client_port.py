@@ -106,6 +106,7 @@ class ClientPort:
         self._accepting = trio.CancelScope()
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
+        self._now = trio.lowlevel.current_clock().current_time  # each turn asks, for each client
 
     @property
     def state(self) -> PortState:
@@ -159,7 +160,7 @@ class ClientPort:
     def _serve(self) -> None:
         """Look after ready clients for a turn; who was not reached is first in the next one."""
         connections, state = self._connections, self._state
-        time_now = trio.lowlevel.current_clock().current_time  # asked once for each client
+        time_now = self._now
         now = time_now()
         turn_ends = now + TURN_SECONDS
         state.begin_turn(now)

@@ -246,9 +246,8 @@ class Following(Role):
         if header.position != self.live_position:
             self.end(f"gap in the live log: {header.position} after {self.live_position}")
             return
-        self._heard()
-        self._confirm_id = max(self._confirm_id, message.confirm_id)
         self.live_position = header.end
+        self._confirm_id = max(self._confirm_id, message.confirm_id)
         store, appended = self.core.store, self.core.store.submitted.append_position
         if header.position == appended:
             self._append(header, message.batch)
@@ -256,6 +255,7 @@ class Following(Role):
                 self.end(f"our disk is {store.unsynced} bytes behind the live log")
         elif header.position > appended:
             self._buffer(header, message.batch)
+        self._heard()  # the disk works meanwhile
 
     def _buffer(self, header: BatchHeader, batch: bytes) -> None:
         self._ahead.append((header, batch))

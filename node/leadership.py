@@ -190,13 +190,13 @@ class Leadership(Role):
         self._advance()
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
-        follower.pulse.beat()
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
         follower.confirm_id = max(follower.confirm_id, message.confirm_id)
         # To look for one flag among several takes long, and mostly they say nothing new.
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
         self._advance()
+        follower.pulse.beat()  # clients wait for what is above
         self.controls.replicas.look()
         if not self.accepting:
             self.changed.notify()

@@ -83,6 +83,8 @@ class Deadlines:
 
     def first(self) -> int | None:
         """Return the next deadline, None without any; behind very much waste an earlier one."""
+        if not self.by_key:
+            return None
         for _ in range(_WASTE_AT_ONCE):
             heap = self._first_heap()
             if not heap or self.by_key.get(heap[0][1]) == heap[0][0]:
