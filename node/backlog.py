@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..storage.memory import freed_memory_kept
 from .service import PatientService
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Backlog:
         self._fetching += 1
         self._tell()
         try:
-            yield
+            with freed_memory_kept():
+                yield
         finally:
             self._fetching -= 1
             self._tell()

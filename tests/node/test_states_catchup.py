@@ -1,8 +1,12 @@
 """The follower catches up: a replay of the leader's term that merges with the live log."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from unittest import mock
 
-from quorate.node import State
+import pytest
+
+from quorate.node import State, backlog
 from quorate.node.following import Following
 from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
@@ -91,7 +95,18 @@ async def test_a_second_catch_up_of_the_same_leader_takes_the_place_of_the_first
 
 
 @scripted(batches=LOG)
-async def test_service_and_store_know_as_long_as_a_catch_up_lasts(s: Script) -> None:
+async def test_service_and_store_know_as_long_as_a_catch_up_lasts(
+    s: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping: list[str] = []
+
+    @contextmanager
+    def kept() -> Generator[None]:
+        keeping.append("freed memory")
+        yield
+        keeping.clear()
+
+    monkeypatch.setattr(backlog, "freed_memory_kept", kept)
     leader = s.peers[1]
     leader.lead(0, 0, TermSpan(0, 0, -1), position=384, commit=288)
     request = await leader.hears(CatchupPosition)
@@ -104,6 +119,7 @@ async def test_service_and_store_know_as_long_as_a_catch_up_lasts(s: Script) -> 
     await leader.hears(AppendPosition, lambda m: m.log_position >= 288)
     assert s.service.patient
     assert s.store.recorder.passing
+    assert keeping
     await stream.send(LogBatch(0, 0, batch(0, 288, 384)))
     await leader.hears(AppendPosition, lambda m: m.log_position >= 384)
     leader.say(StopCatchup(0, ME))
@@ -111,6 +127,7 @@ async def test_service_and_store_know_as_long_as_a_catch_up_lasts(s: Script) -> 
     await s.enters(State.CLOSED)
     assert not s.service.patient
     assert not s.store.recorder.passing
+    assert not keeping
 
 
 @scripted(batches=LOG)
