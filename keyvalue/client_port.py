@@ -160,8 +160,7 @@ class ClientPort:
     def _serve(self) -> None:
         """Look after ready clients for a turn; who was not reached is first in the next one."""
         connections, state = self._connections, self._state
-        time_now = self._now
-        now = time_now()
+        now = self._now()
         turn_ends = now + TURN_SECONDS
         state.begin_turn(now)
         ready = iter(
@@ -178,7 +177,7 @@ class ClientPort:
                 connection.on_data(data, count)
             else:
                 connection.on_event(events)
-            if time_now() > turn_ends:
+            if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
         if self._unserved:
@@ -190,7 +189,7 @@ class ClientPort:
         unfinished = self._state.unfinished
         for _ in range(len(unfinished)):
             unfinished.popleft()()
-            if trio.current_time() > turn_ends:
+            if self._now() > turn_ends:
                 break
         if not unfinished:
             os.eventfd_read(self._wake)

@@ -94,19 +94,18 @@ class CommitAnnouncements:
         comes later.
         """
         leadership, applier = self._leadership, self._leadership.core.applier
-        longest = PAUSE_SECONDS
+        pause = PAUSE_SECONDS
         while True:
-            pause = PAUSE_SECONDS
-            if leadership.announced >= applier.commit_position:
+            carried = leadership.announced >= applier.commit_position
+            if carried:
                 began = trio.current_time()
                 await self._due.wait()
-                if trio.current_time() - began > longest:
-                    longest = PAUSE_SECONDS
-                pause = longest
+                if trio.current_time() - began > pause:
+                    pause = PAUSE_SECONDS
             due = applier.commit_position
-            await trio.sleep(pause)
+            await trio.sleep(pause if carried else PAUSE_SECONDS)
             if leadership.announced < due:
                 leadership.announce_commit()
-                longest = PAUSE_SECONDS
+                pause = PAUSE_SECONDS
             else:
-                longest = min(2 * longest, LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
