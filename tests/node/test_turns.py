@@ -73,21 +73,22 @@ def numbered(count: int) -> Iterable[bytes]:
     return (b"%d" % n for n in range(count))
 
 
-async def leader_of(world: World[Ledger]) -> Member:
-    """The member that leads, once it has committed something of its term."""
+async def leader_of(world: World[Ledger]) -> tuple[Member, Leadership]:
+    """The member that leads, and how, once it has committed something of its term."""
     await world.start()
     leader = await world.settled()
     assert await world.attempt(leader, b"first")
-    return world.hosts[leader].running
+    member = world.hosts[leader].running
+    assert isinstance(member.core.role, Leadership)
+    return member, member.core.role
 
 
 async def test_a_leader_makes_one_batch_of_a_turn_there_and_then(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member = await leader_of(world)
-        role, store = member.core.role, member.core.store
-        assert isinstance(role, Leadership)
+        member, role = await leader_of(world)
+        store = member.core.store
         start, turn = role.publication_position, Turn()
         member.submit_all(
             [
@@ -111,9 +112,8 @@ async def test_a_leader_takes_what_it_can_and_the_rest_when_there_is_room(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member = await leader_of(world)
-        role, most = member.core.role, member.core.config.limits.batches_in_flight
-        assert isinstance(role, Leadership)
+        member, role = await leader_of(world)
+        most = member.core.config.limits.batches_in_flight
         start, turn = role.publication_position, Turn()
         for payload in numbered(most + 3):
             member.submit_all(turn.commands(payload))
@@ -128,9 +128,7 @@ async def test_few_commands_beside_many_that_are_under_way_wait_for_more(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member = await leader_of(world)
-        role = member.core.role
-        assert isinstance(role, Leadership)
+        member, role = await leader_of(world)
         start, turn = role.publication_position, Turn()
         all_of_them = [*numbered(14)]
         eight, two = all_of_them[:8], all_of_them[8:10]
@@ -150,9 +148,7 @@ async def test_a_command_does_not_wait_for_few_or_for_enough(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member = await leader_of(world)
-        role = member.core.role
-        assert isinstance(role, Leadership)
+        member, role = await leader_of(world)
         turn = Turn()
         member.submit_all(turn.commands(b"large" * 10_000))
         member.submit_all(turn.commands(b"small"))
@@ -169,7 +165,7 @@ async def test_a_request_that_was_withdrawn_is_not_in_the_batch(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member = await leader_of(world)
+        member, _ = await leader_of(world)
         start, turn = member.core.store.append_position, Turn()
         requests = turn.commands(*numbered(3))
         requests[1].cancel()
