@@ -4,7 +4,7 @@ Ratios to other products are those of `peers.py`, measured in turns; the rest is
 are named. An aim whose bench was never run is shown without a figure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +13,7 @@ from results import read
 from sections import table
 
 Find: TypeAlias = Callable[[Path], float | None]
+P99: Final = "p99_ours_to_theirs"
 
 
 @attrs.frozen
@@ -53,10 +54,11 @@ def field(bench: str, wanted: Mapping[str, object], name: str) -> Find:
     return find
 
 
-def to(peer: str, command: str, clients: int, pipeline: int = 1, *, p99: bool = False) -> Find:
+def to(
+    peer: str, command: str, clients: int, pipeline: int = 1, *, name: str = "ours_to_theirs"
+) -> Find:
     """Find our ratio to a peer."""
     load = {"command": command, "clients": clients, "pipeline": pipeline}
-    name = "p99_ours_to_theirs" if p99 else "ours_to_theirs"
     return field("peers", {**load, "cluster": peer}, name)
 
 
@@ -67,10 +69,20 @@ def p99_beside_snapshots(directory: Path) -> float | None:
         for find in (
             field("snapshot", {"writes": "while snapshots are taken"}, "p99_ms"),
             field("snapshot", {"writes": "alone"}, "p99_ms"),
-            to("RedisRaft", "set", 64, p99=True),
+            to("RedisRaft", "set", 64, name=P99),
         )
     )
     return None if beside is None or not alone or ratio is None else beside / alone * ratio
+
+
+def _reads() -> Iterator[Goal]:
+    """Those of reads: what theirs of a quorum are held against is said."""
+    for clients in (64, 256):
+        words = f"GET, {clients} clients"
+        leased = to("RedisRaft", "get", clients, name="leased_to_theirs")
+        yield Goal(f"{words}, to RedisRaft", 0.8, to("RedisRaft", "get", clients))
+        yield Goal(f"{words}, to etcd", 4, to("etcd", "get", clients))
+        yield Goal(f"{words}, with leases, to RedisRaft without", 1, leased)
 
 
 def _goals() -> list[Goal]:
@@ -83,14 +95,11 @@ def _goals() -> list[Goal]:
         Goal("SET, 256 clients, to RedisRaft", 1.4, to("RedisRaft", "set", 256)),
         Goal("SET, 256 clients, to etcd", 3.5, to("etcd", "set", 256)),
         Goal("SET, 64 clients, pipeline 16, to RedisRaft", 5, to("RedisRaft", "set", 64, 16)),
-        Goal("GET, 64 clients, to RedisRaft", 0.8, to("RedisRaft", "get", 64)),
-        Goal("GET, 64 clients, to etcd", 4, to("etcd", "get", 64)),
-        Goal("GET, 256 clients, to RedisRaft", 0.8, to("RedisRaft", "get", 256)),
-        Goal("GET, 256 clients, to etcd", 4, to("etcd", "get", 256)),
+        *_reads(),
         Goal(
             "p99 of SET, 64 clients, to RedisRaft's",
             1.5,
-            to("RedisRaft", "set", 64, p99=True),
+            to("RedisRaft", "set", 64, name=P99),
             least=False,
         ),
         Goal("the same while snapshots are taken", 3, p99_beside_snapshots, least=False),

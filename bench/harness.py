@@ -17,7 +17,7 @@ from tables import section
 
 from quorate.cli_status import make_console
 from quorate.cluster import HOST, free_client_port, lay_out
-from quorate.node.config import Limits, NodeConfig, SnapshotPolicy
+from quorate.node.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 """No snapshot by rule: the whole log is kept."""
@@ -117,12 +117,13 @@ def lay_out_members(
     *,
     snapshot: SnapshotPolicy | None = None,
     limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
     hosts: Sequence[str] = (),
 ) -> list[NodeConfig]:
     """Configure so many members on free ports; with the usual settings but for those given."""
     port, hosts = free_client_port(count), hosts or [HOST] * count
     laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
-    changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits}
+    changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits, "timeouts": timeouts}
     given = {name: value for name, value in changes.items() if value is not None}
     configs = [attrs.evolve(config, **given) for config in laid]
     for config in configs:

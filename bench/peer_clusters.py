@@ -27,6 +27,7 @@ from harness import KEPT, lay_out_members
 from measuring import Latencies, Load, benchmark, check_load, settled
 
 from quorate.cluster import LocalCluster, free_client_port, open_cluster
+from quorate.node import Timeouts
 from quorate.respclient import RespError, open_resp
 
 HOST: Final = "127.0.0.1"
@@ -41,6 +42,11 @@ LOOKED_AT: Final = 1000
 """Keys whose values are looked at on each member of etcd, or RedisRaft's leader."""
 
 
+OURS: Final = "quorate"
+LEASED: Final = "quorate with leases"
+BOTH: Final = ("set", "get")
+
+
 @attrs.frozen
 class Peer:
     """A cluster that is up and has (nearly) all keys.
@@ -52,6 +58,7 @@ class Peer:
         check: sees that all members have what this load has written since the last time, which is
             so many values; raises `LostError`.
         compare: sees that all members have the same keys and values; raises `LostError`.
+        commands: with which it is loaded.
         pipelines: whether a client may send more than one request before it is answered.
     """
 
@@ -60,6 +67,7 @@ class Peer:
     run: Callable[[Load, int], Awaitable[Latencies]]
     check: Callable[[Load, int], Awaitable[None]]
     compare: Callable[[], Awaitable[None]]
+    commands: Sequence[str] = BOTH
     pipelines: bool = True
 
 
@@ -166,9 +174,13 @@ async def _until(works: Callable[[], Awaitable[object]]) -> None:
 
 
 @asynccontextmanager
-async def open_quorate(directory: Path) -> AsyncGenerator[Peer]:
-    """Three members of ours."""
-    async with open_cluster(lay_out_members(directory, MEMBERS, snapshot=KEPT)) as cluster:
+async def open_quorate(directory: Path, *, leased: bool = False) -> AsyncGenerator[Peer]:
+    """Three members of ours; with leases, as long as may be, they are only read from."""
+    usual = Timeouts.of("lan")
+    lease = usual.leader_heartbeat_timeout if leased else 0.0
+    timeouts = attrs.evolve(usual, leader_lease=lease)
+    configs = lay_out_members(directory, MEMBERS, snapshot=KEPT, timeouts=timeouts)
+    async with open_cluster(configs) as cluster:
         await fill(cluster, Load("set", 1))
         status, _ = await settled(cluster)
         leader = status.member_id
@@ -176,11 +188,12 @@ async def open_quorate(directory: Path) -> AsyncGenerator[Peer]:
         pids = [member.pid for member in members if member.pid is not None]
         log = Log(cluster, status.append_position)
         yield Peer(
-            "quorate",
+            LEASED if leased else OURS,
             pids,
             partial(_redis_load, members[0].address.client_port),
             log.check,
             partial(check, cluster, Load("set", 1)),
+            commands=("get",) if leased else BOTH,
         )
         if (await settled(cluster))[0].member_id != leader:
             raise RuntimeError("the leader changed during a run; this machine is too busy")

@@ -1,6 +1,7 @@
 """Peers beside us: the same load on the same machine, in turns.
 
-Three members each of quorate, of etcd and of RedisRaft, as far as the machine has them
+Three members each of quorate, once more with leases, of etcd and of RedisRaft, as far as the
+machine has them
 (:mod:`peer_clusters`). They are all up for the whole time, but one is loaded at a time; each kind
 of load goes round them before the next, so that a noisy minute hits all alike. Shown are the
 medians, and the median of the ratios of ours to theirs, turn by turn. After each run all members
@@ -28,12 +29,12 @@ from cluster import CLIENTS, MEMBERS
 from cyclopts import Parameter
 from harness import USUAL, Common, make_app, open_bench, stop_without
 from measuring import Load, Run, median, processor_seconds
-from peer_clusters import Peer, open_etcd, open_quorate, open_redisraft
+from peer_clusters import BOTH, LEASED, OURS, Peer, open_etcd, open_quorate, open_redisraft
 from results import Row
 from rich.console import Console
 
 LOADS: Final = (
-    *(Load(command, clients, 1) for command in ("set", "get") for clients in CLIENTS),
+    *(Load(command, clients, 1) for command in BOTH for clients in CLIENTS),
     Load("set", 64, 16),
 )
 Found: TypeAlias = dict[Load, dict[str, list[Run]]]
@@ -66,7 +67,10 @@ async def build_etcd_load(directory: Path, console: Console) -> Path | None:
 
 def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Opener]:
     """What opens each cluster that this machine has."""
-    found: list[Opener] = [partial(open_quorate, place / "quorate")]
+    found: list[Opener] = [
+        partial(open_quorate, place / "quorate"),
+        partial(open_quorate, place / "leased", leased=True),
+    ]
     if loader is not None:
         found.append(partial(open_etcd, place / "etcd", loader))
     if redisraft is not None:
@@ -94,6 +98,8 @@ async def run_all(peers: list[Peer], runs: int, seconds: float, console: Console
     for turn in range(runs):
         for load in LOADS:
             for peer in peers:
+                if load.command not in peer.commands:
+                    continue
                 if load.pipeline > 1 and not peer.pipelines:
                     continue
                 run = await measure(peer, load, seconds)
@@ -118,8 +124,11 @@ def rows_of(found: Found) -> list[Row]:
             **attrs.asdict(load),
             "cluster": name,
             **attrs.asdict(median(runs)),
-            "ours_to_theirs": ratio(by_name["quorate"], runs, lambda run: run.rate),
-            "p99_ours_to_theirs": ratio(by_name["quorate"], runs, lambda run: run.p99_ms),
+            "ours_to_theirs": ratio(by_name[OURS], runs, lambda run: run.rate),
+            "p99_ours_to_theirs": ratio(by_name[OURS], runs, lambda run: run.p99_ms),
+            "leased_to_theirs": ratio(by_name[LEASED], runs, lambda run: run.rate)
+            if by_name[LEASED]
+            else None,
             "runs": [*map(attrs.asdict, runs)],
         }
         for load, by_name in found.items()

@@ -57,16 +57,23 @@ def peers(results: Results) -> str:
         if name == "quorate":
             line |= {"rate": row["rate"], "p99_ms": row["p99_ms"]}
             continue
+        if name == "quorate with leases":
+            line |= {"leased": row["rate"]}
+            continue
         if name not in others:
             others.append(name)
         line |= {f"{name} rate": row["rate"], f"{name} ratio": row["ours_to_theirs"]}
-        line |= {f"{name} p99": row["p99_ours_to_theirs"]}
-    columns: list[Column] = [*KIND, PIPELINE, RUN[0], RUN[2]]
+        line |= {
+            f"{name} p99": row["p99_ours_to_theirs"],
+            f"{name} leased": row.get("leased_to_theirs"),
+        }
+    columns: list[Column] = [*KIND, PIPELINE, RUN[0], RUN[2], ("with leases", "leased", ",.0f")]
     for name in others:
         columns += [
             (f"{name} a second", f"{name} rate", ",.0f"),
             (f"ours to {name}'s", f"{name} ratio", ".2f"),
             ("p99 likewise", f"{name} p99", ".2f"),
+            ("with leases", f"{name} leased", ".2f"),
         ]
     return table([*lines.values()], columns)
 

@@ -52,6 +52,7 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         replication_position=leadership.replication_position,
         terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
         oldest_position=core.store.start_position,
+        lease_ms=core.timeouts.lease_ms,
     )
 
 

@@ -9,6 +9,7 @@ from . import rules
 
 if TYPE_CHECKING:
     from .core import Core
+    from .following import Following
     from .rules import BallotDecision
 
 
@@ -53,6 +54,25 @@ def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: 
     decision = decide(core, request, in_ballot=False, leader_alive=leader_alive)
     assert decision.promise is None
     core.send(sender, vote_message(core, request, decision))
+
+
+def answer_rival(role: Following, sender: int, message: RequestVote | Scout) -> bool:
+    """Answer one that would lead in the place of the leader that we follow.
+
+    Returns:
+        Whether the leader has asked it to take over, and we go with it.
+    """
+    core, promised = role.core, role.core.lease_promise.binds
+    if isinstance(message, Scout):
+        if message.member_id == sender:
+            # Whom the leader has asked learns from the leader whether it still wants that.
+            alive = (role.leader_alive or promised) and not message.force
+            answer_scout(core, message, in_ballot=message.force, leader_alive=alive)
+        return False
+    if rules.may_take_over(message, own=core.log_end, term=role.term):
+        return not promised  # it asks again; when the leader has given up, nothing binds us
+    refuse_vote(core, sender, message, leader_alive=role.leader_alive or promised)
+    return False
 
 
 def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:

@@ -27,6 +27,7 @@ An unknown key is an error too: a misspelt timeout that is silently ignored is f
 night.
 """
 
+import math
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -34,6 +35,7 @@ import attrs
 
 from ..errors import ConfigurationError
 from ..storage.journal import JOURNAL_BYTES, MAX_JOURNAL_BYTES
+from .lease import MAX_LEASE_MS
 from .settings import (
     SECONDS,
     Expects,
@@ -42,6 +44,7 @@ from .settings import (
     matching,
     read_tables,
     render,
+    seconds_up_to,
     structure,
     unexpected,
 )
@@ -104,6 +107,8 @@ TIMEOUTS_AT_LEAST: Final = (
     ("leader_heartbeat_timeout", 1, "election_timeout"),
     # Aeron: ConsensusModule.Context, the startup canvass holds two heartbeat timeouts.
     ("startup_canvass", 2, "leader_heartbeat_timeout"),
+    # A leader that is not heard for so long must be replaced.
+    ("leader_heartbeat_timeout", 1, "leader_lease"),
 )
 """How many times another timeout each must be at least."""
 
@@ -127,6 +132,9 @@ class Timeouts:
     waits at random before one."""
     canvass_interval: float = attrs.field(validator=SECONDS)
     """How often a canvassing member tells its position, and repeats a question."""
+    leader_lease: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_LEASE_MS / 1000))
+    """For how long followers promise the leader to elect nobody else, so that it answers reads
+    without asking them. 0: it asks them for each, and nothing is promised."""
 
     def __attrs_post_init__(self) -> None:
         for name, times, other in TIMEOUTS_AT_LEAST:
@@ -135,6 +143,11 @@ class Timeouts:
                 product = f"{times} x {unit:g} = {times * unit:g}"
                 what = f"at least {times} x {other} ({product})"
                 raise ConfigurationError(unexpected(name, value, what))
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease as members tell it, in whole milliseconds."""
+        return math.ceil(self.leader_lease * 1000)
 
     @classmethod
     def of(cls, profile: Profile) -> "Timeouts":

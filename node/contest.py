@@ -30,6 +30,7 @@ from ..transport import (
 from . import rules
 from .ballots import answer_scout, decide, vote_message
 from .core import Core, Transition
+from .lease import MAX_LEASE_MS
 from .roles import Ended, Role
 from .states import BALLOT_STATES, EDGES, State
 
@@ -302,7 +303,8 @@ class Election:
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         first = self.scouting and not rules.gives_way(core.log_end, core.member_id, message)
         in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
-        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
+        promised = core.lease_promise.binds
+        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=promised)
         if reason is VoteReason.GRANTED:
             self.scouting = False
             self.turn_at = trio.current_time() + core.timeouts.election_timeout
@@ -319,7 +321,10 @@ class Election:
         if message.candidate_member_id != sender:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        decision = decide(core, message, in_ballot=True, leader_alive=False)
+        promised = core.lease_promise.binds
+        if promised and message.force:
+            return None  # it asks again; when the leader has given up, nothing binds us
+        decision = decide(core, message, in_ballot=True, leader_alive=promised)
         if decision.promise is not None:
             await core.promise(decision.promise)
         core.send(sender, vote_message(core, message, decision))
@@ -333,7 +338,7 @@ class Election:
     ) -> State | None:
         """Adopt a leader, if it is not a stale one (Aeron: Election.onNewLeadershipTerm)."""
         core = self.core
-        if message.leader_member_id != sender:
+        if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
         newest = max(self.promised_term, core.leader_term)

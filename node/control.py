@@ -154,6 +154,7 @@ class Controls:
                 own, by_operator = leadership.core.member_id, options <= {EVEN_IF_BEHIND}
                 takeover = TimeoutNow(leadership.term, own, target, even_if_behind, by_operator)
                 self.successor = target
+                leadership.reads.lease.void(leadership.followers.values())
                 leadership.core.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer
         finally:

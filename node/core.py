@@ -14,6 +14,7 @@ from ..storage.state import NOTHING_LOST
 from .actions import Actions
 from .admission import Founders
 from .backlog import Backlog
+from .lease import Promise
 from .pace import Pace
 from .repair import Repair
 from .roles import Role
@@ -86,6 +87,7 @@ class Core:
         closing: the member stops in order, and stands in no election any more.
         disk_full: too little room is left on the disk: the member appends nothing.
         founders: has a fresh store found the cluster.
+        lease_promise: to the leader that has a lease.
         backlog: what is done otherwise while we fetch log.
         repair: reads the log, and mends what is damaged.
         pace: of readers from outside.
@@ -126,6 +128,10 @@ class Core:
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
     )
     founders: Founders = attrs.field(init=False, default=attrs.Factory(Founders, takes_self=True))
+    lease_promise: Promise = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: Promise(self.promised.lease_ms / 1000), takes_self=True),
+    )
     backlog: Backlog = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: Backlog(self.store, self.applier), takes_self=True),
@@ -238,7 +244,13 @@ class Core:
 
     async def promise(self, state: NodeState) -> None:
         """Make a vote, or the adoption of a term, durable; only then may anyone hear of it."""
-        await self.store.save_node_state(state)
+        await self.store.save_node_state(attrs.evolve(state, lease_ms=self.promised.lease_ms))
+
+    async def expect_leases(self, lease_ms: int) -> None:
+        """Make durable how long what we promise to a leader may last: see :mod:`.lease`."""
+        known = self.promised.lease_ms
+        if lease_ms > known or (lease_ms < known and not self.lease_promise.binds):
+            await self.store.save_node_state(attrs.evolve(self.promised, lease_ms=lease_ms))
 
     async def adopt_term(self, term: int) -> None:
         """Promise, durably, not to follow or vote in any term below `term`."""

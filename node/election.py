@@ -98,7 +98,7 @@ async def canvass(e: Election) -> State:
             e.canvass_once()
             again = now + core.timeouts.canvass_interval
         heard = {voter: e.peers[voter].log_end for voter in core.voters}
-        if now >= e.held_back_until and core.may_stand:
+        if now >= e.held_back_until and core.may_stand and not core.lease_promise.binds:
             if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
                 e.because("unanimous candidate")
                 return State.NOMINATE

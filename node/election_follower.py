@@ -51,6 +51,8 @@ async def following(e: Election) -> State:
         core.role = e.inbox
     if again:
         return again[0]
+    if ended.in_order:
+        core.lease_promise.release()  # the leader leads no more, or wants us to
     return e.reopen(ended)
 
 
@@ -203,6 +205,7 @@ async def follower_ready(e: Election, role: Following) -> State:
     # Here is all that this leader had sent when we joined, so all that we ever had of its term.
     if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
         await core.store.regain()
+    await core.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY
     role.report()
     await trio.lowlevel.checkpoint()

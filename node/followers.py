@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,6 +22,7 @@ class Follower:
         ready: our term is durably in its recording log.
         pulse: its reports for our term, and since the first of them parts of other messages.
         confirm_id: the highest confirmation number that it echoed.
+        promised_at: when the newest number was made that it has echoed (:mod:`.lease`).
         live: it gets every batch on our link to it.
         join_position: where its live log begins, None before it asked.
         standby: it has no vote by the configuration.
@@ -34,6 +36,7 @@ class Follower:
     match: int = 0
     ready: bool = False
     confirm_id: int = 0
+    promised_at: float = -math.inf
     live: bool = False
     join_position: int | None = None
     standby: bool = False
@@ -43,6 +46,7 @@ class Follower:
     def rejoins(self) -> None:
         """It looks for a leader again."""
         self.live = self.ready = False
+        self.promised_at = -math.inf  # its disk may be another one, which knows of no promise
         self.join_position = self.admission = None
 
     def says(self, *, has_vote: bool) -> None:

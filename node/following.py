@@ -40,7 +40,7 @@ from ..transport import (
 from . import rules
 from .admission import ask_for_admission
 from .applier import Waiting
-from .ballots import answer_scout, refuse_vote
+from .ballots import answer_rival
 from .pulse import Pulse
 from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
 from .termination import terminate_follower
@@ -68,6 +68,7 @@ class Following(Role):
         base: where the leader's term begins.
         session_id: of the leader's log publication.
         timestamp_ms: the leader's cluster time when it was adopted.
+        lease_ms: for how long we promise not to help anybody else to lead (:mod:`.lease`).
         flags: what our reports of the append position say about us.
         live_position: where the next live batch begins, None before the live log was joined.
         join_position: where the live log began.
@@ -86,6 +87,7 @@ class Following(Role):
         self.base = message.term_base_log_position
         self.session_id = message.log_session_id
         self.timestamp_ms = message.timestamp
+        self.lease_ms = message.lease_ms
         self.flags = AppendFlags.NONE
         self.live_position: int | None = None
         self.join_position: int | None = None
@@ -116,16 +118,10 @@ class Following(Role):
                 # so it answers all that was forwarded to it.
                 words = f"leader {sender} has given up"
                 self._finish(Ended(words, (sender, message), in_order=True))
-            case RequestVote(force=True) if rules.may_take_over(
-                message, own=self.core.log_end, term=self.term
-            ):
-                self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
-            case RequestVote():
-                refuse_vote(self.core, sender, message, leader_alive=self.leader_alive)
-            case Scout(member_id=member) if member == sender:
-                alive = self.leader_alive and not message.force
-                in_ballot = message.force  # the leader itself decides whether it still wants that
-                answer_scout(self.core, message, in_ballot=in_ballot, leader_alive=alive)
+            case RequestVote() | Scout():
+                words = f"member {sender} takes over"
+                if answer_rival(self, sender, message):
+                    self._finish(Ended(words, (sender, message), in_order=True))
             case (
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:
@@ -163,8 +159,7 @@ class Following(Role):
                 self.catchup_stopped = True
                 self.changed.notify()
             case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
-                words = f"leader {leader} closed in order"
-                self._finish(Ended(words, gone=leader, in_order=True))
+                self._finish(Ended(f"leader {leader} closed in order", gone=leader, in_order=True))
             case TerminationPosition(leadership_term_id=self.term, log_position=position):
                 self.termination = position
                 self.terminates.notify()
@@ -203,8 +198,13 @@ class Following(Role):
         self._heard()
         self._notified(message.log_position)
         if message.confirm_id > self._confirm_id:
-            self._confirm_id = message.confirm_id
+            self._promise(message.confirm_id)
             self.report()
+
+    def _promise(self, confirm_id: int) -> None:
+        """Echo a number from now on: whoever does helps nobody else to lead for a while."""
+        self._confirm_id = confirm_id
+        self.core.lease_promise.give(self.lease_ms / 1000)
 
     def _notified(self, commit_position: int) -> None:
         # A commit position travels behind the batches that it covers.
@@ -247,7 +247,8 @@ class Following(Role):
             self.end(f"gap in the live log: {header.position} after {self.live_position}")
             return
         self.live_position = header.end
-        self._confirm_id = max(self._confirm_id, message.confirm_id)
+        if message.confirm_id > self._confirm_id:
+            self._promise(message.confirm_id)
         store, appended = self.core.store, self.core.store.submitted.append_position
         if header.position == appended:
             self._append(header, message.batch)
@@ -392,9 +393,8 @@ class Following(Role):
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_leader(self) -> None:
-        timeout = self.core.timeouts.leader_heartbeat_timeout
         while self.ended is None:
-            due = self.pulse.heard_at + timeout
+            due = self.pulse.heard_at + self.core.timeouts.leader_heartbeat_timeout
             if due <= trio.current_time():
                 self.end("leader heartbeat timeout")
             await sleep_until(due)

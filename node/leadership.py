@@ -90,7 +90,7 @@ class Leadership(Role):
         self.followers = followers_of(core)
         self.catchups = Catchups(self)
         self.controls = Controls(self)
-        self.reads = Reads(core)
+        self.reads = Reads(core, self.followers)
         self.proposals = Proposals(core)
         self._since = trio.current_time()
         self._disk = DiskWatch(self)
@@ -191,7 +191,7 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
-        follower.confirm_id = max(follower.confirm_id, message.confirm_id)
+        self.reads.echoed(follower, message.confirm_id)
         # To look for one flag among several takes long, and mostly they say nothing new.
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
@@ -383,6 +383,7 @@ class Leadership(Role):
 
     async def _heartbeats(self) -> Never:
         while True:
+            self.reads.renew_lease()
             self.announce_commit()
             self.controls.replicas.look()
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)

@@ -3,8 +3,9 @@
 A read may be answered from the applied state once the leader knows that it still led after the
 read came. So a number is sent to all followers, and when a quorum has echoed it, whoever waited
 for that number is answered (ReadIndex, Raft dissertation §6.4). All reads of a turn of the loop
-share one number. Answering takes turns with the other tasks, in slices as applying does: a few
-dozen walks over many keys must not keep the leader silent.
+share one number. While a lease holds (:mod:`.lease`) the leader knows it, and asks nobody.
+Answering takes turns with the other tasks, in slices as applying does: a few dozen walks over many
+keys must not keep the leader silent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import trio
 from . import rules
 from .applier import SLICE_SECONDS
 from .gateway import still_wanted
+from .lease import Lease
 from .roles import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .core import Core
+    from .followers import Follower
     from .gateway import Request
 
 # Rounds on their way at once: a second one may start while the first is answered.
@@ -32,7 +35,10 @@ MAX_ROUNDS = 2
 
 @attrs.frozen
 class Round:
-    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied."""
+    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied.
+
+    For those under a lease the number is 0: that needs no echo.
+    """
 
     confirm_id: int
     position: int
@@ -42,15 +48,22 @@ class Round:
 class Reads:
     """The reads that wait on a leader.
 
+    Args:
+        core: of the leader.
+        followers: of its, by their ids.
+
     Attributes:
         confirm_id: the newest number that followers are asked to echo.
+        lease: under which no number is needed.
         waiting: for a round.
         rounds: that wait for a quorum.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, followers: dict[int, Follower]) -> None:
         self.confirm_id = 0
+        self.lease = Lease(core.timeouts.leader_lease, core.quorum)
         self._core = core
+        self._followers = followers
         self.waiting: list[Request] = []
         self.rounds: deque[Round] = deque()
         self._confirmed: deque[Request] = deque()
@@ -75,12 +88,30 @@ class Reads:
             return False
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
-        self.confirm_id += 1
-        self.rounds.append(Round(self.confirm_id, self._core.applier.commit_position, reads))
-        if self._core.size == 1:
+        certain = self._core.size == 1 or self.lease.holds(self._followers.values())
+        number = 0 if certain else self.make_number()
+        self.rounds.append(Round(number, self._core.applier.commit_position, reads))
+        if certain:
             self.answer(())
-            return False
-        return True
+        return not certain
+
+    def make_number(self) -> int:
+        """Make a number for the followers to echo."""
+        self.confirm_id += 1
+        if self.lease.seconds:
+            self.lease.make(self.confirm_id)
+        return self.confirm_id
+
+    def renew_lease(self) -> None:
+        """Have the followers promise anew with what they are told next, if there are leases."""
+        if self.lease.seconds:
+            self.make_number()
+
+    def echoed(self, follower: Follower, confirm_id: int) -> None:
+        """Note the number in a follower's report."""
+        follower.confirm_id = max(follower.confirm_id, confirm_id)
+        if self.lease.seconds and follower.ready:
+            self.lease.echoed(follower, confirm_id)
 
     def answer(self, echoed: Iterable[int]) -> bool:
         """Answer the rounds that a quorum has echoed, as far as a slice goes.

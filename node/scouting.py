@@ -46,6 +46,7 @@ async def scout(e: Election) -> State | None:
 
 async def stand(e: Election, term: int) -> State:
     """Raise the term: the vote for ourselves is durable before anyone hears of it."""
+    assert not e.core.lease_promise.binds, "a promise is to be kept still"
     await e.core.promise(NodeState(term, e.core.member_id))
     e.because(f"candidate for term {term}")
     return State.CANDIDATE_BALLOT

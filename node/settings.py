@@ -36,6 +36,7 @@ __all__ = [
     "matching",
     "read_tables",
     "render",
+    "seconds_up_to",
     "structure",
 ]
 
@@ -83,6 +84,14 @@ def matching(pattern: str, what: str) -> Expects:
     """Expect a text that matches the whole pattern."""
     return Expects(
         lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)), what
+    )
+
+
+def seconds_up_to(most: float) -> Expects:
+    """Expect a number of seconds of that range, ends included."""
+    return Expects(
+        lambda value: (isinstance(value, float) or _is_int(value)) and 0 <= value <= most,
+        f"a number of seconds, 0 to {most:g}",
     )
 
 

@@ -167,6 +167,14 @@ class Elected:
 
 
 @attrs.frozen
+class Leased:
+    """A leader has a lease, at the moment at which another one begins to lead."""
+
+    member: int
+    term: int
+
+
+@attrs.frozen
 class Writes:
     """A leader has begun to write entries of its term."""
 
@@ -320,6 +328,7 @@ Fact: TypeAlias = (
     | Committed
     | Claimed
     | Elected
+    | Leased
     | Writes
     | Deposed
     | Counted

@@ -25,6 +25,7 @@ from .facts import (
     Deposed,
     Elected,
     Installed,
+    Leased,
     Promised,
     Recorded,
     Standing,
@@ -227,6 +228,16 @@ class Observer:
         seen.counted.clear()
         if role is not None:
             self.tell(Elected(i, role.term))
+            self._look_for_leases(i)
+
+    def _look_for_leases(self, winner: int) -> None:
+        """Look who else would answer reads without asking anybody."""
+        for j, other in self._seen.items():
+            role = other.member.core.role
+            if j == winner or not isinstance(role, Leadership) or role.ended is not None:
+                continue
+            if role.reads.lease.holds(role.followers.values()):
+                self.tell(Leased(j, role.term))
 
     def _look_at_leader(self, i: int, seen: _Seen, role: Leadership) -> None:
         if not seen.writes and role.publication_position > role.base:

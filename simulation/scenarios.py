@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -14,7 +15,6 @@ from .world import TIMEOUTS, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from random import Random
 
 
 @attrs.frozen
@@ -43,7 +43,7 @@ class Scenario:
             for each, weight in PACES.items()
             if LEAST_TIMEOUTS * each.leader_heartbeat_timeout <= seconds
         } or {TIMEOUTS: 1.0}
-        timeouts = rng.choices(list(paces), list(paces.values()))[0]
+        timeouts = _perhaps_leased(rng.choices(list(paces), list(paces.values()))[0], seed)
         unit = timeouts.election_timeout  # members must be told what their network is like
         return Setting(
             members=members + self.standbys,
@@ -64,6 +64,15 @@ class Scenario:
         return draw_clock(rng) if self.clocks else Clock()
 
 
+def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:
+    """Draw whether, and how long, leaders have leases; by a generator of its own."""
+    rng = Random(f"{seed}/lease")
+    if rng.random() >= LEASED:
+        return timeouts
+    lease = timeouts.leader_heartbeat_timeout * rng.choice((0.3, 0.7, 1.0))
+    return attrs.evolve(timeouts, leader_lease=lease)
+
+
 def _slower(factor: float) -> Timeouts:
     return Timeouts(**{name: factor * value for name, value in attrs.asdict(TIMEOUTS).items()})
 
@@ -82,6 +91,9 @@ as much work as twenty hours of patient ones. So patient ones are drawn more oft
 
 LEAST_TIMEOUTS: Final = 25
 """So many heartbeat timeouts must fit into a run, else its members are hastier."""
+
+LEASED: Final = 0.4
+"""So likely reads are answered by a lease."""
 
 FOUNDED: Final = 0.9
 """So likely the cluster stands already: to begin one in a storm takes most of a run."""

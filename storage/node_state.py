@@ -1,7 +1,8 @@
 """The vote: the one thing that a member must never forget.
 
 Written durably before a vote leaves the member. The candidate term never decreases, and within
-one candidate term a vote is given once.
+one candidate term a vote is given once. Beside it stands how long promises to leaders may last,
+where any are asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .rows import seal, unpack_untrusted, unseal_untrusted
 NODE_STATE_KEY: Final = b"node_state"
 
 _LAYOUT: Final = struct.Struct("<qq")
+_WITH_LEASE: Final = struct.Struct("<qqq")
 
 
 @attrs.frozen
@@ -25,10 +27,12 @@ class NodeState:
     Args:
         candidate_term: highest term that this member voted in, stood for or followed; -1 = none.
         voted_for: the member it voted for in that term; -1 = none.
+        lease_ms: for so long it may have promised, at any time, not to vote or to stand.
     """
 
     candidate_term: int = -1
     voted_for: int = -1
+    lease_ms: int = 0
 
     def may_become(self, after: NodeState) -> bool:
         """Say whether no promise is broken when `after` replaces this state."""
@@ -39,7 +43,9 @@ class NodeState:
 
 def encode_node_state(state: NodeState) -> bytes:
     """Return the row for `NODE_STATE_KEY`."""
-    return seal(NODE_STATE_KEY, _LAYOUT.pack(state.candidate_term, state.voted_for))
+    vote = state.candidate_term, state.voted_for
+    body = _WITH_LEASE.pack(*vote, state.lease_ms) if state.lease_ms else _LAYOUT.pack(*vote)
+    return seal(NODE_STATE_KEY, body)
 
 
 def decode_node_state_untrusted(value: bytes | None) -> NodeState:
@@ -49,5 +55,5 @@ def decode_node_state_untrusted(value: bytes | None) -> NodeState:
         StorageError: it is missing or damaged.
     """
     body = unseal_untrusted(NODE_STATE_KEY, value)
-    candidate_term, voted_for = unpack_untrusted(_LAYOUT, NODE_STATE_KEY, body)
-    return NodeState(candidate_term, voted_for)
+    layout = _WITH_LEASE if len(body) == _WITH_LEASE.size else _LAYOUT
+    return NodeState(*unpack_untrusted(layout, NODE_STATE_KEY, body))

@@ -187,7 +187,8 @@ class NewLeadershipTerm:
     ``commit_position`` is safe to apply up to; ``replication_position`` only tells how far the
     leader's own replication has come. ``terms`` is the tail of the leader's table of terms,
     ascending, at most `MAX_TERM_SPANS` of them. ``timestamp`` is in ms since the epoch. The
-    leader has no log below ``oldest_position``: who needs it installs a snapshot.
+    leader has no log below ``oldest_position``: who needs it installs a snapshot. Whoever echoes a
+    confirmation number helps nobody else to lead for ``lease_ms``.
     """
 
     log_leadership_term_id: I64
@@ -207,6 +208,7 @@ class NewLeadershipTerm:
     replication_position: I64
     terms: tuple[TermSpan, ...]
     oldest_position: I64 = 0
+    lease_ms: I32 = 0
 
 
 @attrs.frozen

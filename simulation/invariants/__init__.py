@@ -22,6 +22,7 @@ from .log_matching import LogMatching
 from .no_phantoms import NoPhantoms
 from .nothing_lost import NothingLost
 from .once_per_session import OncePerSession
+from .one_at_a_time import OneAtATime
 from .real_time_order import RealTimeOrder
 from .state_machine_safety import StateMachineSafety
 from .term_table import TermTable
@@ -32,6 +33,7 @@ __all__ = ["INVARIANTS", "Invariant", "ViolationError"]
 
 INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     ElectionSafety,
+    OneAtATime,
     Votes,
     LeaderAppendOnly,
     LogMatching,

@@ -194,8 +194,13 @@ def test_seconds_are_finite_and_above_zero(tmp_path: Path, value: str) -> None:
                 " (1 x 0.6 = 0.6)"
             ),
         ),
+        (
+            {"leader_lease": 0.6},
+            "leader_heartbeat_timeout = 0.5: expected at least 1 x leader_lease (1 x 0.6 = 0.6)",
+        ),
+        ({"leader_lease": -1}, "leader_lease = -1: expected a number of seconds, 0 to 600"),
     ],
-    ids=["heartbeat", "startup", "election", "canvass", "ballot"],
+    ids=["heartbeat", "startup", "election", "canvass", "ballot", "lease", "negative lease"],
 )
 def test_timeouts_that_do_not_fit_are_told_with_the_numbers(
     tmp_path: Path, change: dict[str, float], message: str

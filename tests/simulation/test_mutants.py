@@ -22,11 +22,11 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     assert hunt(mutant) is not None
 
 
-PLAYED = [(each.schedule, each.members) for each in MUTANTS if each.schedule]
+PLAYED = {each.schedule: each.members for each in MUTANTS if each.schedule}
 
 
 @pytest.mark.parametrize(
-    ("schedule", "members"), PLAYED, ids=[schedule.__name__ for schedule, _ in PLAYED]
+    ("schedule", "members"), PLAYED.items(), ids=[schedule.__name__ for schedule in PLAYED]
 )
 def test_a_schedule_does_no_harm_to_the_members_as_they_are(
     schedule: Schedule, members: int

@@ -184,6 +184,16 @@ async def test_a_vote_is_durable_when_it_is_saved(
     again.close()
 
 
+@pytest.mark.parametrize("lease_ms", [0, 1, 600_000])
+async def test_so_is_how_long_promises_last(tmp_path: Path, lease_ms: int) -> None:
+    async with running(open_store(tmp_path)) as store:
+        await store.save_node_state(NodeState(4, 2, 500))
+        await store.save_node_state(NodeState(4, 2, lease_ms))
+    again = open_store(tmp_path)
+    assert again.node_state == NodeState(4, 2, lease_ms)
+    again.close()
+
+
 async def test_snapshots_are_kept_in_order(tmp_path: Path) -> None:
     rows = [SnapshotRow(position, 0, 5, f"snapshot-{position}") for position in (64, 32, 96)]
     async with running(open_store(tmp_path)) as store:

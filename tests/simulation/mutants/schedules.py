@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from quorate.errors import RequestError
 from quorate.node import State
+from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, Scout
+from quorate.transport.memory_direction import Pace
 
-from ..hazards.schedules import begin, rest
+from ..hazards.schedules import PATIENT, begin, rest
 
+LEASE = 6.0  # seconds
+LEASED = attrs.evolve(PATIENT, leader_lease=LEASE)
 PATIENCE = 10.0  # seconds in which whoever can become leader does
 
 if TYPE_CHECKING:
@@ -161,3 +167,97 @@ async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
     stage.mend()
     await rest(stage)
     await stage.until(lambda: stage.hosts[wiped].running.core.votes)
+
+
+async def a_leader_with_a_lease_is_alone(stage: World[Ledger]) -> None:
+    """The followers of a leader that is patient, and has a lease, are not patient.
+
+    A storm comes across it rarely: a leader that hears nobody steps down when others elect one.
+    """
+    old = await _begin_with_a_lease(stage)
+    _lose(stage, old)
+    await _another_leads(stage, old)
+
+
+async def the_followers_of_a_lease_restart(stage: World[Ledger]) -> None:
+    """They start anew, and find no leader."""
+    old = await _begin_with_a_lease(stage)
+    _lose(stage, old)
+    others = stage.others(old)
+    await stage.kill(*others)
+    for other in others:
+        host = stage.hosts[other]
+        host.config = attrs.evolve(host.config, timeouts=TIMEOUTS)
+    await stage.start(*others)
+    await _another_leads(stage, old)
+
+
+async def echoes_of_a_lease_are_slow(stage: World[Ledger]) -> None:
+    """The leader hears of promises long after they were given, and when it has gone silent."""
+    old, late = await _begin_with_a_lease(stage), 2.0
+    for other in stage.others(old):
+        stage.network.set_pace(f"h{other}", f"h{old}", Pace(late, 0.0), both=False)
+    await trio.sleep(2 * late)
+    for other in stage.others(old):
+        stage.network.cut(f"h{old}", f"h{other}", both=False)
+    await trio.sleep(late)
+    _lose(stage, old)
+    for other in stage.others(old):
+        stage.network.set_pace(f"h{other}", f"h{old}", None, both=False)
+    await _another_leads(stage, old)
+
+
+async def a_lease_is_handed_over_in_vain(stage: World[Ledger]) -> None:
+    """Whom the leader has asked is elected, and the leader does not hear of it.
+
+    By one that the leader has lost before, and so is bound by nothing any more.
+    """
+    old = await _begin_with_a_lease(stage)
+    target, third = stage.others(old)
+    stage.network.cut(f"h{old}", f"h{third}")
+    await trio.sleep(LEASE + 1)
+    stage.network.cut(f"h{target}", f"h{old}", both=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_hand_over, stage, old, target)
+        await stage.until(lambda: target in stage.leaders())
+        await _another_leads(stage, old)
+
+
+async def _hand_over(stage: World[Ledger], old: int, target: int) -> None:
+    with contextlib.suppress(RequestError):
+        await stage.hosts[old].running.control(f"transfer {target}")
+
+
+async def _begin_with_a_lease(stage: World[Ledger]) -> int:
+    """Bring the cluster up, its leader with a lease, the others with little patience."""
+    old = await begin(stage, LEASED)
+    await trio.sleep(1.0)
+    for other in stage.others(old):
+        stage.set_timeouts(other, TIMEOUTS)
+    return old
+
+
+def _lose(stage: World[Ledger], old: int) -> None:
+    """Cut the leader off; the others notice it."""
+    stage.isolate(old)
+    for other in stage.others(old):
+        stage.network.break_links(f"h{old}", f"h{other}")
+
+
+async def _another_leads(stage: World[Ledger], old: int) -> None:
+    """Ask the old leader as soon as there is another one, and come to rest.
+
+    Raises:
+        AssertionError: it answered without what was acknowledged by then.
+    """
+    await stage.until(lambda: any(i != old for i in stage.leaders()))
+    (new,) = (i for i in stage.leaders() if i != old)
+    assert await stage.attempt(new, b"x")
+    try:
+        with trio.move_on_after(0.5):
+            reply = await stage.hosts[old].running.query(b"")
+            assert int(reply) >= len(stage.acked), "StaleRead: a reply lacks what was acknowledged"
+    except RequestError:
+        pass
+    stage.mend()
+    await rest(stage)

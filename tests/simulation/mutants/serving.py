@@ -6,10 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.sessions import Sessions
+from quorate.node import lease
 from quorate.node.applier import Applier
 from quorate.node.gateway import Request, RequestKind
 from quorate.node.leadership import Leadership
@@ -20,6 +22,7 @@ from quorate.storage.tables_snapshot import TablesView
 if TYPE_CHECKING:
     import pytest
 
+    from quorate.node.followers import Follower
     from quorate.node.service import Command
 
 
@@ -47,6 +50,26 @@ def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
 
     original = Leadership.flush
     patch.setattr(Leadership, "flush", flush)
+
+
+def hold_a_lease_too_long(patch: pytest.MonkeyPatch) -> None:
+    """Take more than the followers have promised."""
+    patch.setattr(lease, "HELD_SHARE", 2.0)
+
+
+def count_a_promise_from_its_echo(patch: pytest.MonkeyPatch) -> None:
+    """Count what a follower has promised from when the leader hears of it."""
+
+    def echoed(self: lease.Lease, follower: Follower, confirm_id: int) -> None:
+        if confirm_id in self._made:  # pyright: ignore[reportPrivateUsage]
+            follower.promised_at = trio.current_time()
+
+    patch.setattr(lease.Lease, "echoed", echoed)
+
+
+def hold_the_lease_while_handing_over(patch: pytest.MonkeyPatch) -> None:
+    """Go on to count what the member had promised that is asked to take over."""
+    patch.setattr(lease.Lease, "void", _ignore)
 
 
 def read_anywhere(patch: pytest.MonkeyPatch) -> None:

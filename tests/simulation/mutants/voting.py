@@ -10,6 +10,7 @@ from quorate.node import election, rules
 from quorate.node.contest import Election
 from quorate.node.core import Core
 from quorate.node.leadership import Leadership
+from quorate.node.lease import Promise
 from quorate.node.rules import BallotDecision, LogEnd
 from quorate.transport import (
     NewLeadershipTerm,
@@ -123,6 +124,22 @@ def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Leadership, "on_message", on_message)
     patch.setattr(Leadership, "quorum_heard_at", quorum_heard_at)
+
+
+def elect_in_spite_of_a_promise(patch: pytest.MonkeyPatch) -> None:
+    """Vote and stand although the leader was promised that one does not."""
+    patch.setattr(Promise, "binds", False)
+
+
+def forget_the_promise_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    """Start as if nothing had been promised."""
+    init = Promise.__init__
+
+    def made(self: Promise, seconds: float) -> None:
+        del seconds
+        init(self, 0)
+
+    patch.setattr(Promise, "__init__", made)
 
 
 def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
