@@ -19,6 +19,7 @@ from quorate.simulation.facts import (
     Elected,
     Fact,
     Holds,
+    Leased,
     Point,
     Probed,
     Promised,
@@ -72,6 +73,7 @@ class Planted:
 
 PLANTED = [
     Planted("ElectionSafety", [Elected(0, 3), Deposed(0, 3), Elected(0, 3)], Elected(1, 3)),
+    Planted("OneAtATime", [Elected(0, 3), Leased(0, 3), Elected(1, 4)], Leased(0, 3)),
     Planted("Votes", [Promised(0, 3, 1), Promised(0, 4, -1)], Promised(0, 3, 1)),
     Planted("Votes", [Promised(0, 3, 1), Started(0, 0, 3, 1)], Promised(0, 3, 2)),
     Planted("Votes", [Promised(0, 3, 1)], Started(0, 0, 2, -1)),
