@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #define MOST_DIGITS 9      /* of a count or a length; a longer one is not plain */
-#define MOST_COMMANDS 1024 /* of a payload; one with more is not plain */
+#define MOST_COMMANDS 1024 /* of a payload, or keys that it sets; one with more is not plain */
 #define MOST_COUNTED 1000  /* of what a client has sent: RUN_COMMANDS of routes.py */
 #define MOST_READY 512     /* sockets that are looked at in one call */
 #define RECEIVE_BYTES (64 << 10) /* of each; and of all of them about */
@@ -58,12 +58,18 @@ static Py_ssize_t read_bulk(Cursor *cursor, const char **bytes)
     return length;
 }
 
-/* Step over the name of a command if it is this one of three small letters, however it is spelt. */
+/* Step over the name of a command if it is this one of small letters, however it is spelt. */
 static int read_name(Cursor *cursor, const char *wanted)
 {
     const char *name;
-    return read_bulk(cursor, &name) == 3 && (name[0] | 32) == wanted[0] &&
-           (name[1] | 32) == wanted[1] && (name[2] | 32) == wanted[2];
+    Cursor behind = *cursor;
+    if (read_bulk(&behind, &name) != (Py_ssize_t)strlen(wanted))
+        return 0;
+    for (; *wanted; name++, wanted++)
+        if ((*name | 32) != *wanted)
+            return 0;
+    *cursor = behind;
+    return 1;
 }
 
 /* Take one command; NULL without an exception if no whole one is there. */
@@ -315,24 +321,37 @@ static PyObject *cut_replies_untrusted(PyObject *Py_UNUSED(module), PyObject *co
     return all;
 }
 
-/* A SET of a payload, as it lies there. */
+/* A key and the value that it is set to, as they lie in a payload. */
 typedef struct {
     const char *key, *value;
     Py_ssize_t key_length, value_length;
 } Set;
 
-/* Find the SETs of a payload that is nothing else; their number, 0 if it is anything else. */
-static Py_ssize_t find_sets(Cursor cursor, Set *sets)
+/* Step over the name of a SET or an MSET; how many keys it sets, 0 if it is anything else. */
+static Py_ssize_t open_set(Cursor *cursor)
 {
-    Py_ssize_t count = 0;
-    while (cursor.at < cursor.end) {
-        Set *set = &sets[count];
-        if (count++ == MOST_COMMANDS || read_header(&cursor, '*') != 3 ||
-            !read_name(&cursor, "set") || (set->key_length = read_bulk(&cursor, &set->key)) < 0 ||
-            (set->value_length = read_bulk(&cursor, &set->value)) < 0)
+    Py_ssize_t count = read_header(cursor, '*');
+    if (count == 3 && read_name(cursor, "set"))
+        return 1;
+    return count > 1 && count % 2 && read_name(cursor, "mset") ? count / 2 : 0;
+}
+
+/* Find what is set by a payload that is nothing but SETs and MSETs; how many of these commands there
+ * are, 0 if there is anything else. */
+static Py_ssize_t find_sets(Cursor cursor, Set *sets, Py_ssize_t *found)
+{
+    Py_ssize_t commands = 0;
+    for (*found = 0; cursor.at < cursor.end; commands++) {
+        Py_ssize_t count = open_set(&cursor);
+        if (count == 0 || count > MOST_COMMANDS - *found)
             return 0;
+        for (Set *set = sets + *found; set < sets + *found + count; set++)
+            if ((set->key_length = read_bulk(&cursor, &set->key)) < 0 ||
+                (set->value_length = read_bulk(&cursor, &set->value)) < 0)
+                return 0;
+        *found += count;
     }
-    return count;
+    return commands;
 }
 
 /* A memtable (storage/tables_layer.py), and how much there is more of what; the keys that have a
@@ -452,7 +471,7 @@ static PyObject *open_descriptor(PyObject *batch, Py_ssize_t place, const Wanted
     return Py_NewRef(batch);
 }
 
-/* Note that so many SETs of an entry are done: the reply to one, so often. */
+/* Note that so many commands of an entry are done: the reply to one, so often. */
 static int add_reply(PyObject *replies, PyObject *reply, Py_ssize_t count)
 {
     Py_ssize_t before = PyList_GET_SIZE(replies);
@@ -471,11 +490,11 @@ static int apply_entry(Memtable *table, Cursor payload, long long revision, PyOb
                        PyObject *reply)
 {
     Set sets[MOST_COMMANDS];
-    Py_ssize_t count = find_sets(payload, sets);
-    if (count == 0)
+    Py_ssize_t count, commands = find_sets(payload, sets, &count);
+    if (commands == 0)
         return 0;
     PyObject *own = PyLong_FromLongLong(revision);
-    int failed = own == NULL || put_sets(table, sets, count, own, tag) || add_reply(replies, reply, count);
+    int failed = own == NULL || put_sets(table, sets, count, own, tag) || add_reply(replies, reply, commands);
     Py_XDECREF(own);
     return failed ? -1 : 1;
 }

@@ -98,7 +98,9 @@ if TYPE_CHECKING:
         fresh: list[bytes],
         expiring: dict[bytes, int],
     ) -> tuple[list[bytes], int, int, int, list[bytes]]:
-        """Apply entries to a memtable as long as they are nothing but plain ``SET key value``.
+        """Apply entries to a memtable as long as they are nothing but plain SETs and MSETs.
+
+        That is ``SET key value`` and ``MSET key value [key value ...]``.
 
         Args:
             entries: of a batch, in a list, or the bytes of the batch.
@@ -108,7 +110,7 @@ if TYPE_CHECKING:
             revision: of what the batch's first entry sets; each has the next one.
             tag: of the records.
             room: of how many bytes to apply entries, about; at least one.
-            reply: to one SET.
+            reply: to one command.
             records: of the memtable.
             fresh: its new keys.
             expiring: the keys that have a deadline; only looked into.

@@ -159,9 +159,9 @@ class KeyValueService:
         )
 
     def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """Apply what is nothing but SETs at one go; see `node.service.BatchService`.
+        """Apply what is nothing but SETs and MSETs at one go; see `node.service.BatchService`.
 
-        None of the bounds on what a request may cost is met by as many SETs as :mod:`.plain` takes.
+        None of the bounds on what a request may cost is met by as many as :mod:`.plain` takes.
         """
         # `isinstance` asks Sequence's metaclass about a list, which takes long.
         given = entries.batch if type(entries) is CheckedEntries else entries

@@ -215,6 +215,7 @@ def test_records_and_counts() -> None:
         b"SET a 1\r\n",
         command("SET", "due", "1") + command("GET", "due"),
         command("SET", "a", "1") * (MOST_COMMANDS + 1),
+        *(command("MSET", *["a"] * n) for n in (0, 1, 3, 2 * MOST_COMMANDS + 2)),
     ],
 )
 def test_what_is_not_plain_changes_nothing(payload: bytes) -> None:

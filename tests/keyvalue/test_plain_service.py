@@ -42,7 +42,11 @@ value = st.one_of(
     st.binary(max_size=20),
 )
 spelling = st.sampled_from([b"SET", b"set", b"Set", b"sEt"])
-plain = st.tuples(spelling, key, value)
+plain = st.one_of(
+    st.tuples(spelling, key, value),
+    st.tuples(spelling, key, value),
+    st.tuples(st.sampled_from([b"MSET", b"mset"]), key, value, key, value),
+)
 other = st.one_of(
     st.tuples(spelling, key, value, st.sampled_from([b"NX", b"XX", b"GET", b"KEEPTTL", b"no"])),
     st.tuples(spelling, key, value, st.just(b"PX"), st.sampled_from([b"1", b"50", b"1000", b"0"])),
@@ -51,7 +55,8 @@ other = st.one_of(
     st.tuples(st.just(b"INCR"), key),
     st.tuples(st.just(b"APPEND"), key, value),
     st.tuples(st.just(b"GET"), key),
-    st.tuples(st.just(b"MSET"), key, value, key, value),
+    st.tuples(st.just(b"MSET"), key, value, key),
+    st.tuples(st.just(b"MSETNX"), key, value, key, value),
     st.tuples(st.just(b"PEXPIRE"), key, st.sampled_from([b"0", b"1", b"50"])),
     st.tuples(st.just(b"PERSIST"), key),
     st.tuples(st.just(b"RENAME"), key, key),
@@ -235,8 +240,9 @@ def test_keys_get_deadlines_and_lose_them_the_same(
 async def test_the_numbers_of_commands_and_bytes_make_no_difference(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Up to 1024 commands of a payload are taken together, and 64 KiB of entries at one go."""
+    """Up to 1024 keys of a payload are taken together, and 64 KiB of entries at one go."""
     payloads = [
+        *(encode(("MSET", *[f"{n % 1400}" for n in range(most)])) for most in (2046, 2048, 2050)),
         *(encode(*[("SET", f"{n % 700}", "v" * (n % 90)) for n in range(most)])
           for most in (1023, 1024, 1025)),
         encode(("SET", "large", "x" * 300_000)),
@@ -295,6 +301,9 @@ async def test_a_go_ends_behind_the_entry_that_fills_it(
         assert goes(fed.service, [small] * 3 + [Entry(COMMAND, encode("DEL a")), small]) == [3]
         for most, taken in ((1024, [1]), (1025, [])):
             assert goes(fed.service, [Entry(COMMAND, encode(*["SET a 1"] * most))]) == taken
+            assert goes(fed.service, [Entry(COMMAND, encode(("MSET", *["a"] * 2 * most)))]) == taken
+            mixed = encode("SET a 1", ("MSET", *["a"] * 2 * (most - 2)), "mSet a 1")
+            assert goes(fed.service, [Entry(COMMAND, mixed)]) == taken
 
 
 # --- queries
