@@ -175,8 +175,8 @@ def _collect_seldom() -> None:
 
     What a member's work makes has hardly any cycles, but many tuples, through which the collector
     goes in vain; and a whole round, which holds up the event loop, goes through all modules too.
+    There is none here: it would find some hundred objects, and hold up the member that begins.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
