@@ -1,0 +1,43 @@
+"""Many SETs at one go change a memtable as one after the other would."""
+
+import pytest
+from service_world import encode
+
+from quorate.keyvalue import resp
+from quorate.keyvalue.plain import NATIVE, apply_sets
+from quorate.keyvalue.service import TRANSACTION
+from quorate.keyvalue.store import STRING
+from quorate.storage import Entry, EntryKind
+from quorate.storage.tables_layer import Record
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+
+COMMAND = EntryKind.COMMAND
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 1000, 50_000])
+def test_records_are_put_the_same_into_memtables_of_any_size(size: int) -> None:
+    """Of a large one the places of several records are looked for before the first is put."""
+    records: dict[bytes, Record | None] = {b"%d" % n: (b"old", 0, 1, 0) for n in range(size)}
+    records |= dict.fromkeys(b"%d" % n for n in range(0, size, 3))
+    names = [b"%d" % (n * n % (size + 7)) for n in range(777)]  # some are new, some come again
+    values = [b"%d" % n * (n % 5) for n in range(777)]
+    payload = encode(*[("SET", name, each) for name, each in zip(names, values, strict=True)])
+    expected = records | {
+        name: (each, 0, 9, STRING) for name, each in zip(names, values, strict=True)
+    }
+    fresh = [name for name in expected if name not in records]
+    grown = held_bytes(expected) - held_bytes(records)
+    present = sum(map(bool, expected.values())) - sum(map(bool, records.values()))
+    entries = [Entry(COMMAND, payload)]
+    new: list[bytes] = []
+    wanted = COMMAND, TRANSACTION, 9, STRING, 1, resp.OK
+    done, added, *counts, lasting = apply_sets(entries, 0, *wanted, records, new, {b"1": 5})
+    assert (done, lasting) == ([resp.OK * 777], [b"1"] * names.count(b"1"))
+    assert [*records.items()] == [*expected.items()]
+    assert (new, added, counts) == (fresh, len(fresh), [present, grown])
+
+
+def held_bytes(records: dict[bytes, Record | None]) -> int:
+    """Count the bytes of keys and values."""
+    return sum(len(name) + len(record[0] if record else b"") for name, record in records.items())
