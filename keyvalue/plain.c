@@ -16,6 +16,7 @@
 #define RECEIVE_BYTES (64 << 10) /* of each; and of all of them about */
 #define TURN_BYTES (1 << 20)
 #define HEAD_BYTES 24      /* "$", the length of a value, and two line ends */
+#define RECORD_FIELDS 4    /* see storage/tables_layer.py */
 #define PUT_AT_ONCE 32     /* records: what they touch has to fit the innermost cache */
 #define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
 
@@ -369,18 +370,34 @@ static int note_lasting(Memtable *table, PyObject *key)
     return found > 0 ? PyList_Append(table->lasting, key) : found;
 }
 
-/* Put a record that never expires: a tuple of value, 0, revision, tag. */
-static int put(Memtable *table, PyObject *key, PyObject *value, PyObject *revision, PyObject *tag)
+/* Change a record that nobody else can see; of any other PyTuple_SetItem would change nothing, and fail. */
+static int overwrite(PyObject *record, PyObject *const *fields)
 {
-    PyObject *never = PyLong_FromLong(0), *record = NULL, *old;
-    int failed = -1;
-    if (never == NULL || (record = PyTuple_Pack(4, value, never, revision, tag)) == NULL)
-        goto done;
+    int failed = 0;
+    for (int n = 0; n < RECORD_FIELDS && !failed; n++)
+        failed = PyTuple_SetItem(record, n, Py_NewRef(fields[n]));
+    return failed;
+}
+
+static int insert(PyObject *records, PyObject *key, PyObject *const *fields)
+{
+    PyObject *record = PyTuple_Pack(RECORD_FIELDS, fields[0], fields[1], fields[2], fields[3]);
+    if (record == NULL)
+        return -1;
     PyObject_GC_UnTrack(record); /* nothing in it can lead back to it */
-    old = PyDict_GetItemWithError(table->records, key);
+    int failed = PyDict_SetItem(records, key, record);
+    Py_DECREF(record);
+    return failed;
+}
+
+/* Put a record that never expires: value, 0, revision, tag. */
+static int put(Memtable *table, PyObject *key, PyObject *const *fields)
+{
+    PyObject *old = PyDict_GetItemWithError(table->records, key);
+    int own = 0; /* whether the old one is held by the memtable alone */
     if (old == NULL) {
         if (PyErr_Occurred() || PyList_Append(table->fresh, key))
-            goto done;
+            return -1;
         table->added++;
         table->present++;
         table->bytes += PyBytes_GET_SIZE(key);
@@ -388,13 +405,11 @@ static int put(Memtable *table, PyObject *key, PyObject *value, PyObject *revisi
         table->present++;
     } else {
         table->bytes -= PyBytes_GET_SIZE(PyTuple_GET_ITEM(old, 0));
+        own = Py_REFCNT(old) == 1;
     }
-    table->bytes += PyBytes_GET_SIZE(value);
-    failed = PyDict_SetItem(table->records, key, record) || note_lasting(table, key) ? -1 : 0;
-done:
-    Py_XDECREF(never);
-    Py_XDECREF(record);
-    return failed;
+    table->bytes += PyBytes_GET_SIZE(fields[0]);
+    int failed = own ? overwrite(old, fields) : insert(table->records, key, fields);
+    return failed || note_lasting(table, key) ? -1 : 0;
 }
 
 #if PY_VERSION_HEX < 0x030F0000 && !defined(Py_GIL_DISABLED)
@@ -454,7 +469,7 @@ static void fetch_records(PyObject *Py_UNUSED(records), PyObject *const *Py_UNUS
 #endif
 
 /* Put no more than PUT_AT_ONCE. */
-static int put_some(Memtable *table, const Set *sets, int count, PyObject *revision, PyObject *tag)
+static int put_some(Memtable *table, const Set *sets, int count, PyObject **fields)
 {
     PyObject *keys[PUT_AT_ONCE];
     int made = 0, failed = 0;
@@ -463,9 +478,9 @@ static int put_some(Memtable *table, const Set *sets, int count, PyObject *revis
     if (!failed)
         fetch_records(table->records, keys, count);
     for (int n = 0; n < count && !failed; n++) {
-        PyObject *value = PyBytes_FromStringAndSize(sets[n].value, sets[n].value_length);
-        failed = value == NULL ? -1 : put(table, keys[n], value, revision, tag);
-        Py_XDECREF(value);
+        fields[0] = PyBytes_FromStringAndSize(sets[n].value, sets[n].value_length);
+        failed = fields[0] == NULL ? -1 : put(table, keys[n], fields);
+        Py_XDECREF(fields[0]);
     }
     for (int n = 0; n < made; n++)
         Py_XDECREF(keys[n]);
@@ -474,11 +489,13 @@ static int put_some(Memtable *table, const Set *sets, int count, PyObject *revis
 
 static int put_sets(Memtable *table, const Set *sets, Py_ssize_t count, PyObject *revision, PyObject *tag)
 {
-    int failed = 0;
+    PyObject *never = PyLong_FromLong(0), *fields[RECORD_FIELDS] = {NULL, never, revision, tag};
+    int failed = never == NULL ? -1 : 0;
     for (Py_ssize_t at = 0; at < count && !failed; at += PUT_AT_ONCE) {
         Py_ssize_t left = count - at;
-        failed = put_some(table, sets + at, left < PUT_AT_ONCE ? (int)left : PUT_AT_ONCE, revision, tag);
+        failed = put_some(table, sets + at, left < PUT_AT_ONCE ? (int)left : PUT_AT_ONCE, fields);
     }
+    Py_XDECREF(never);
     return failed;
 }
 

@@ -38,6 +38,20 @@ def test_records_are_put_the_same_into_memtables_of_any_size(size: int) -> None:
     assert (new, added, counts) == (fresh, len(fresh), [present, grown])
 
 
+def test_a_record_that_somebody_holds_is_not_changed() -> None:
+    records: dict[bytes, Record | None] = {}
+
+    def put(revision: int, *lines: str) -> None:
+        entries, wanted = [Entry(COMMAND, encode(*lines))], (COMMAND, TRANSACTION)
+        apply_sets(entries, 0, *wanted, revision, STRING, 1, resp.OK, records, [], {})
+
+    put(7, "SET a old", "SET b old")
+    kept = records[b"a"]
+    put(8, "SET a new", "SET b new", "SET a newer")
+    assert kept == (b"old", 0, 7, STRING)
+    assert records == {b"a": (b"newer", 0, 8, STRING), b"b": (b"new", 0, 8, STRING)}
+
+
 def held_bytes(records: dict[bytes, Record | None]) -> int:
     """Count the bytes of keys and values."""
     return sum(len(name) + len(record[0] if record else b"") for name, record in records.items())
