@@ -63,6 +63,10 @@ AT_ONCE_BYTES: Final = 64 << 10
 """Entries of so many bytes are applied at one go, and GETs are answered with so many: with a send
 for each reply, one or two milliseconds' work."""
 
+PACES: Final = 4
+"""So many members flush after different amounts, of which the smallest is a little more than half:
+what a flush costs one of them the others make up for, unless all pay it at once."""
+
 _COMMAND: Final = EntryKind.COMMAND  # a member of an enumeration is slow to get at
 _WATCH: Final = b"WATCH"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
@@ -106,7 +110,11 @@ class KeyValueService:
             whole(
                 directory,
                 lambda: Tables.open(
-                    directory, cluster=cluster, member_id=member_id, executor=executor
+                    directory,
+                    cluster=cluster,
+                    member_id=member_id,
+                    executor=executor,
+                    share=1 - member_id % PACES / (2 * PACES),
                 ),
             )
         )

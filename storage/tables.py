@@ -89,11 +89,13 @@ class Tables(LayeredTables):
         *,
         flush_bytes: int,
         flush_interval_s: float,
+        share: float,
     ) -> None:
         super().__init__(disk)
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
-        self._flush_interval_s = flush_interval_s
+        self._flush_interval_s = flush_interval_s * share
+        self._share = share
         self._applied = (disk.position, disk.timestamp_ms)
         self.patient = False
         self._fits = True  # what the last write said
@@ -117,6 +119,7 @@ class Tables(LayeredTables):
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         flush_bytes: int = FLUSH_BYTES,
         flush_interval_s: float = FLUSH_INTERVAL_S,
+        share: float = 1.0,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
         """Open the tables in `directory`; make them when there are none.
@@ -128,6 +131,7 @@ class Tables(LayeredTables):
             executor: what writes them.
             flush_bytes: memory that the memtable may take before it is flushed.
             flush_interval_s: how long a change may stay in memory only, in seconds.
+            share: of these limits, at which to flush already.
             map_bytes: address space to begin with.
 
         Raises:
@@ -138,7 +142,13 @@ class Tables(LayeredTables):
         """
         disk = TablesDisk.open(directory, cluster=cluster, member_id=member_id, map_bytes=map_bytes)
         try:
-            return cls(disk, executor, flush_bytes=flush_bytes, flush_interval_s=flush_interval_s)
+            return cls(
+                disk,
+                executor,
+                flush_bytes=flush_bytes,
+                flush_interval_s=flush_interval_s,
+                share=share,
+            )
         except BaseException:
             disk.close()
             raise
@@ -172,7 +182,7 @@ class Tables(LayeredTables):
         layer.settle()
         if self._counted:
             self._check()
-        patience = PATIENCE if self.patient else 1
+        patience = self._share * (PATIENCE if self.patient else 1)
         if layer.bytes > self._flush_bytes * patience:
             self._full.set()
             if self._frozen is not None:
