@@ -42,6 +42,7 @@ def decide(
         promised=core.promised,
         in_ballot=in_ballot,
         leader_alive=leader_alive,
+        bound=core.lease_promise.binds,
         admission=core.admission,
         votes=core.votes,
     )
@@ -62,16 +63,18 @@ def answer_rival(role: Following, sender: int, message: RequestVote | Scout) -> 
     Returns:
         Whether the leader has asked it to take over, and we go with it.
     """
-    core, promised = role.core, role.core.lease_promise.binds
+    core = role.core
     if isinstance(message, Scout):
         if message.member_id == sender:
             # Whom the leader has asked learns from the leader whether it still wants that.
-            alive = (role.leader_alive or promised) and not message.force
+            alive = role.leader_alive and not message.force
             answer_scout(core, message, in_ballot=message.force, leader_alive=alive)
         return False
-    if rules.may_take_over(message, own=core.log_end, term=role.term):
-        return not promised  # it asks again; when the leader has given up, nothing binds us
-    refuse_vote(core, sender, message, leader_alive=role.leader_alive or promised)
+    asked = rules.may_take_over(message, own=core.log_end, term=role.term)
+    if asked and not core.lease_promise.binds:
+        return True
+    # If only our promise is in the way it asks again, and we are released when the leader gives up.
+    refuse_vote(core, sender, message, leader_alive=role.leader_alive and not asked)
     return False
 
 
@@ -83,6 +86,7 @@ def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: boo
         promised=core.promised,
         in_ballot=in_ballot,
         leader_alive=leader_alive,
+        bound=core.lease_promise.binds,
         admission=core.admission,
         votes=core.votes,
     )

@@ -109,8 +109,10 @@ TIMEOUTS_AT_LEAST: Final = (
     ("startup_canvass", 2, "leader_heartbeat_timeout"),
     # A leader that is not heard for so long must be replaced.
     ("leader_heartbeat_timeout", 1, "leader_lease"),
+    # Each heartbeat renews it, which takes a round.
+    ("leader_lease", 2, "leader_heartbeat_interval"),
 )
-"""How many times another timeout each must be at least."""
+"""How many times another timeout each must be at least, unless it is 0."""
 
 
 @attrs.frozen
@@ -139,7 +141,7 @@ class Timeouts:
     def __attrs_post_init__(self) -> None:
         for name, times, other in TIMEOUTS_AT_LEAST:
             value, unit = cast("float", getattr(self, name)), cast("float", getattr(self, other))
-            if value < times * unit:
+            if 0 < value < times * unit:
                 product = f"{times} x {unit:g} = {times * unit:g}"
                 what = f"at least {times} x {other} ({product})"
                 raise ConfigurationError(unexpected(name, value, what))

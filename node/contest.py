@@ -303,16 +303,15 @@ class Election:
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         first = self.scouting and not rules.gives_way(core.log_end, core.member_id, message)
         in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
-        promised = core.lease_promise.binds
-        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=promised)
+        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED:
             self.scouting = False
             self.turn_at = trio.current_time() + core.timeouts.election_timeout
 
-    def hold_back(self) -> None:
-        """Scouting failed: leave the others alone for a while, longer each time."""
-        self._failed_scouts = min(self._failed_scouts + 1, MAX_HOLD_BACK)
-        pause = self.core.timeouts.election_timeout * 2.0 ** (self._failed_scouts - 1)
+    def hold_back(self, *, refused: bool) -> None:
+        """Scouting failed: leave the others alone for a while, longer if they refuse again."""
+        self._failed_scouts = min(self._failed_scouts + refused, MAX_HOLD_BACK)
+        pause = self.core.timeouts.election_timeout * 2.0 ** max(self._failed_scouts - 1, 0)
         self.held_back_until = trio.current_time() + pause * self.core.rng.uniform(0.5, 1.5)
 
     async def _on_request_vote(self, sender: int, message: RequestVote) -> State | None:
@@ -321,10 +320,7 @@ class Election:
         if message.candidate_member_id != sender:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        promised = core.lease_promise.binds
-        if promised and message.force:
-            return None  # it asks again; when the leader has given up, nothing binds us
-        decision = decide(core, message, in_ballot=True, leader_alive=promised)
+        decision = decide(core, message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
             await core.promise(decision.promise)
         core.send(sender, vote_message(core, message, decision))

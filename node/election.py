@@ -19,13 +19,13 @@ import trio
 
 from ..errors import TransportError
 from ..storage import NodeState
-from ..transport import RequestVote, TimeoutNow, Vote, VoteReason
+from ..transport import RequestVote, TimeoutNow, Vote
 from . import rules
 from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
 from .reloading import reload
-from .scouting import scout
+from .scouting import NOT_WAITED_FOR, scout
 from .states import State
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ async def candidate_ballot(e: Election) -> State:
 
 
 def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None:
-    """Take an answer; who has no vote is not waited for, and does not veto."""
+    """Take an answer; who has no vote, or not yet, is not waited for, and does not veto."""
     if sender not in e.core.voters:
         return  # a standby was not asked
-    if vote.reason is VoteReason.NO_VOTE:
+    if vote.reason in NOT_WAITED_FOR:
         e.silent = (*e.silent, sender)
     else:
         votes[sender] = vote.vote

@@ -49,6 +49,8 @@ async def leading(e: Election) -> State:
         role.end("cancelled")
         core.role = e.inbox
         e.requests.lost_leadership(role)
+    if not core.closing:
+        e.canvass_once()  # all hear that we lead no more, however long INIT waits for our disk
     return e.reopen(ended)
 
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 # Live batches that may wait for the catch-up to reach them, or for the disk.
 MAX_BUFFERED_BYTES = 64 << 20
-
 # Appended bytes that are not durable yet, beyond which a catch-up waits for the disk.
 MAX_UNSYNCED_BYTES = 8 << 20
 
@@ -203,8 +202,9 @@ class Following(Role):
 
     def _promise(self, confirm_id: int) -> None:
         """Echo a number from now on: whoever does helps nobody else to lead for a while."""
-        self._confirm_id = confirm_id
-        self.core.lease_promise.give(self.lease_ms / 1000)
+        if self.ended is None:  # else what has ended the role may release from it
+            self._confirm_id = confirm_id
+            self.core.lease_promise.give(self.lease_ms / 1000)
 
     def _notified(self, commit_position: int) -> None:
         # A commit position travels behind the batches that it covers.

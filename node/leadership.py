@@ -11,7 +11,7 @@ Rules that make this safe:
 - Only positions reported for our own term count, and our own only once durable.
 - Nothing is committed before an entry of our own term is on a quorum (Raft §5.4.2; it is why the
   new-leadership-term entry is written first).
-- A read is answered once a quorum has echoed a number that was sent after the read came.
+- A read is answered once a quorum has echoed a number sent after it came, or while a lease holds.
 - A leader that a quorum has not answered within the heartbeat timeout steps down.
 """
 

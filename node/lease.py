@@ -44,7 +44,8 @@ class Promise:
 
     def give(self, seconds: float) -> None:
         """Promise it for so long from now on."""
-        self._until = max(self._until, trio.current_time() + seconds)
+        if seconds:
+            self._until = max(self._until, trio.current_time() + seconds)
 
     def release(self) -> None:
         """The leader to which it was given leads no more, or wants us to."""

@@ -50,7 +50,7 @@ class Reads:
 
     Args:
         core: of the leader.
-        followers: of its, by their ids.
+        followers: the leader's, by their ids.
 
     Attributes:
         confirm_id: the newest number that followers are asked to echo.

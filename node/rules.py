@@ -126,6 +126,7 @@ def consider(
     promised: NodeState,
     in_ballot: bool,
     leader_alive: bool,
+    bound: bool = False,
     admission: LogEnd = NEVER,
     votes: bool = True,
 ) -> BallotDecision:
@@ -137,6 +138,7 @@ def consider(
         promised: our durable node state.
         in_ballot: we are canvassing, nominating or voting ourselves.
         leader_alive: we lead, or heard our leader within the heartbeat timeout.
+        bound: we have promised a leader to elect nobody, and that is not over.
         admission: where the last entry that admits a store ends in our log.
         votes: our store has a vote at all.
     """
@@ -152,6 +154,8 @@ def consider(
         return BallotDecision(False, VoteReason.ALREADY_VOTED)
     if leader_alive:
         return BallotDecision(False, VoteReason.LEADER_ALIVE)
+    if bound:
+        return BallotDecision(False, VoteReason.PROMISED)
     if not in_ballot:
         return BallotDecision(False, VoteReason.BUSY)
     # Votes that a store gave before it was lost count for no log without the entry that admits the
@@ -171,10 +175,14 @@ def consider_scout(
     promised: NodeState,
     in_ballot: bool,
     leader_alive: bool,
+    bound: bool = False,
     admission: LogEnd = NEVER,
     votes: bool = True,
 ) -> VoteReason:
-    """Answer a scout as we would answer the ballot that it asks about; nothing is promised."""
+    """Answer a scout as we would answer the ballot that it asks about; nothing is promised.
+
+    Only that the leader itself, if it has asked the scout, releases us before the ballot.
+    """
     request = RequestVote(
         scout.log_leadership_term_id,
         scout.log_position,
@@ -188,6 +196,7 @@ def consider_scout(
         promised=promised,
         in_ballot=in_ballot,
         leader_alive=leader_alive,
+        bound=bound and not scout.force,
         admission=admission,
         votes=votes,
     ).reason

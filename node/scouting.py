@@ -8,7 +8,7 @@ is told by the others that they hear it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,6 +19,10 @@ from .states import State
 
 if TYPE_CHECKING:
     from .contest import Election
+
+
+NOT_WAITED_FOR: Final = {VoteReason.NO_VOTE, VoteReason.PROMISED}
+"""Why a member does not vote that has nothing against the candidate: it vetoes nothing."""
 
 
 async def scout(e: Election) -> State | None:
@@ -126,14 +130,14 @@ class Round:
 
     async def conclude(self) -> State:
         """A quorum would vote for us."""
-        without = [m for m, why in self._answers.items() if why is VoteReason.NO_VOTE]
+        without = [m for m, why in self._answers.items() if why in NOT_WAITED_FOR]
         self._e.silent = (*self._silent, *without)
         return await stand(self._e, self._question.proposed_term_id)
 
     def withdraw(self) -> State:
         """Leave the others alone for a while."""
         e, term = self._e, self._question.proposed_term_id
-        e.hold_back()
+        e.hold_back(refused=VoteReason.PROMISED not in self._answers.values())
         e.mandate = None
         said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
         e.because(f"no quorum would vote for us in term {term}: {said or 'no answers'}")

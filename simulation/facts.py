@@ -168,7 +168,7 @@ class Elected:
 
 @attrs.frozen
 class Leased:
-    """A leader has a lease, at the moment at which another one begins to lead."""
+    """A leader has a lease although another one was elected since."""
 
     member: int
     term: int

@@ -84,6 +84,7 @@ class Knowledge:
         quorum: how many of those a decision needs.
         disks: what is durable at each member.
         leads: in which term a member leads.
+        newest: the highest term in which somebody was elected.
         committed: by position, the batch that was committed there.
         committed_prefix: for each end of a committed batch, what stands for the log up to there.
         digests: for each position that a service has reached, what stands for its state there.
@@ -97,6 +98,7 @@ class Knowledge:
         self.quorum = len(self.voters) // 2 + 1
         self.disks = {i: Disk() for i in members}
         self.leads: dict[int, int] = {}
+        self.newest = -1
         self.committed: dict[int, Batch] = {}
         self.committed_prefix = {0: NOTHING}
         self.committed_end = 0
@@ -120,7 +122,7 @@ class Knowledge:
             case TermRecorded(member, term, base):
                 self.disks[member].bases[term] = base
             case Elected(member, term):
-                self.leads[member] = term
+                self.leads[member], self.newest = term, max(self.newest, term)
             case Deposed(member):
                 self.leads.pop(member, None)
             case Reached(_, position, digest):

@@ -228,18 +228,19 @@ class Observer:
         seen.counted.clear()
         if role is not None:
             self.tell(Elected(i, role.term))
-            self._look_for_leases(i)
+            for j, other in self._seen.items():
+                if j != i and other.role is not None:
+                    self._look_at_lease(j, other.role)
 
-    def _look_for_leases(self, winner: int) -> None:
-        """Look who else would answer reads without asking anybody."""
-        for j, other in self._seen.items():
-            role = other.member.core.role
-            if j == winner or not isinstance(role, Leadership) or role.ended is not None:
-                continue
-            if role.reads.lease.holds(role.followers.values()):
-                self.tell(Leased(j, role.term))
+    def _look_at_lease(self, i: int, role: Leadership) -> None:
+        """Look whether a leader answers reads without asking anybody although another one leads."""
+        if role.term >= self.known.newest or role.ended is not None:
+            return
+        if role.reads.lease.holds(role.followers.values()):
+            self.tell(Leased(i, role.term))
 
     def _look_at_leader(self, i: int, seen: _Seen, role: Leadership) -> None:
+        self._look_at_lease(i, role)
         if not seen.writes and role.publication_position > role.base:
             seen.writes = True
             self._look_at_disks()

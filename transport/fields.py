@@ -46,6 +46,8 @@ class VoteReason(IntEnum):
     BUSY = 5
     NO_VOTE = 6
     """Its store stands in the place of a lost one, and was not admitted yet."""
+    PROMISED = 7
+    """It has promised a leader not to, for a while: see :mod:`quorate.node.lease`."""
 
 
 class AppendFlags(IntFlag):

@@ -11,15 +11,18 @@ import trio
 from quorate.node import State
 from quorate.node.lease import HELD_SHARE, MAX_LEASE_MS
 from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
 from quorate.transport import (
     AppendPosition,
+    CommitPosition,
     RequestVote,
     Scout,
     ScoutReply,
     TermSpan,
+    TimeoutNow,
     Vote,
     VoteReason,
 )
@@ -146,6 +149,34 @@ async def test_it_is_handed_over_at_once(
         assert await world.command(target, b"y") == b"2"
 
 
+async def test_a_leader_whose_disk_stands_still_hands_it_over_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It says that it leads no more although it has to wait for its disk."""
+    async with open_ledgers(tmp_path, 5) as world:
+        leader = await start(world)
+        target = world.others(leader)[-1]
+        world.hosts[leader].disk.stall(10.0)
+        began = trio.current_time()
+        await world.hosts[leader].running.control(f"transfer {target} disk-stalled")
+        await world.until(lambda: world.leaders() == [target])
+        assert trio.current_time() - began < LEASED.leader_lease / 2
+
+
+async def test_who_comes_back_late_and_is_bound_longer_holds_up_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path, 5) as world:
+        leader = await start(world)
+        late = world.others(leader)[0]
+        await world.kill(leader, late)
+        died = trio.current_time()
+        await trio.sleep(0.9 * LEASED.leader_lease)
+        await world.start(late)
+        await world.leader()
+        assert trio.current_time() - died < LEASED.leader_lease + 2 * LEASED.election_timeout
+
+
 # --- the followers --------------------------------------------------------------------------------
 
 
@@ -157,9 +188,9 @@ async def test_who_has_promised_votes_for_nobody_until_that_is_over(s: Script) -
     lose(s)
     await s.enters(State.CANVASS)
     await trio.sleep_until(promised + LEASE - 0.1)
-    assert await would_vote(s, 1) is VoteReason.LEADER_ALIVE
+    assert await would_vote(s, 1) is VoteReason.PROMISED
     s.peers[2].say(RequestVote(0, 0, 1, 2))
-    assert (await s.peers[2].hears(Vote)).reason is VoteReason.LEADER_ALIVE
+    assert (await s.peers[2].hears(Vote)).reason is VoteReason.PROMISED
     await trio.sleep_until(promised + LEASE)
     assert await would_vote(s, 2) is VoteReason.GRANTED
 
@@ -178,7 +209,7 @@ async def test_nor_does_it_stand(s: Script) -> None:
 async def test_a_promise_outlives_a_restart(s: Script) -> None:
     """Whatever it was that had been promised, it is over after so long."""
     began = trio.current_time()
-    assert await would_vote(s, 1) is VoteReason.LEADER_ALIVE
+    assert await would_vote(s, 1) is VoteReason.PROMISED
     await trio.sleep_until(began + LEASE)
     assert await would_vote(s, 2) is VoteReason.GRANTED
 
@@ -192,13 +223,13 @@ async def test_a_leader_that_gives_up_is_owed_nothing(s: Script) -> None:
 
 
 @scripted()
-async def test_whom_the_leader_has_asked_is_answered_when_the_leader_gives_up(s: Script) -> None:
+async def test_whom_the_leader_has_asked_has_to_wait_until_the_leader_gives_up(s: Script) -> None:
     """Until then it may have a lease, and the one that it has asked come late."""
     leader, asked = await follow(s), RequestVote(0, 0, 1, 2, force=True)
     s.peers[2].say(asked)
-    await trio.sleep(0.1)
-    assert s.peers[2].messages(Vote) == []
+    assert (await s.peers[2].hears(Vote)).reason is VoteReason.PROMISED
     assert s.state is State.CLOSED
+    s.peers[2].forget()
     leader.canvass(-1, 0)
     await s.enters(State.CANVASS)
     s.peers[2].say(asked)
@@ -207,13 +238,37 @@ async def test_whom_the_leader_has_asked_is_answered_when_the_leader_gives_up(s:
 
 
 @scripted()
-async def test_one_that_is_bound_in_an_election_does_not_answer_it_either(s: Script) -> None:
+async def test_so_it_has_where_the_leader_was_lost_but_not_to_ask_whether_it_may_stand(
+    s: Script,
+) -> None:
     await follow(s)
     lose(s)
     await s.enters(State.CANVASS)
+    s.peers[2].say(Scout(1, 0, 0, 2, 1, force=True))
+    assert (await s.peers[2].hears(ScoutReply)).reason is VoteReason.GRANTED
     s.peers[2].say(RequestVote(0, 0, 1, 2, force=True))
+    assert (await s.peers[2].hears(Vote)).reason is VoteReason.PROMISED
+
+
+@scripted()
+async def test_what_ends_its_role_ends_its_promises_too(s: Script) -> None:
+    """What comes behind it in the same turn is not promised: that would be released at once."""
+    leader = await follow(s)
+    s.member.on_message(1, TimeoutNow(0, 1, ME))
+    s.member.on_message(1, CommitPosition(0, 0, 1, 2))
+    await s.enters(State.CANDIDATE_BALLOT)
     await trio.sleep(0.1)
-    assert s.peers[2].messages(Vote) == []
+    assert leader.messages(AppendPosition)[-1].confirm_id == 1
+    assert not s.member.core.lease_promise.binds
+
+
+@scripted()
+async def test_who_may_not_vote_yet_vetoes_nothing(s: Script) -> None:
+    term = await s.stand()
+    reason = VoteReason.PROMISED
+    s.peers[1].say(Vote(term, -1, 0, ME, 1, False, term - 1, reason))
+    s.peers[2].vote(term)
+    await s.enters(State.LEADER_LOG_REPLICATION)
 
 
 @pytest.mark.parametrize(("later", "kept"), [(0.0, LEASE_MS), (LEASE, 100)])

@@ -12,6 +12,7 @@ from .schedules import (
     a_leader_is_alone,
     a_leader_wakes_up,
     a_leader_with_a_lease_is_alone,
+    a_lease_is_handed_over_by_one_held_up,
     a_lease_is_handed_over_in_vain,
     a_request_for_a_vote_comes_late,
     a_wiped_member_meets_the_one_that_lags,
@@ -111,6 +112,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.read_without_a_quorum, 0, schedule=a_leader_wakes_up),
     Mutant(serving.hold_a_lease_too_long, 0, schedule=a_leader_with_a_lease_is_alone),
     Mutant(serving.count_a_promise_from_its_echo, 0, schedule=echoes_of_a_lease_are_slow),
+    Mutant(
+        serving.promise_when_the_role_has_ended, 0, schedule=a_lease_is_handed_over_by_one_held_up
+    ),
     Mutant(serving.hold_the_lease_while_handing_over, 0, schedule=a_lease_is_handed_over_in_vain),
     Mutant(serving.read_before_the_term_is_open, 20),
     Mutant(serving.read_anywhere, 5, cheap=True),

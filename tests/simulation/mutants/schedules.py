@@ -11,7 +11,7 @@ import trio
 from quorate.errors import RequestError
 from quorate.node import State
 from quorate.simulation.world import TIMEOUTS
-from quorate.transport import RequestVote, Scout
+from quorate.transport import CommitPosition, RequestVote, Scout, TimeoutNow
 from quorate.transport.memory_direction import Pace
 
 from ..hazards.schedules import PATIENT, begin, rest
@@ -219,6 +219,33 @@ async def a_lease_is_handed_over_in_vain(stage: World[Ledger]) -> None:
     stage.network.cut(f"h{target}", f"h{old}", both=False)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_hand_over, stage, old, target)
+        await stage.until(lambda: target in stage.leaders())
+        await _another_leads(stage, old)
+
+
+async def a_lease_is_handed_over_by_one_held_up(stage: World[Ledger]) -> None:
+    """Whom the leader has asked hears it late, and the heartbeat behind it in the same turn.
+
+    Its echo is heard, and then nothing of it any more: if that were a promise the leader had a
+    lease, and would take requests again when nobody has taken over in its time.
+    """
+    old = await _begin_with_a_lease(stage)
+    target, third = stage.others(old)
+    stage.network.cut(f"h{old}", f"h{third}")
+    await trio.sleep(LEASE + 1)
+    async with trio.open_nursery() as nursery:
+        stage.messages.hold(lambda _s, r, m: r == target and isinstance(m, TimeoutNow))
+        nursery.start_soon(_hand_over, stage, old, target)
+        await stage.until(lambda: bool(stage.messages.held))
+        heartbeats = stage.messages.hold(
+            lambda s, _r, m: s == old and isinstance(m, CommitPosition)
+        )
+        await stage.until(lambda: len(stage.messages.held) > 1)
+        heartbeats()
+        for held in [*stage.messages.held]:
+            stage.messages.deliver(held)
+        await trio.sleep(0.002)
+        stage.network.cut(f"h{target}", f"h{old}", both=False)
         await stage.until(lambda: target in stage.leaders())
         await _another_leads(stage, old)
 

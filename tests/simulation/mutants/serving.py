@@ -13,6 +13,7 @@ from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.sessions import Sessions
 from quorate.node import lease
 from quorate.node.applier import Applier
+from quorate.node.following import Following
 from quorate.node.gateway import Request, RequestKind
 from quorate.node.leadership import Leadership
 from quorate.node.reads import Reads
@@ -65,6 +66,16 @@ def count_a_promise_from_its_echo(patch: pytest.MonkeyPatch) -> None:
             follower.promised_at = trio.current_time()
 
     patch.setattr(lease.Lease, "echoed", echoed)
+
+
+def promise_when_the_role_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """Promise, and echo, also behind what has ended the role, by which it may be released."""
+
+    def promise(self: Following, confirm_id: int) -> None:
+        self._confirm_id = confirm_id  # pyright: ignore[reportPrivateUsage]
+        self.core.lease_promise.give(self.lease_ms / 1000)
+
+    patch.setattr(Following, "_promise", promise)
 
 
 def hold_the_lease_while_handing_over(patch: pytest.MonkeyPatch) -> None:
