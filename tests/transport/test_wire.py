@@ -221,7 +221,7 @@ VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES
     ("frame", "reason"),
     [
         (reframed(52, VOTE[:32] + b"\2" + VOTE[33:]), "Vote: vote can't be 2"),
-        (reframed(52, VOTE[:41] + b"\7" + VOTE[42:]), "Vote: reason can't be 7"),
+        (reframed(52, VOTE[:41] + b"\10" + VOTE[42:]), "Vote: reason can't be 8"),
         (reframed(54, bytes(20) + b"\x10" + bytes(8)), "AppendPosition: flags can't be 16"),
         (reframed(56, bytes(20) + b"\1\0\xff"), "catchup_endpoint: not UTF-8"),
         (reframed(56, bytes(20) + b"\1\1" + bytes(257)), "catchup_endpoint: 257 is more than 256"),
