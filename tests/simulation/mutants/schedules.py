@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,7 +12,7 @@ import trio
 from quorate.errors import RequestError
 from quorate.node import State
 from quorate.simulation.world import TIMEOUTS
-from quorate.transport import CommitPosition, RequestVote, Scout, TimeoutNow
+from quorate.transport import AppendPosition, CommitPosition, RequestVote, Scout, TimeoutNow
 from quorate.transport.memory_direction import Pace
 
 from ..hazards.schedules import PATIENT, begin, rest
@@ -167,6 +168,27 @@ async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
     stage.mend()
     await rest(stage)
     await stage.until(lambda: stage.hosts[wiped].running.core.votes)
+
+
+async def a_write_outlives_its_leader(stage: World[Ledger]) -> None:
+    """A leader does not hear that a write is recorded, and gives up; the next one commits it.
+
+    A storm comes across it rarely: the write has to be forwarded, and its client to be told.
+
+    Raises:
+        AssertionError: its client was told that it was not done, or it was done twice.
+    """
+    old = await begin(stage)
+    hear = stage.messages.drop(lambda _s, r, m: r == old and isinstance(m, AppendPosition))
+    async with trio.open_nursery() as nursery:
+        at = stage.others(old)[0]
+        nursery.start_soon(partial(stage.attempt, at, b"x", within=PATIENCE))
+        await stage.until(lambda: any(i != old for i in stage.leaders()))
+        hear()
+    await rest(stage)
+    (done,) = {host.service.payloads.count(b"x") for host in stage.hosts.values()}
+    assert done == 1, f"Twice: it was done {done} times"
+    assert b"x" not in stage.refused, "ToldWrong: its client was told that it was not done"
 
 
 async def a_leader_with_a_lease_is_alone(stage: World[Ledger]) -> None:
