@@ -292,10 +292,13 @@ class Tables(LayeredTables):
 
     async def _flush_for_ever(self) -> Never:
         while True:
+            cuts = self._cuts
             await self._changed.wait()
-            with trio.move_on_after(self._flush_interval_s):
-                await self._full.wait()
-            await self.flush()
+            if cuts == self._cuts:
+                with trio.move_on_after(self._flush_interval_s):
+                    await self._full.wait()
+            if cuts == self._cuts:
+                await self.flush()
             await self._free_memory()
 
     async def _write_jobs(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
@@ -315,6 +318,8 @@ class Tables(LayeredTables):
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
         self._cuts += 1
+        for event in (self._changed, self._full):
+            event.set()  # a snapshot cuts, too: who waits for them has to look again
         self._changed = trio.Event()
         self._full = trio.Event()
         self._frozen.runs()  # sorted here, for the writer only reads

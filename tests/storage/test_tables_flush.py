@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 from storage_world import running
 from tables_world import open_tables, record
@@ -36,6 +37,26 @@ async def test_memory_is_bounded_by_flushing(tmp_path: Path) -> None:
         assert most < 2 * limit
         assert tables.position > 80 * 32
         assert len(tables) == 119 * 20
+
+
+@pytest.mark.parametrize("records", [0, 1])
+async def test_so_it_is_after_a_snapshot(tmp_path: Path, records: int) -> None:
+    """Which cuts, too, whether there was something to flush or not."""
+    limit = 100_000
+    async with running(open_tables(tmp_path, flush_bytes=limit)) as tables:
+        for i in range(records):
+            tables.put(b"%d" % i, record(b"1"))
+        tables.advance(32, 1)
+        await trio.sleep(0.001)
+        list(await tables.save())
+        most = 0
+        for batch in range(2, 120):
+            tables.put(b"%d" % batch, record(bytes(20_000)))
+            tables.advance(batch * 32, batch)
+            most = max(most, tables.memtable_bytes)
+            for _ in range(4):
+                await trio.lowlevel.checkpoint()
+        assert most < 2 * limit
 
 
 async def test_what_a_restart_has_to_replay_is_bounded_by_flushing(tmp_path: Path) -> None:
