@@ -175,8 +175,12 @@ def _collect_seldom() -> None:
 
     What a member's work makes has hardly any cycles, but many tuples, through which the collector
     goes in vain; and a whole round, which holds up the event loop, goes through all modules too.
-    There is none here: it would find some hundred objects, and hold up the member that begins.
+    There is none here: it would find some hundred objects, and hold up the member that begins. But
+    where the member begins anew in this process, the one before is garbage, with all its tables.
     """
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
