@@ -412,7 +412,7 @@ static int put(Memtable *table, PyObject *key, PyObject *const *fields)
     return failed || note_lasting(table, key) ? -1 : 0;
 }
 
-#if PY_VERSION_HEX < 0x030F0000 && !defined(Py_GIL_DISABLED)
+#if PY_VERSION_HEX < 0x030F0000 && !defined(Py_GIL_DISABLED) && !defined(PYPY_VERSION) && !defined(GRAALVM_PYTHON)
 /* How CPython keeps the keys of a dictionary: see its Include/internal/pycore_dict.h. */
 typedef struct {
     Py_ssize_t references;
@@ -436,7 +436,8 @@ static const KeyEntry *guess_entry(const Keys *keys, size_t slot)
 
 /* Have what is touched when records are put come into the processor's caches, for all of them at once:
  * of a large memtable each has six places anywhere in memory, and to wait for one after the other takes
- * longer than all the rest. Nothing else comes of it, so a wrong guess does no harm. */
+ * longer than all the rest. Nothing else comes of it, so it may be of another key. But what is guessed
+ * is looked into: nothing here may run code that changes the dictionary, and its keys are bytes. */
 static void fetch_records(PyObject *records, PyObject *const *wanted, int count)
 {
     const Keys *keys = (const Keys *)((PyDictObject *)records)->ma_keys;
