@@ -247,9 +247,8 @@ class Leadership(Role):
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
-        silent = [self._since] * self.core.size
-        heard = [trio.current_time(), *(each.heard_at for each in self.voters), *silent]
-        return max(sorted(heard, reverse=True)[self.core.quorum - 1], self._since)
+        heard = [trio.current_time(), *(each.heard_at for each in self.voters)]
+        return max(rules.quorum_time(heard, self.core.size), self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""

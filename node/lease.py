@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from . import rules
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -62,12 +64,12 @@ class Lease:
 
     Args:
         seconds: that they are given for, 0 for never.
-        quorum: members that a decision needs, the leader included.
+        members: of the cluster, the leader included.
     """
 
-    def __init__(self, seconds: float, quorum: int) -> None:
+    def __init__(self, seconds: float, members: int) -> None:
         self.seconds = seconds
-        self._quorum = quorum
+        self._members = members
         self._made: dict[int, float] = {}
 
     def make(self, confirm_id: int) -> None:
@@ -92,6 +94,4 @@ class Lease:
             return False
         now = trio.current_time()
         voters = (each.promised_at for each in followers if each.votes)
-        promised = sorted([now, *voters], reverse=True)
-        ready = len(promised) >= self._quorum
-        return ready and promised[self._quorum - 1] + HELD_SHARE * self.seconds > now
+        return rules.quorum_time([now, *voters], self._members) + HELD_SHARE * self.seconds > now

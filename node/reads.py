@@ -61,7 +61,7 @@ class Reads:
 
     def __init__(self, core: Core, followers: dict[int, Follower]) -> None:
         self.confirm_id = 0
-        self.lease = Lease(core.timeouts.leader_lease, core.quorum)
+        self.lease = Lease(core.timeouts.leader_lease, core.size)
         self._core = core
         self._followers = followers
         self.waiting: list[Request] = []

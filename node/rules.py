@@ -15,7 +15,8 @@ in which acknowledged entries could be lost:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -34,6 +35,8 @@ from ..transport import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+T = TypeVar("T", int, float)
 
 VETO_ROUNDS = 2
 """Failed ballots in a row after which one negative vote no longer vetoes a majority."""
@@ -270,9 +273,24 @@ def quorum_position(positions: Iterable[int], members: int) -> int:
             may be left out or count 0.
         members: the size of the cluster.
     """
-    ranked = sorted(positions, reverse=True)
+    return _of_quorum(positions, members, nobody=0)
+
+
+def quorum_time(times: Iterable[float], members: int) -> float:
+    """Return the latest time at which a quorum was heard, or the like; minus infinity if none was.
+
+    Args:
+        times: of each member; some may be left out.
+        members: the size of the cluster.
+    """
+    return _of_quorum(times, members, nobody=-math.inf)
+
+
+def _of_quorum(values: Iterable[T], members: int, *, nobody: T) -> T:
+    """Return the highest value that a quorum has at least."""
+    ranked = sorted(values, reverse=True)
     needed = quorum(members)
-    return ranked[needed - 1] if len(ranked) >= needed else 0
+    return ranked[needed - 1] if len(ranked) >= needed else nobody
 
 
 def may_commit(reached: int, *, base: int) -> bool:

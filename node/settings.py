@@ -71,8 +71,12 @@ def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    return (isinstance(value, float) or _is_int(value)) and math.isfinite(value)
+
+
 def _is_seconds(value: object) -> bool:
-    return (isinstance(value, float) or _is_int(value)) and math.isfinite(value) and value > 0
+    return _is_number(value) and value > 0
 
 
 def between(low: int, high: int, what: str) -> Expects:
@@ -90,7 +94,7 @@ def matching(pattern: str, what: str) -> Expects:
 def seconds_up_to(most: float) -> Expects:
     """Expect a number of seconds of that range, ends included."""
     return Expects(
-        lambda value: (isinstance(value, float) or _is_int(value)) and 0 <= value <= most,
+        lambda value: _is_number(value) and 0 <= value <= most,
         f"a number of seconds, 0 to {most:g}",
     )
 
