@@ -35,7 +35,7 @@ from measuring import (
 )
 
 from quorate import Node, open_node
-from quorate.cli_run import GARBAGE_THRESHOLD
+from quorate.cli import GARBAGE_THRESHOLD
 from quorate.cluster import LocalCluster
 
 TASKS: Final = 256

@@ -25,6 +25,7 @@ from cluster import MEMBERS
 from filling import check, fill
 from harness import KEPT, lay_out_members
 from measuring import Latencies, Load, benchmark, check_load, settled
+from sections import LEASED, OURS
 
 from quorate.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.node import Timeouts
@@ -42,8 +43,6 @@ LOOKED_AT: Final = 1000
 """Keys whose values are looked at on each member of etcd, or RedisRaft's leader."""
 
 
-OURS: Final = "quorate"
-LEASED: Final = "quorate with leases"
 BOTH: Final = ("set", "get")
 
 

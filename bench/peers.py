@@ -29,9 +29,10 @@ from cluster import CLIENTS, MEMBERS
 from cyclopts import Parameter
 from harness import USUAL, Common, make_app, open_bench, stop_without
 from measuring import Load, Run, median, processor_seconds
-from peer_clusters import BOTH, LEASED, OURS, Peer, open_etcd, open_quorate, open_redisraft
+from peer_clusters import BOTH, Peer, open_etcd, open_quorate, open_redisraft
 from results import Row
 from rich.console import Console
+from sections import LEASED, OURS
 
 LOADS: Final = (
     *(Load(command, clients, 1) for command in BOTH for clients in CLIENTS),

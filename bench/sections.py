@@ -45,6 +45,11 @@ def cluster(results: Results) -> str:
     return table(_upper(results.rows), (*KIND, PIPELINE, rate, *spread, *rest))
 
 
+OURS: Final = "quorate"
+LEASED: Final = "quorate with leases"
+"""Clusters of ours, as the rows of `peers.py` name them."""
+
+
 def peers(results: Results) -> str:
     """Ours beside theirs, a line for each kind of load."""
     lines: dict[tuple[str, int, int], dict[str, object]] = {}
@@ -54,10 +59,10 @@ def peers(results: Results) -> str:
         names = ("command", "clients", "pipeline")
         line = lines.setdefault(kind, dict(zip(names, kind, strict=True)))
         name = row["cluster"]
-        if name == "quorate":
+        if name == OURS:
             line |= {"rate": row["rate"], "p99_ms": row["p99_ms"]}
             continue
-        if name == "quorate with leases":
+        if name == LEASED:
             line |= {"leased": row["rate"]}
             continue
         if name not in others:

@@ -17,6 +17,7 @@ from typing import Annotated, Final, Literal
 import trio
 from cyclopts import Parameter
 
+from .cli import GARBAGE_THRESHOLD
 from .embed import open_node
 from .errors import DamagedTablesError, StoreFullError, leaves
 from .keyvalue.client_port import RESERVED_DESCRIPTORS
@@ -26,8 +27,6 @@ from .storage.environment import free_bytes
 __all__ = ["run"]
 
 _LOG: Final = logging.getLogger("quorate.run")
-
-GARBAGE_THRESHOLD: Final = 10_000
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 5.0
