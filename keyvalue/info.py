@@ -19,7 +19,7 @@ import attrs
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ..node.gateway import NodeStatus
-from ..storage import writer
+from ..storage import tables_rows, writer
 from . import plain, resp
 from .cluster_view import leader_first, node_id
 from .glob import matcher
@@ -29,7 +29,7 @@ __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply",
 
 REDIS_VERSION: Final = "7.4.0"
 
-COMPILED: Final = plain.NATIVE and writer.NATIVE
+COMPILED: Final = plain.NATIVE and tables_rows.NATIVE and writer.NATIVE
 """Whether all of our C is there."""
 
 _Facts: TypeAlias = dict[str, str | int | float]

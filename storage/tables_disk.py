@@ -10,21 +10,23 @@ opening one for each read would cost more than the read. A kept transaction forb
 the size of its map, so a flush that meets a full map gives up, and is written again after
 :meth:`TablesDisk.grow` on the event loop's thread.
 
-A flush works in short steps. Between them it lets the interpreter go, so the event loop waits for
-a few records at most.
+A flush works in short steps and sleeps for a moment after each, so that the event loop waits for
+one of them at most. To let the interpreter go, as each call of LMDB does, is not enough: it has it
+back before a thread that waits has woken up, until that thread insists, which takes 5 ms.
 """
 
 from __future__ import annotations
 
 import functools
-import heapq
 import struct
+import time
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import lmdb
 
+from .checksum import crc32c
 from .environment import INITIAL_MAP_BYTES, Environment, told
 from .identity import (
     IDENTITY_KEY,
@@ -44,6 +46,7 @@ from .tables_rows import (
     encode_deadline,
     encode_note,
     encode_record,
+    encode_rows,
     hashed_key_untrusted,
 )
 from .tables_snapshot import TablesView
@@ -58,7 +61,8 @@ if TYPE_CHECKING:
 TABLES_MAX_DBS: Final = 4
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
-_STEP: Final = 128
+_STEP: Final = 256
+_GIVE_WAY_S: Final = 0.00005
 _INCOMPLETE: Final = -1
 _SPARE_BYTES: Final = 256 << 20
 
@@ -339,17 +343,7 @@ class TablesDisk:
         if cut.layer.cleared:
             txn.drop(self._dbs.records, delete=False)
             txn.drop(self._dbs.deadlines, delete=False)
-        cursor = txn.cursor(self._dbs.records)
-        stored = heapq.merge(*cut.layer.runs())
-        while step := list(islice(stored, _STEP)):
-            rows: list[tuple[bytes, bytes]] = []
-            for one in step:
-                record = cut.layer.records[key := cut.layer.hashed.get(one, one)]
-                if record is None:
-                    txn.delete(one, db=self._dbs.records)
-                else:
-                    rows.append((one, encode_record(key, record)))
-            cursor.putmulti(rows)
+        self._write_records(txn, cut.layer)
         for key, deadline in cut.deadlines.items():
             one = stored_key(key)
             if deadline:
@@ -363,26 +357,32 @@ class TablesDisk:
                 txn.put(key, encode_note(key, row), db=self._dbs.notes)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
 
+    def _write_records(self, txn: Transaction, layer: Layer) -> None:
+        cursor, records = txn.cursor(self._dbs.records), layer.records
+        for stored in layer.steps(_STEP):
+            rows, rest = encode_rows(stored, records, crc32c)
+            for one in rest:
+                record = records[key := layer.hashed.get(one, one)]
+                if record is None:
+                    txn.delete(one, db=self._dbs.records)
+                else:
+                    rows.append((one, encode_record(key, record)))
+            cursor.putmulti(rows)
+            time.sleep(_GIVE_WAY_S)
+
 
 def tables_position(directory: Path) -> int:
     """Return the log position up to which the tables in `directory` are complete; 0 without any.
 
-    Raises:
-        StorageError: they can't be read.
-    """
-    return max(read_applied(directory)[0], 0) if (directory / DATA_FILE).exists() else 0
-
-
-def read_applied(directory: Path) -> tuple[int, int]:
-    """Return how far the tables in `directory` are complete: log position, and log time there.
-
     What is applied is committed. The member may run meanwhile, in another process.
 
     Raises:
-        StoreMismatchError: there are none, or of another format.
+        StoreMismatchError: they are of another format.
         StoreBusyError: this very process has them open.
         StorageError: they are damaged.
     """
+    if not (directory / DATA_FILE).exists():
+        return 0
     check_mark(directory)
     environment = Environment.open_readonly(directory, max_dbs=TABLES_MAX_DBS)
     with environment.opening():
@@ -390,8 +390,7 @@ def read_applied(directory: Path) -> tuple[int, int]:
         row = environment.read(lambda txn: txn.get(_APPLIED_KEY, db=dbs.meta))
     environment.close()
     body = unseal_untrusted(_APPLIED_KEY, row)
-    position, timestamp_ms = unpack_untrusted(_APPLIED, _APPLIED_KEY, body)
-    return position, timestamp_ms
+    return max(unpack_untrusted(_APPLIED, _APPLIED_KEY, body)[0], 0)
 
 
 def _put_applied(txn: Transaction, dbs: TablesDatabases, position: int, timestamp_ms: int) -> None:

@@ -2,6 +2,8 @@
 
 A checksum covers the key too: a row that lies under a key it does not belong to is noticed. A row
 whose checksum differs is never used; the log, or a snapshot, can make the tables anew.
+
+The rows that a flush writes are nearly all of plain keys; these are made in C (``tables_rows.c``).
 """
 
 from __future__ import annotations
@@ -14,7 +16,21 @@ from .checksum import crc32c, extend_crc32c
 from .tables_layer import HASHED_BYTES, stored_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .tables_layer import Record
+
+__all__ = [
+    "NATIVE",
+    "decode_deadline_untrusted",
+    "decode_note_untrusted",
+    "decode_record_untrusted",
+    "encode_deadline",
+    "encode_note",
+    "encode_record",
+    "encode_rows",
+    "hashed_key_untrusted",
+]
 
 _RECORD: Final = struct.Struct("<BQQ")
 _SUM: Final = struct.Struct("<I")
@@ -118,3 +134,36 @@ def _sum_of_deadline(key: bytes, deadline_ms: int) -> int:
 
 def _damaged(key: bytes, words: str) -> StorageError:
     return StorageError(f"record of key {key[:64]!r} is damaged: {words}")
+
+
+if TYPE_CHECKING:
+
+    def encode_rows(
+        stored: list[bytes], records: dict[bytes, Record | None], checksum: Callable[[bytes], int]
+    ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        """Encode the records of plain keys, as :func:`encode_record` does.
+
+        Args:
+            stored: stored keys.
+            records: by key; nobody changes them meanwhile.
+            checksum: CRC-32C.
+
+        Returns:
+            Stored keys and rows; and the stored keys that are left: those that are hashed, whose
+            records are None, or of which there is none.
+        """
+        ...
+
+else:
+    try:
+        from ._tables_rows import encode_rows
+    except ImportError:
+
+        def encode_rows(  # noqa: D103
+            stored: list[bytes], *_arguments: object
+        ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+            return [], stored
+
+
+NATIVE: Final = bool(encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, crc32c)[0])
+"""Whether it was compiled."""

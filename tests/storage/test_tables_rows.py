@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -10,15 +12,19 @@ from hypothesis import strategies as st
 from storage_world import flipped, running
 
 from quorate.errors import StorageError
+from quorate.storage import tables_disk, tables_rows
+from quorate.storage.checksum import crc32c
 from quorate.storage.executor import InlineExecutor
 from quorate.storage.pages import DATA_FILE
 from quorate.storage.tables import Tables
 from quorate.storage.tables_layer import stored_key
 from quorate.storage.tables_rows import (
+    NATIVE,
     decode_deadline_untrusted,
     decode_record_untrusted,
     encode_deadline,
     encode_record,
+    encode_rows,
     hashed_key_untrusted,
 )
 from quorate.storage.verify_tables import verify_tables
@@ -26,6 +32,9 @@ from quorate.storage.verify_tables import verify_tables
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from quorate.storage.tables_layer import Record
+
+needs_native = pytest.mark.skipif(not NATIVE, reason="storage/tables_rows.c was not compiled")
 U63 = st.integers(0, (1 << 63) - 1)
 keys = st.one_of(st.binary(max_size=20), st.binary(min_size=470, max_size=600))
 records = st.tuples(st.binary(max_size=50), U63, U63, st.integers(0, 255))
@@ -82,3 +91,93 @@ async def test_a_damaged_value_is_an_error_and_a_finding(tmp_path: Path) -> None
         assert tables.get(b"key:18") == (b"value-18-AAAAAAAA", 0, 1, 1)
         with pytest.raises(StorageError, match="key:17"):
             tables.get(b"key:17")
+
+
+@needs_native
+@given(st.dictionaries(keys, st.none() | records, max_size=200))
+def test_what_is_encoded_in_c_is_the_same(changes: dict[bytes, Record | None]) -> None:
+    stored = [stored_key(key) for key in changes]
+    rows, rest = encode_rows([*stored, b"of nothing"], changes, crc32c)
+    usual = {
+        key: encode_record(key, record)
+        for key, record in changes.items()
+        if record is not None and stored_key(key) == key
+    }
+    assert rows == [*usual.items()]
+    assert rest == [one for one in stored if one not in usual] + [b"of nothing"]
+
+
+@needs_native
+def test_encoding_in_c_keeps_nothing() -> None:
+    key, value, revision = b"a key", b"a value" * 100, (1 << 62) + 1
+    record = (value, 0, revision, 7)
+    deleted = b"deleted"
+    held: tuple[object, ...] = (key, value, revision, record, deleted)
+    before = [*map(sys.getrefcount, held)]
+    for _ in range(100):
+        rows, rest = encode_rows([key, deleted], {key: record, deleted: None}, crc32c)
+        counts = sys.getrefcount(rows[0]), sys.getrefcount(rows[0][1])
+        assert counts == (2, 2)
+        del rows, rest
+    assert [*map(sys.getrefcount, held)] == before
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ((b"", -1, 0, 0), OverflowError),
+        ((b"", 0, 1 << 64, 0), OverflowError),
+        ((b"", 0, 0, 256), OverflowError),
+        ((b"", 0, "1", 0), TypeError),
+    ],
+)
+def test_encoding_in_c_refuses_what_is_no_record(record: Record, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        encode_rows([b"good", b"key"], {b"good": (b"", 0, 0, 0), b"key": record}, crc32c)
+
+
+@needs_native
+def test_encoding_in_c_refuses_other_arguments() -> None:
+    refused: list[tuple[Any, Any]] = [((b"",), {}), ([b""], None), (["key"], {"key": None})]
+    for stored, among in refused:
+        with pytest.raises(TypeError):
+            encode_rows(stored, among, crc32c)
+
+    def fail(_data: bytes) -> int:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, fail)
+
+
+async def test_a_flush_is_whole_without_what_was_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "quorate.storage._tables_rows", None)
+    spec = importlib.util.spec_from_file_location(
+        "quorate.storage.rows_again", tables_rows.__file__
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module.NATIVE
+    monkeypatch.setattr(tables_disk, "encode_rows", module.encode_rows)
+
+    async with running(
+        Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)
+    ) as tables:
+        for n in range(1000):
+            tables.put(b"key:%d" % n, (b"value-%d" % n, 0, 1, 1))
+        tables.advance(320, 0)
+        await tables.flush()
+        tables.delete(b"key:7")
+        tables.put(b"k" * 500, (b"of a long key", 0, 1, 1))
+        tables.advance(640, 0)
+        await tables.flush()
+        assert len(tables) == 1000
+        assert tables.get(b"key:7") is None
+        assert tables.get(b"key:8") == (b"value-8", 0, 1, 1)
+        assert tables.get(b"k" * 500) == (b"of a long key", 0, 1, 1)
+    assert verify_tables(tmp_path).records == 1000
