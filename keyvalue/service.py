@@ -64,9 +64,9 @@ AT_ONCE_BYTES: Final = 64 << 10
 for each reply, one or two milliseconds' work."""
 
 PACES: Final = 4
-"""So many members flush after different amounts, of which the smallest is a little more than half:
-what a flush costs one of them the others make up for, unless all pay it at once. Of members whose
-ids leave the same rest all do."""
+"""So many members begin to flush after different amounts, of which the smallest is a little more
+than half: what a flush costs one of them the others make up for, unless all pay it at once. Of
+members whose ids leave the same rest all do."""
 
 _COMMAND: Final = EntryKind.COMMAND  # a member of an enumeration is slow to get at
 _WATCH: Final = b"WATCH"

@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES: Final = 64 << 20
 FLUSH_INTERVAL_S: Final = 30.0
-FLUSH_LOG_BYTES: Final = 256 << 20
-"""What is written over again and again takes no memory, but a restart has to replay it all."""
+FLUSH_LOG_BYTES: Final = 384 << 20
+"""What is written over again and again takes no memory, but a restart has to replay it all. A
+snapshot flushes as well, usually after 256 MiB: a flush shortly before it would be in vain."""
 
 PATIENCE: Final = 4
 """So many times as much may gather while a member fetches the log that it lacks. A flush writes
@@ -95,7 +96,7 @@ class Tables(LayeredTables):
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
         self._flush_interval_s = flush_interval_s * share
-        self._share = share
+        self._share = self._limit_share = share
         self._applied = (disk.position, disk.timestamp_ms)
         self.patient = False
         self._fits = True  # what the last write said
@@ -131,7 +132,9 @@ class Tables(LayeredTables):
             executor: what writes them.
             flush_bytes: memory that the memtable may take before it is flushed.
             flush_interval_s: how long a change may stay in memory only, in seconds.
-            share: of these limits, at which to flush already.
+            share: of the interval; and of the limits, at which to flush already for the first time,
+                and after a flush for another reason. Tables with shares of their own that are given
+                the same changes then flush at different times, and not more often for that.
             map_bytes: address space to begin with.
 
         Raises:
@@ -182,7 +185,7 @@ class Tables(LayeredTables):
         layer.settle()
         if self._counted:
             self._check()
-        patience = self._share * (PATIENCE if self.patient else 1)
+        patience = self._limit_share * (PATIENCE if self.patient else 1)
         if layer.bytes > self._flush_bytes * patience:
             self._full.set()
             if self._frozen is not None:
@@ -317,6 +320,8 @@ class Tables(LayeredTables):
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
+        # Members that are full flush one after the other, and go on so. Now others may flush, too.
+        self._limit_share = 1.0 if self._full.is_set() else self._share
         self._cuts += 1
         for event in (self._changed, self._full):
             event.set()  # a snapshot cuts, too: who waits for them has to look again

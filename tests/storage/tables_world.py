@@ -69,6 +69,7 @@ def open_tables(
     disk: Disk | None = None,
     *,
     flush_bytes: int = FLUSH_BYTES,
+    share: float = 1.0,
     map_bytes: int = 16 << 20,
 ) -> Tables:
     return Tables.open(
@@ -77,6 +78,7 @@ def open_tables(
         member_id=1,
         executor=disk or Disk(),
         flush_bytes=flush_bytes,
+        share=share,
         map_bytes=map_bytes,
     )
 

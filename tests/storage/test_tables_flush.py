@@ -109,3 +109,26 @@ async def test_patient_tables_bound_what_a_restart_has_to_replay(tmp_path: Path)
                 flushed.append(tables.position)
         steps = [at // (FLUSH_LOG_BYTES // 4) for at in flushed]
         assert steps == [4 * PATIENCE + 1, 8 * PATIENCE + 2]
+
+
+async def test_tables_with_another_share_flush_at_other_times_and_as_often(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    step, flushed = FLUSH_LOG_BYTES // 8, {1.0: list[int](), 0.5: list[int]()}
+
+    async def feed(share: float) -> None:
+        async with running(open_tables(tmp_path / str(share), share=share)) as tables:
+            position = 0
+            for batch in range(1, 60):
+                if batch == 30:  # the interval is over: what was full does not count any more
+                    await trio.sleep(31)
+                tables.put(b"a", record(b"%d" % batch))
+                tables.advance(position := position + step, batch)
+                await trio.sleep(0.01)
+                if tables.position // step not in [0, *flushed[share][-1:]]:
+                    flushed[share].append(tables.position // step)
+
+    for share in flushed:
+        (tmp_path / str(share)).mkdir()
+        await feed(share)
+    assert flushed == {1.0: [9, 18, 27, 29, 38, 47, 56], 0.5: [5, 14, 23, 29, 34, 43, 52]}
