@@ -1,4 +1,4 @@
-/* Rows of the tables that a flush writes, in the usual case: see tables_rows.py. */
+/* Rows of the tables, in the usual case: what a flush writes, and what a snapshot reads. See tables_rows.py. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <string.h>
@@ -43,16 +43,17 @@ static int put_head(char *at, PyObject *record)
 
 /* The checksum of key, head and value, by the function that all of the store has them from; -1 with
  * an exception. */
-static long long sum_up(PyObject *checksum, PyObject *key, const char *head, PyObject *value)
+static long long sum_up(PyObject *checksum, PyObject *key, const char *head, const char *value,
+                        Py_ssize_t value_bytes)
 {
-    Py_ssize_t key_bytes = PyBytes_GET_SIZE(key), value_bytes = PyBytes_GET_SIZE(value);
+    Py_ssize_t key_bytes = PyBytes_GET_SIZE(key);
     PyObject *whole = PyBytes_FromStringAndSize(NULL, key_bytes + HEAD_BYTES + value_bytes);
     if (whole == NULL)
         return -1;
     char *at = PyBytes_AS_STRING(whole);
     memcpy(at, PyBytes_AS_STRING(key), key_bytes);
     memcpy(at + key_bytes, head, HEAD_BYTES);
-    memcpy(at + key_bytes + HEAD_BYTES, PyBytes_AS_STRING(value), value_bytes);
+    memcpy(at + key_bytes + HEAD_BYTES, value, value_bytes);
     PyObject *number = PyObject_CallOneArg(checksum, whole);
     long long sum = number == NULL ? -1 : PyLong_AsLongLong(number);
     Py_DECREF(whole);
@@ -66,7 +67,7 @@ static PyObject *encode(PyObject *key, PyObject *record, PyObject *checksum)
     if (put_head(head, record))
         return NULL;
     PyObject *value = PyTuple_GET_ITEM(record, 0);
-    long long sum = sum_up(checksum, key, head, value);
+    long long sum = sum_up(checksum, key, head, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
     if (sum == -1)
         return NULL;
     PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD_BYTES + SUM_BYTES + PyBytes_GET_SIZE(value));
@@ -79,12 +80,17 @@ static PyObject *encode(PyObject *key, PyObject *record, PyObject *checksum)
     return row;
 }
 
-/* Whether a key is stored as it is and has a record (NULL for none, None for a deleted key). */
+/* Whether a key is stored as it is. */
+static int is_plain(PyObject *key)
+{
+    return PyBytes_GET_SIZE(key) > 0 && PyBytes_GET_SIZE(key) < HASHED_BYTES;
+}
+
+/* Whether a key is plain and has a record (NULL for none, None for a deleted key). */
 static int is_usual(PyObject *key, PyObject *record)
 {
     return record != NULL && PyTuple_CheckExact(record) && PyTuple_GET_SIZE(record) == RECORD_FIELDS &&
-           PyBytes_CheckExact(PyTuple_GET_ITEM(record, 0)) && PyBytes_GET_SIZE(key) > 0 &&
-           PyBytes_GET_SIZE(key) < HASHED_BYTES;
+           PyBytes_CheckExact(PyTuple_GET_ITEM(record, 0)) && is_plain(key);
 }
 
 /* Find the records of some keys, and have what is read of them come into the processor's caches: in a
@@ -150,9 +156,43 @@ static PyObject *encode_rows(PyObject *Py_UNUSED(module), PyObject *const *args,
     return Py_BuildValue("NN", rows, rest);
 }
 
+/* Whether a stored key and a row are of a plain key, and the row's checksum is that of both; -1 with an
+ * exception. */
+static int is_whole(PyObject *key, PyObject *row, PyObject *checksum)
+{
+    if (!PyBytes_CheckExact(key) || !PyBytes_CheckExact(row) || !is_plain(key) ||
+        PyBytes_GET_SIZE(row) < HEAD_BYTES + SUM_BYTES)
+        return 0;
+    const char *head = PyBytes_AS_STRING(row), *value = head + HEAD_BYTES + SUM_BYTES;
+    long long sum = sum_up(checksum, key, head, value, PyBytes_GET_SIZE(row) - HEAD_BYTES - SUM_BYTES);
+    if (sum == -1)
+        return -1;
+    char expected[SUM_BYTES];
+    put_number(expected, (unsigned long long)sum, SUM_BYTES);
+    return memcmp(head + HEAD_BYTES, expected, SUM_BYTES) == 0;
+}
+
+static PyObject *unchecked_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyList_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "unchecked_rows(rows, checksum)");
+    PyObject *rest = PyList_New(0);
+    for (Py_ssize_t n = 0; rest != NULL && n < PyList_GET_SIZE(args[0]); n++) {
+        PyObject *pair = PyList_GET_ITEM(args[0], n);
+        int whole = PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2
+                        ? is_whole(PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), args[1])
+                        : 0;
+        if (whole < 0 || (!whole && PyList_Append(rest, pair)))
+            Py_CLEAR(rest);
+    }
+    return rest;
+}
+
 static PyMethodDef methods[] = {
     {"encode_rows", (PyCFunction)(void (*)(void))encode_rows, METH_FASTCALL,
      "encode_rows(stored, records, checksum)\n--\n\nSee tables_rows.py."},
+    {"unchecked_rows", (PyCFunction)(void (*)(void))unchecked_rows, METH_FASTCALL,
+     "unchecked_rows(rows, checksum)\n--\n\nSee tables_rows.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,7 +3,8 @@
 A checksum covers the key too: a row that lies under a key it does not belong to is noticed. A row
 whose checksum differs is never used; the log, or a snapshot, can make the tables anew.
 
-The rows that a flush writes are nearly all of plain keys; these are made in C (``tables_rows.c``).
+Nearly all rows are of plain keys. Those that a flush writes and that a snapshot reads are made and
+checked in C (``tables_rows.c``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
     "encode_record",
     "encode_rows",
     "hashed_key_untrusted",
+    "unchecked_rows",
 ]
 
 _RECORD: Final = struct.Struct("<BQQ")
@@ -154,15 +156,34 @@ if TYPE_CHECKING:
         """
         ...
 
+    def unchecked_rows(
+        rows: list[tuple[bytes, bytes]], checksum: Callable[[bytes], int]
+    ) -> list[tuple[bytes, bytes]]:
+        """Return those of stored keys and records' rows that are not known to be whole.
+
+        Args:
+            rows: as LMDB has them.
+            checksum: CRC-32C.
+
+        Returns:
+            All but those of plain keys whose checksum is right.
+        """
+        ...
+
 else:
     try:
-        from ._tables_rows import encode_rows
+        from ._tables_rows import encode_rows, unchecked_rows
     except ImportError:
 
         def encode_rows(  # noqa: D103
             stored: list[bytes], *_arguments: object
         ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
             return [], stored
+
+        def unchecked_rows(  # noqa: D103
+            rows: list[tuple[bytes, bytes]], *_arguments: object
+        ) -> list[tuple[bytes, bytes]]:
+            return rows
 
 
 NATIVE: Final = bool(encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, crc32c)[0])

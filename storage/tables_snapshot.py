@@ -27,6 +27,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ..errors import StorageError
+from .checksum import crc32c
 from .executor import Lock
 from .tables_layer import HASHED_BYTES
 from .tables_rows import (
@@ -34,6 +35,7 @@ from .tables_rows import (
     decode_note_untrusted,
     decode_record_untrusted,
     hashed_key_untrusted,
+    unchecked_rows,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ _MAX_ROWS: Final = 4096
 BLOCK_BYTES: Final = 256 << 10
 PIECE_BYTES: Final = 1 << 20
 _STEP_BYTES: Final = 16 << 20
-_TABLES: Final = (1, 2, 3)
+_RECORDS: Final = 1
+_TABLES: Final = (_RECORDS, 2, 3)
 _OF_KEYS: Final = (1, 2)
 
 
@@ -118,8 +121,9 @@ class TablesView:
 
     def _check(self, table: int, rows: Rows) -> None:
         check = _CHECKS[table]
+        rest = unchecked_rows(rows, crc32c) if table == _RECORDS else rows
         try:
-            for stored, data in rows:
+            for stored, data in rest:
                 check(stored, data)
         except StorageError as error:
             raise self._found_damaged(error) from error

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage_world import flipped, running
 
 from quorate.errors import StorageError
-from quorate.storage import tables_disk, tables_rows
+from quorate.storage import tables_disk, tables_rows, tables_snapshot
 from quorate.storage.checksum import crc32c
 from quorate.storage.executor import InlineExecutor
 from quorate.storage.pages import DATA_FILE
@@ -26,7 +26,9 @@ from quorate.storage.tables_rows import (
     encode_record,
     encode_rows,
     hashed_key_untrusted,
+    unchecked_rows,
 )
+from quorate.storage.tables_snapshot import records_untrusted
 from quorate.storage.verify_tables import verify_tables
 
 if TYPE_CHECKING:
@@ -108,6 +110,30 @@ def test_what_is_encoded_in_c_is_the_same(changes: dict[bytes, Record | None]) -
 
 
 @needs_native
+@given(st.dictionaries(keys, records, max_size=20), st.data())
+def test_what_is_checked_in_c_is_whole(changes: dict[bytes, Record], draw: st.DataObject) -> None:
+    rows = [(stored_key(key), encode_record(key, record)) for key, record in changes.items()]
+    hashed = [row for key, row in zip(changes, rows, strict=True) if row[0] != key]
+    assert unchecked_rows(rows, crc32c) == hashed
+    for n, (stored, row) in enumerate(rows):
+        at, bit = draw.draw(st.integers(0, len(row) - 1)), draw.draw(st.integers(0, 7))
+        for broken in ((stored, flipped(row, at, bit)), (stored, row[:at]), (stored + b"x", row)):
+            found = unchecked_rows([*rows[:n], broken, *rows[n + 1 :]], crc32c)
+            assert broken in found
+            assert set(found) <= {broken, *hashed}
+
+
+@needs_native
+def test_checking_in_c_keeps_nothing() -> None:
+    good, bad = (b"key", encode_record(b"key", (b"a value", 0, 1, 0))), (b"key", b"damaged" * 10)
+    held: tuple[object, ...] = (good, bad, *good, *bad)
+    before = [*map(sys.getrefcount, held)]
+    for _ in range(100):
+        assert len(unchecked_rows([good, bad], crc32c)) == 1
+    assert [*map(sys.getrefcount, held)] == before
+
+
+@needs_native
 def test_encoding_in_c_keeps_nothing() -> None:
     key, value, revision = b"a key", b"a value" * 100, (1 << 62) + 1
     record = (value, 0, revision, 7)
@@ -143,15 +169,22 @@ def test_encoding_in_c_refuses_other_arguments() -> None:
     for stored, among in refused:
         with pytest.raises(TypeError):
             encode_rows(stored, among, crc32c)
+    rows: Any = ((b"key", b"row"),)
+    with pytest.raises(TypeError):
+        unchecked_rows(rows, crc32c)
+    rows = [(b"key",), b"row", ("key", b"row")]
+    assert unchecked_rows(rows, crc32c) == rows
 
     def fail(_data: bytes) -> int:
         raise LookupError
 
     with pytest.raises(LookupError):
         encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, fail)
+    with pytest.raises(LookupError):
+        unchecked_rows([(b"key", bytes(40))], fail)
 
 
-async def test_a_flush_is_whole_without_what_was_compiled(
+async def test_tables_are_whole_without_what_was_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "quorate.storage._tables_rows", None)
@@ -164,6 +197,7 @@ async def test_a_flush_is_whole_without_what_was_compiled(
     spec.loader.exec_module(module)
     assert not module.NATIVE
     monkeypatch.setattr(tables_disk, "encode_rows", module.encode_rows)
+    monkeypatch.setattr(tables_snapshot, "unchecked_rows", module.unchecked_rows)
 
     async with running(
         Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)
@@ -180,4 +214,7 @@ async def test_a_flush_is_whole_without_what_was_compiled(
         assert tables.get(b"key:7") is None
         assert tables.get(b"key:8") == (b"value-8", 0, 1, 1)
         assert tables.get(b"k" * 500) == (b"of a long key", 0, 1, 1)
+        found = dict(records_untrusted(await tables.save()))
+        assert found == {key: tables.get(key) for key in found}
+        assert len(found) == 1000
     assert verify_tables(tmp_path).records == 1000
