@@ -88,10 +88,11 @@ class Lease:
         for follower in followers:
             follower.promised_at = -math.inf
 
-    def holds(self, followers: Iterable[Follower]) -> bool:
-        """Whether nobody else can lead now."""
+    def left(self, followers: Iterable[Follower]) -> float:
+        """For how many seconds from now on nobody else can lead, 0 without a lease."""
         if not self.seconds:
-            return False
+            return 0.0
         now = trio.current_time()
         voters = (each.promised_at for each in followers if each.votes)
-        return rules.quorum_time([now, *voters], self._members) + HELD_SHARE * self.seconds > now
+        promised_at = rules.quorum_time([now, *voters], self._members)
+        return max(promised_at + HELD_SHARE * self.seconds - now, 0.0)

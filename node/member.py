@@ -301,6 +301,7 @@ class Member:
             entries=core.applier.entries,
             batches=core.applier.batches,
             commits=core.store.commits,
+            lease_s=core.role.reads.lease_left if isinstance(core.role, Leadership) else 0.0,
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
             snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
             snapshot_activity=core.snapshots.activity,

@@ -88,12 +88,17 @@ class Reads:
             return False
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
-        certain = self._core.size == 1 or self.lease.holds(self._followers.values())
+        certain = self._core.size == 1 or self.lease_left > 0
         number = 0 if certain else self.make_number()
         self.rounds.append(Round(number, self._core.applier.commit_position, reads))
         if certain:
             self.answer(())
         return not certain
+
+    @property
+    def lease_left(self) -> float:
+        """For how many seconds from now on no number is needed, 0 without a lease."""
+        return self.lease.left(self._followers.values())
 
     def make_number(self) -> int:
         """Make a number for the followers to echo."""

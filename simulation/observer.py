@@ -236,7 +236,7 @@ class Observer:
         """Look whether a leader answers reads without asking anybody although another one leads."""
         if role.term >= self.known.newest or role.ended is not None:
             return
-        if role.reads.lease.holds(role.followers.values()):
+        if role.reads.lease_left > 0:
             self.tell(Leased(i, role.term))
 
     def _look_at_leader(self, i: int, seen: _Seen, role: Leadership) -> None:

@@ -50,6 +50,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         entries=7,
         batches=5,
         commits=4,
+        lease_s=0.0,
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]

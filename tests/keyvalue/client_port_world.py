@@ -127,6 +127,7 @@ class OneMember:
             entries=0,
             batches=0,
             commits=0,
+            lease_s=0.0,
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
                 PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),

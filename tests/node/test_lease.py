@@ -100,7 +100,11 @@ async def test_it_lasts_nine_tenths_of_what_was_promised_and_then_reads_wait(
         world.isolate(leader)
         await trio.sleep(held - 2 * LEASED.leader_heartbeat_interval)
         assert await world.hosts[leader].running.query(b"") == b"1"
+        left = world.hosts[leader].running.status().lease_s
+        assert 0 < left <= 2 * LEASED.leader_heartbeat_interval
+        assert world.hosts[world.others(leader)[0]].running.status().lease_s == 0
         await trio.sleep_until(began + held)
+        assert world.hosts[leader].running.status().lease_s == 0
         with trio.move_on_after(0.02) as scope:
             await world.hosts[leader].running.query(b"")
         assert scope.cancelled_caught
