@@ -19,6 +19,7 @@
 #define RECORD_FIELDS 4    /* see storage/tables_layer.py */
 #define PUT_AT_ONCE 32     /* records: what they touch has to fit the innermost cache */
 #define ENTRY_BYTES 256    /* what one more entry costs is about what so many of its bytes do */
+#define KEY_BYTES 100      /* likewise, what is set of a memtable that is in no cache */
 
 /* How the bytes of a batch lie: see storage/batch.py. */
 #define BATCH_HEAD_BYTES 64
@@ -576,8 +577,8 @@ static int add_reply(PyObject *replies, PyObject *reply, Py_ssize_t count)
     return failed;
 }
 
-/* Apply an entry; whether it was plain, -1 with an exception. */
-static int apply_entry(Memtable *table, Cursor payload, long long revision, PyObject *tag, PyObject *replies,
+/* Apply an entry; how many keys it sets, 0 if it is not plain, -1 with an exception. */
+static Py_ssize_t apply_entry(Memtable *table, Cursor payload, long long revision, PyObject *tag, PyObject *replies,
                        PyObject *reply)
 {
     Set sets[MOST_COMMANDS];
@@ -587,7 +588,14 @@ static int apply_entry(Memtable *table, Cursor payload, long long revision, PyOb
     PyObject *own = PyLong_FromLongLong(revision);
     int failed = own == NULL || put_sets(table, sets, count, own, tag) || add_reply(replies, reply, commands);
     Py_XDECREF(own);
-    return failed ? -1 : 1;
+    return failed ? -1 : count;
+}
+
+/* What it costs to apply an entry, in bytes. */
+static Py_ssize_t cost_of(Cursor payload, Py_ssize_t keys)
+{
+    Py_ssize_t bytes = payload.end - payload.at + ENTRY_BYTES;
+    return bytes < KEY_BYTES * keys ? KEY_BYTES * keys : bytes;
 }
 
 static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
@@ -608,14 +616,14 @@ static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
         return PyErr_Format(PyExc_ValueError, "entries begin at 0, not %zd", start);
     PyObject *replies = PyList_New(0);
     table.lasting = PyList_New(0);
-    int plain = replies == NULL || table.lasting == NULL ? -1 : 1;
+    Py_ssize_t plain = replies == NULL || table.lasting == NULL ? -1 : 1;
     for (Py_ssize_t at = start;
          plain > 0 && room > 0 && at < (whole ? count_entries(entries) : PyList_GET_SIZE(entries)); at++) {
         Cursor payload = {NULL, NULL};
         PyObject *holder = whole ? open_descriptor(entries, at, &wanted, &payload)
                                  : open_entry(PyList_GET_ITEM(entries, at), &wanted, &payload);
         plain = holder == NULL ? -1 : apply_entry(&table, payload, revision + at, tag, replies, reply);
-        room -= payload.end - payload.at + ENTRY_BYTES;
+        room -= cost_of(payload, plain);
         Py_XDECREF(holder);
     }
     if (plain < 0) {

@@ -299,6 +299,14 @@ def test_entries_are_applied_until_there_is_no_room_and_one_at_least() -> None:
         assert len(set_all(*[payload] * 9, room=room)[0][0]) == expected
 
 
+def test_many_short_values_take_more_room_than_they_have_bytes() -> None:
+    pairs = (text for n in range(MOST_COMMANDS) for text in (str(n), "v"))
+    payload = command("MSET", *pairs)
+    assert len(payload) < 100 * MOST_COMMANDS
+    for room, expected in ((1, 1), (100 * MOST_COMMANDS, 1), (100 * MOST_COMMANDS + 1, 2)):
+        assert len(set_all(*[payload] * 3, room=room)[0][0]) == expected
+
+
 @pytest.mark.parametrize("length", [0, 9, 10, 99, 100, 65_535, 1_000_000])
 def test_values_of_any_length_are_answered(length: int) -> None:
     data = bytes(n & 255 for n in range(length))
