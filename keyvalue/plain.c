@@ -579,7 +579,7 @@ static int add_reply(PyObject *replies, PyObject *reply, Py_ssize_t count)
 
 /* Apply an entry; how many keys it sets, 0 if it is not plain, -1 with an exception. */
 static Py_ssize_t apply_entry(Memtable *table, Cursor payload, long long revision, PyObject *tag, PyObject *replies,
-                       PyObject *reply)
+                              PyObject *reply)
 {
     Set sets[MOST_COMMANDS];
     Py_ssize_t count, commands = find_sets(payload, sets, &count);

@@ -197,8 +197,8 @@ class NodeStatus:
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
     and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
     that of a standby is ``standby``, and so is its `role`. Since its start it has applied so many
-    `entries` in so many `batches`, and made so many durable `commits` to its log. A leader with a
-    lease answers reads without asking for `lease_s` more; 0 if there is none.
+    `entries` in so many `batches`, and made so many durable `commits` to its log. By what was
+    promised to a leader with a lease nobody else can lead for `lease_s` more; 0 if there is none.
     """
 
     member_id: int

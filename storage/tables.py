@@ -39,7 +39,8 @@ from ..errors import StorageError
 from .environment import INITIAL_MAP_BYTES
 from .executor import ThreadExecutor, nothing
 from .tables_deadlines import Deadlines
-from .tables_disk import Cut, TablesDisk
+from .tables_disk import TablesDisk
+from .tables_flush import Cut
 from .tables_layer import Layer, stored_key
 from .tables_layered import LayeredTables
 from .tables_notes import Notes
@@ -54,18 +55,21 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES: Final = 64 << 20
 FLUSH_INTERVAL_S: Final = 30.0
-FLUSH_LOG_BYTES: Final = 384 << 20
+FLUSH_LOG_BYTES: Final = 320 << 20
 """What is written over again and again takes no memory, but a restart has to replay it all. A
-snapshot flushes as well, usually after 256 MiB: a flush shortly before it would be in vain."""
+snapshot flushes as well, usually after 256 MiB and a little: a flush shortly before it would be in
+vain."""
 
 PATIENCE: Final = 4
 """So many times as much may gather while a member fetches the log that it lacks. A flush writes
 each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
 the log comes so fast that there would be one after the other."""
 
-# How long the event loop lets the writer have the interpreter, after each batch, once a flush
-# falls behind: a loop that never sleeps would starve it.
+# How long, and how often, the event loop lets a flush have the interpreter. Where there are
+# processors for both they would take it from each other for each row, and the flush of a member
+# that has much to do would last for half a minute.
 _GIVE_WAY_S: Final = 0.0002
+_GIVE_WAY_EACH_S: Final = 0.002
 
 
 @attrs.frozen(eq=False)
@@ -98,6 +102,7 @@ class Tables(LayeredTables):
         self._flush_interval_s = flush_interval_s * share
         self._share = self._limit_share = share
         self._applied = (disk.position, disk.timestamp_ms)
+        self._give_way_at = 0.0
         self.patient = False
         self._fits = True  # what the last write said
         self._cut_wanted = False
@@ -132,7 +137,7 @@ class Tables(LayeredTables):
             executor: what writes them.
             flush_bytes: memory that the memtable may take before it is flushed.
             flush_interval_s: how long a change may stay in memory only, in seconds.
-            share: of the interval; and of the limits, at which to flush already for the first time,
+            share: of the interval; and of the memory, at which to flush already for the first time,
                 and after a flush for another reason. Tables with shares of their own that are given
                 the same changes then flush at different times, and not more often for that.
             map_bytes: address space to begin with.
@@ -185,11 +190,9 @@ class Tables(LayeredTables):
         layer.settle()
         if self._counted:
             self._check()
-        patience = self._limit_share * (PATIENCE if self.patient else 1)
-        if layer.bytes > self._flush_bytes * patience:
+        patience = PATIENCE if self.patient else 1
+        if layer.bytes > self._flush_bytes * self._limit_share * patience:
             self._full.set()
-            if self._frozen is not None:
-                time.sleep(_GIVE_WAY_S)
         log_bytes = position - self._disk.position
         if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * patience:
             self._full.set()
@@ -197,6 +200,9 @@ class Tables(LayeredTables):
             self._changed.set()
         if self._cut_wanted and self._frozen is None:
             self._freeze()
+        if self._disk.writing and (now := trio.current_time()) >= self._give_way_at:
+            time.sleep(_GIVE_WAY_S)
+            self._give_way_at = now + _GIVE_WAY_EACH_S
 
     # --- flushing
 

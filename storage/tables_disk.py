@@ -9,24 +9,17 @@ The event loop reads from one read transaction that is kept open, and renewed af
 opening one for each read would cost more than the read. A kept transaction forbids LMDB to change
 the size of its map, so a flush that meets a full map gives up, and is written again after
 :meth:`TablesDisk.grow` on the event loop's thread.
-
-A flush works in short steps and sleeps for a moment after each, so that the event loop waits for
-one of them at most. To let the interpreter go, as each call of LMDB does, is not enough: it has it
-back before a thread that waits has woken up, until that thread insists, which takes 5 ms.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-import time
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import lmdb
 
-from .checksum import crc32c
 from .environment import INITIAL_MAP_BYTES, Environment, told
 from .identity import (
     IDENTITY_KEY,
@@ -38,15 +31,12 @@ from .identity import (
 from .pages import DATA_FILE
 from .rows import seal, unpack_untrusted, unseal_untrusted
 from .tables_damage import DAMAGE, DAMAGED_PAGES, check_mark, found_damaged, telling_damage
-from .tables_layer import HASHED_BYTES, Layer, Record, stored_key
+from .tables_flush import Cut, write_changes
+from .tables_layer import HASHED_BYTES, Record, stored_key
 from .tables_rows import (
     decode_deadline_untrusted,
     decode_note_untrusted,
     decode_record_untrusted,
-    encode_deadline,
-    encode_note,
-    encode_record,
-    encode_rows,
     hashed_key_untrusted,
 )
 from .tables_snapshot import TablesView
@@ -61,29 +51,8 @@ if TYPE_CHECKING:
 TABLES_MAX_DBS: Final = 4
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
-_STEP: Final = 256
-_GIVE_WAY_S: Final = 0.00005
 _INCOMPLETE: Final = -1
 _SPARE_BYTES: Final = 256 << 20
-
-
-@attrs.frozen
-class Cut:
-    """A frozen layer and the point of the log at which it was cut: what one flush writes.
-
-    Args:
-        layer: the changes.
-        deadlines: those that have changed, 0 for those taken away.
-        notes: those that have changed, None for those deleted.
-        position: log position up to which everything is applied.
-        timestamp_ms: log time there.
-    """
-
-    layer: Layer
-    deadlines: dict[bytes, int]
-    notes: dict[bytes, bytes | None]
-    position: int
-    timestamp_ms: int
 
 
 class TablesDatabases:
@@ -109,6 +78,7 @@ class TablesDisk:
         position: log position up to which the records are complete.
         timestamp_ms: log time there.
         count: number of records.
+        writing: a flush is at it, and needs the interpreter for each row.
     """
 
     def __init__(self, environment: Environment, dbs: TablesDatabases) -> None:
@@ -119,6 +89,7 @@ class TablesDisk:
         self.position = 0
         self.timestamp_ms = 0
         self.count = 0
+        self.writing = False
         self._load()
 
     @classmethod
@@ -343,32 +314,12 @@ class TablesDisk:
         if cut.layer.cleared:
             txn.drop(self._dbs.records, delete=False)
             txn.drop(self._dbs.deadlines, delete=False)
-        self._write_records(txn, cut.layer)
-        for key, deadline in cut.deadlines.items():
-            one = stored_key(key)
-            if deadline:
-                txn.put(one, encode_deadline(key, deadline), db=self._dbs.deadlines)
-            else:
-                txn.delete(one, db=self._dbs.deadlines)
-        for key, row in cut.notes.items():
-            if row is None:
-                txn.delete(key, db=self._dbs.notes)
-            else:
-                txn.put(key, encode_note(key, row), db=self._dbs.notes)
+        self.writing = True
+        try:
+            write_changes(txn, self._dbs, cut)
+        finally:
+            self.writing = False
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
-
-    def _write_records(self, txn: Transaction, layer: Layer) -> None:
-        cursor, records = txn.cursor(self._dbs.records), layer.records
-        for stored in layer.steps(_STEP):
-            rows, rest = encode_rows(stored, records, crc32c)
-            for one in rest:
-                record = records[key := layer.hashed.get(one, one)]
-                if record is None:
-                    txn.delete(one, db=self._dbs.records)
-                else:
-                    rows.append((one, encode_record(key, record)))
-            cursor.putmulti(rows)
-            time.sleep(_GIVE_WAY_S)
 
 
 def tables_position(directory: Path) -> int:

@@ -35,7 +35,6 @@ _PREFIX_BYTES: Final = HASHED_BYTES - 32
 _RUN_KEYS: Final = 1024
 _MAX_RUN_KEYS: Final = 16 * _RUN_KEYS
 _PART_KEYS: Final = 16
-_PAGE_KEYS: Final = 1024
 _DISPOSE_KEYS: Final = 512
 
 
@@ -141,14 +140,6 @@ class Layer:
         if count > limit:
             count, cut = limit, found[limit - 1]
         return found[:count], cut
-
-    def steps(self, count: int) -> Iterator[list[bytes]]:
-        """Return all stored keys, ascending, in lists of up to so many."""
-        place: bytes | None = b""
-        while place is not None:
-            found, place = self.page(place, _PAGE_KEYS)
-            for at in range(0, len(found), count):
-                yield found[at : at + count]
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""

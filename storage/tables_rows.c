@@ -8,6 +8,7 @@ enum {
     SUM_BYTES = 4,
     RECORD_FIELDS = 4,
     HASHED_BYTES = 480, /* keys from here on, and the empty one, are stored hashed */
+    LARGE_BYTES = 4096, /* values from here on are left: to copy many would take long, and nobody can interrupt it */
     AT_ONCE = 64,
     LINE_BYTES = 64, /* of the processor's cache */
     LINES = 5,
@@ -58,7 +59,9 @@ static long long sum_up(PyObject *checksum, PyObject *key, const char *head, con
     long long sum = number == NULL ? -1 : PyLong_AsLongLong(number);
     Py_DECREF(whole);
     Py_XDECREF(number);
-    return sum;
+    if (!PyErr_Occurred() && (sum < 0 || sum > UINT32_MAX))
+        PyErr_Format(PyExc_OverflowError, "a checksum is %lld, expected 32 bits", sum);
+    return PyErr_Occurred() ? -1 : sum;
 }
 
 static PyObject *encode(PyObject *key, PyObject *record, PyObject *checksum)
@@ -83,14 +86,16 @@ static PyObject *encode(PyObject *key, PyObject *record, PyObject *checksum)
 /* Whether a key is stored as it is. */
 static int is_plain(PyObject *key)
 {
-    return PyBytes_GET_SIZE(key) > 0 && PyBytes_GET_SIZE(key) < HASHED_BYTES;
+    return PyBytes_CheckExact(key) && PyBytes_GET_SIZE(key) > 0 && PyBytes_GET_SIZE(key) < HASHED_BYTES;
 }
 
-/* Whether a key is plain and has a record (NULL for none, None for a deleted key). */
+/* Whether a key is plain and has a record (NULL for none, None for a deleted key) with a value that is not
+ * large. */
 static int is_usual(PyObject *key, PyObject *record)
 {
-    return record != NULL && PyTuple_CheckExact(record) && PyTuple_GET_SIZE(record) == RECORD_FIELDS &&
-           PyBytes_CheckExact(PyTuple_GET_ITEM(record, 0)) && is_plain(key);
+    return is_plain(key) && record != NULL && PyTuple_CheckExact(record) &&
+           PyTuple_GET_SIZE(record) == RECORD_FIELDS && PyBytes_CheckExact(PyTuple_GET_ITEM(record, 0)) &&
+           PyBytes_GET_SIZE(PyTuple_GET_ITEM(record, 0)) < LARGE_BYTES;
 }
 
 /* Find the records of some keys, and have what is read of them come into the processor's caches: in a
@@ -100,10 +105,6 @@ static int find_records(PyObject *const *keys, int count, PyObject *records, PyO
     for (int n = 0; n < count; n++)
         __builtin_prefetch(keys[n]);
     for (int n = 0; n < count; n++) {
-        if (!PyBytes_CheckExact(keys[n])) {
-            PyErr_Format(PyExc_TypeError, "stored keys are bytes, not %.100s", Py_TYPE(keys[n])->tp_name);
-            return -1;
-        }
         if ((found[n] = PyDict_GetItemWithError(records, keys[n])) == NULL && PyErr_Occurred())
             return -1;
         __builtin_prefetch(found[n]);
@@ -142,6 +143,8 @@ static int add_all(PyObject *const *keys, Py_ssize_t count, PyObject *records, P
     return 0;
 }
 
+/* That neither the list nor the dictionary changes meanwhile is the caller's word: `checksum` may let others
+ * run. So records and keys are borrowed. */
 static PyObject *encode_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 3 || !PyList_CheckExact(args[0]) || !PyDict_CheckExact(args[1]))
@@ -160,8 +163,8 @@ static PyObject *encode_rows(PyObject *Py_UNUSED(module), PyObject *const *args,
  * exception. */
 static int is_whole(PyObject *key, PyObject *row, PyObject *checksum)
 {
-    if (!PyBytes_CheckExact(key) || !PyBytes_CheckExact(row) || !is_plain(key) ||
-        PyBytes_GET_SIZE(row) < HEAD_BYTES + SUM_BYTES)
+    if (!is_plain(key) || !PyBytes_CheckExact(row) || PyBytes_GET_SIZE(row) < HEAD_BYTES + SUM_BYTES ||
+        PyBytes_GET_SIZE(row) >= LARGE_BYTES)
         return 0;
     const char *head = PyBytes_AS_STRING(row), *value = head + HEAD_BYTES + SUM_BYTES;
     long long sum = sum_up(checksum, key, head, value, PyBytes_GET_SIZE(row) - HEAD_BYTES - SUM_BYTES);
@@ -178,7 +181,7 @@ static PyObject *unchecked_rows(PyObject *Py_UNUSED(module), PyObject *const *ar
         return PyErr_Format(PyExc_TypeError, "unchecked_rows(rows, checksum)");
     PyObject *rest = PyList_New(0);
     for (Py_ssize_t n = 0; rest != NULL && n < PyList_GET_SIZE(args[0]); n++) {
-        PyObject *pair = PyList_GET_ITEM(args[0], n);
+        PyObject *pair = PyList_GET_ITEM(args[0], n); /* borrowed, likewise */
         int whole = PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2
                         ? is_whole(PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), args[1])
                         : 0;

@@ -3,8 +3,9 @@
 A checksum covers the key too: a row that lies under a key it does not belong to is noticed. A row
 whose checksum differs is never used; the log, or a snapshot, can make the tables anew.
 
-Nearly all rows are of plain keys. Those that a flush writes and that a snapshot reads are made and
-checked in C (``tables_rows.c``).
+Nearly all rows are of plain keys, and short. Of these a flush makes those that it writes in C, and
+a snapshot checks those that it reads (``tables_rows.c``). Larger ones take so long that others must
+be able to interrupt it.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ if TYPE_CHECKING:
 
         Returns:
             Stored keys and rows; and the stored keys that are left: those that are hashed, whose
-            records are None, or of which there is none.
+            records are None or large, or of which there is none.
         """
         ...
 
@@ -162,11 +163,11 @@ if TYPE_CHECKING:
         """Return those of stored keys and records' rows that are not known to be whole.
 
         Args:
-            rows: as LMDB has them.
+            rows: as LMDB has them; nobody changes the list meanwhile.
             checksum: CRC-32C.
 
         Returns:
-            All but those of plain keys whose checksum is right.
+            All but those of plain keys that are short, and whose checksum is right.
         """
         ...
 

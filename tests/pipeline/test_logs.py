@@ -26,7 +26,8 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.tables_disk import Cut, TablesDisk
+from quorate.storage.tables_disk import TablesDisk
+from quorate.storage.tables_flush import Cut
 from quorate.storage.tables_layer import Layer
 
 from .pipeline_world import BEGAN_MS, damage, encoded, one_each, pipeline, write_log

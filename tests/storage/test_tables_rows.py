@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage_world import flipped, running
 
 from quorate.errors import StorageError
-from quorate.storage import tables_disk, tables_rows, tables_snapshot
+from quorate.storage import tables_flush, tables_rows, tables_snapshot
 from quorate.storage.checksum import crc32c
 from quorate.storage.executor import InlineExecutor
 from quorate.storage.pages import DATA_FILE
@@ -149,6 +149,34 @@ def test_encoding_in_c_keeps_nothing() -> None:
 
 
 @needs_native
+def test_large_values_are_left_for_python_which_can_be_interrupted() -> None:
+    changes: dict[bytes, Record | None] = {b"%d" % n: (bytes(n), 0, 1, 0) for n in (4095, 4096)}
+    rows, rest = encode_rows([*changes], changes, crc32c)
+    assert (len(rows), rest) == (1, [b"4096"])
+    rows = [(key, encode_record(key, (bytes(int(key) - 21), 0, 1, 0))) for key in changes]
+    assert unchecked_rows(rows, crc32c) == rows[1:]
+
+
+@needs_native
+def test_a_plain_key_is_not_taken_for_the_place_of_a_hashed_one() -> None:
+    """Of 480 bytes is what LMDB has a hashed key under, and a key that a client has chosen."""
+    for long in (b"", b"k" * 600):
+        place = stored_key(long)
+        changes: dict[bytes, Record | None] = {long: (b"1", 0, 1, 0), place: (b"2", 0, 2, 0)}
+        assert encode_rows([place, b"", stored_key(place)], changes, crc32c) == (
+            [],
+            [place, b"", stored_key(place)],
+        )
+
+
+@needs_native
+@pytest.mark.parametrize("number", [-1, 1 << 32])
+def test_a_checksum_has_32_bits(number: int) -> None:
+    with pytest.raises(OverflowError, match=f"a checksum is {number}, expected 32 bits"):
+        encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, lambda _data: number)
+
+
+@needs_native
 @pytest.mark.parametrize(
     ("record", "error"),
     [
@@ -165,7 +193,7 @@ def test_encoding_in_c_refuses_what_is_no_record(record: Record, error: type[Exc
 
 @needs_native
 def test_encoding_in_c_refuses_other_arguments() -> None:
-    refused: list[tuple[Any, Any]] = [((b"",), {}), ([b""], None), (["key"], {"key": None})]
+    refused: list[tuple[Any, Any]] = [((b"",), {}), ([b""], None)]
     for stored, among in refused:
         with pytest.raises(TypeError):
             encode_rows(stored, among, crc32c)
@@ -174,6 +202,9 @@ def test_encoding_in_c_refuses_other_arguments() -> None:
         unchecked_rows(rows, crc32c)
     rows = [(b"key",), b"row", ("key", b"row")]
     assert unchecked_rows(rows, crc32c) == rows
+
+    text: Any = "key"
+    assert encode_rows([text], {text: (b"", 0, 0, 0)}, crc32c) == ([], [text])
 
     def fail(_data: bytes) -> int:
         raise LookupError
@@ -196,7 +227,7 @@ async def test_tables_are_whole_without_what_was_compiled(
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert not module.NATIVE
-    monkeypatch.setattr(tables_disk, "encode_rows", module.encode_rows)
+    monkeypatch.setattr(tables_flush, "encode_rows", module.encode_rows)
     monkeypatch.setattr(tables_snapshot, "unchecked_rows", module.unchecked_rows)
 
     async with running(
