@@ -1,7 +1,7 @@
 """When tables are flushed: after a while, and before they take much memory or much to replay."""
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -10,6 +10,8 @@ from tables_world import open_tables, record
 from trio.abc import Clock
 
 from quorate.keyvalue.service import PACES
+from quorate.storage import tables as tables_module
+from quorate.storage import tables_flush
 from quorate.storage.tables import FLUSH_LOG_BYTES, PATIENCE
 from quorate.storage.tables_layer import ENTRY_BYTES
 
@@ -142,7 +144,7 @@ async def test_a_flush_pauses_after_so_many_bytes_of_large_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(tables_flush, "time", SimpleNamespace(sleep=pauses.append))
     async with running(open_tables(tmp_path)) as tables:
         for n in range(100):
             tables.put(b"%d" % n, record(bytes(10_000)))
@@ -162,7 +164,7 @@ async def test_a_flush_pauses_after_each_step_whatever_order_the_keys_came_in(
         def pause(_seconds: float) -> None:
             pauses.append(disk.writing)
 
-        monkeypatch.setattr(time, "sleep", pause)
+        monkeypatch.setattr(tables_flush, "time", SimpleNamespace(sleep=pause))
         for n in range(10_000):
             tables.put(b"%05d" % (n * order % 10_000), record(b"1", expires_at_ms=9000))
             if n % 100 == 99:
@@ -179,7 +181,7 @@ async def test_the_event_loop_gives_way_to_a_flush_now_and_then(
 ) -> None:
     async with running(open_tables(tmp_path)) as tables:
         pauses: list[float] = []
-        monkeypatch.setattr(time, "sleep", pauses.append)
+        monkeypatch.setattr(tables_module, "time", SimpleNamespace(sleep=pauses.append))
         tables.advance(32, 1)
         assert pauses == []
         tables._disk.writing = True  # pyright: ignore[reportPrivateUsage]
