@@ -109,7 +109,8 @@ if TYPE_CHECKING:
             flags: of which they must have none; nor a session.
             revision: of what the batch's first entry sets; each has the next one.
             tag: of the records.
-            room: of how many bytes to apply entries, about; at least one.
+            room: of how many bytes to apply entries, about; at least one. Where a key has few bytes
+                it counts as if it had more, since each one costs.
             reply: to one command.
             records: of the memtable.
             fresh: its new keys.

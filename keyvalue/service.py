@@ -60,8 +60,8 @@ PART: Final = b"\0"
 """With that begins the reply to a payload of which a part was done."""
 
 AT_ONCE_BYTES: Final = 64 << 10
-"""Entries of so many bytes are applied at one go, and GETs are answered with so many: with a send
-for each reply, one or two milliseconds' work."""
+"""Entries of so many bytes are applied at one go (of many keys fewer, see `plain.apply_sets`), and
+GETs are answered with so many: with a send for each reply, one or two milliseconds' work."""
 
 PACES: Final = 4
 """So many members begin to flush after different amounts, of which the smallest is a little more

@@ -57,7 +57,7 @@ PIECE_BYTES: Final = 1 << 20
 _STEP_BYTES: Final = 16 << 20
 _RECORDS: Final = 1
 _TABLES: Final = (_RECORDS, 2, 3)
-_OF_KEYS: Final = (1, 2)
+_OF_KEYS: Final = (_RECORDS, 2)
 
 
 class TablesView:
@@ -135,7 +135,7 @@ def _check_record(stored: bytes, data: bytes) -> None:
 
 
 _CHECKS: Final[dict[int, Callable[[bytes, bytes], object]]] = {
-    1: _check_record,
+    _RECORDS: _check_record,
     2: decode_deadline_untrusted,
     3: decode_note_untrusted,
 }
@@ -236,7 +236,7 @@ def records_untrusted(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, Record]]
         StorageError: the stream is not one of tables, or a record of it is damaged.
     """
     for table, rows in _blocks_untrusted(pieces):
-        for stored, data in rows if table == _TABLES[0] else ():
+        for stored, data in rows if table == _RECORDS else ():
             hashed = len(stored) == HASHED_BYTES
             key = hashed_key_untrusted(stored, data) if hashed else stored
             yield key, decode_record_untrusted(key, data)

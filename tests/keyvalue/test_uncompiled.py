@@ -1,9 +1,8 @@
 """Where there was no compiler everything works the other way."""
 
-import importlib.util
 import select
 import socket
-import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -20,14 +19,11 @@ from quorate.storage import BatchHeader, Entry, EntryKind
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def uncompiled(
+    monkeypatch: pytest.MonkeyPatch, load_without: Callable[[ModuleType, str], ModuleType]
+) -> ModuleType:
     """The module as it is where there is no `_plain`, and those that use it."""
-    monkeypatch.setitem(sys.modules, "quorate.keyvalue._plain", None)
-    spec = importlib.util.spec_from_file_location("quorate.keyvalue.plain_again", plain.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_without(plain, "quorate.keyvalue._plain")
     monkeypatch.setattr(resp, "split_untrusted", module.split_untrusted)
     monkeypatch.setattr(service_module, "apply_sets", module.apply_sets)
     monkeypatch.setattr(service_module, "answer_gets", module.answer_gets)

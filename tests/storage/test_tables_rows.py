@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,9 @@ from quorate.storage.tables_snapshot import records_untrusted
 from quorate.storage.verify_tables import verify_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
     from quorate.storage.tables_layer import Record
 
@@ -216,16 +217,11 @@ def test_encoding_in_c_refuses_other_arguments() -> None:
 
 
 async def test_tables_are_whole_without_what_was_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    load_without: Callable[[ModuleType, str], ModuleType],
 ) -> None:
-    monkeypatch.setitem(sys.modules, "quorate.storage._tables_rows", None)
-    spec = importlib.util.spec_from_file_location(
-        "quorate.storage.rows_again", tables_rows.__file__
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_without(tables_rows, "quorate.storage._tables_rows")
     assert not module.NATIVE
     monkeypatch.setattr(tables_flush, "encode_rows", module.encode_rows)
     monkeypatch.setattr(tables_snapshot, "unchecked_rows", module.unchecked_rows)
