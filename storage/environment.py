@@ -61,6 +61,7 @@ class Environment:
         self.raw = raw
         self._held = held
         self._using_map = Lock()
+        self._passed: int | None = None  # where begins what is in the page cache and may leave it
 
     @classmethod
     def open(
@@ -143,13 +144,14 @@ class Environment:
 
         Args:
             fn: changes.
-            passing: nobody reads soon what that adds: it need not stay in the page cache.
+            passing: nobody reads soon what that adds: it need not stay in the page cache, and
+                leaves it with the next such write, if no other one comes between.
 
         Raises:
             StoreFullError: the disk has no room; nothing was written.
         """
         with told(self.directory):
-            begin = self.used_bytes() if passing else 0
+            begin = self.used_bytes() if passing else None
             while True:
                 try:
                     with self.raw.begin(write=True) as txn:
@@ -159,22 +161,24 @@ class Environment:
                         self.raw.set_mapsize(2 * self.raw.info()["map_size"])
                 else:
                     break
-            if passing:
-                self._drop_cached(begin)
+            if self._passed is not None and begin is not None:
+                self._drop_cached(self._passed, begin)
+            self._passed = begin
 
     def used_bytes(self) -> int:
         """Return how many bytes of the file are in use, or were."""
         return (self.raw.info()["last_pgno"] + 1) * self.raw.stat()["psize"]
 
-    def _drop_cached(self, begin: int) -> None:
-        """Drop from the page cache what lies behind `begin`, which is durable.
+    def _drop_cached(self, begin: int, end: int) -> None:
+        """Drop from the page cache what lies between, which is durable, and not of the last write.
 
         The kernel then takes these very pages for what comes next, and nobody else's. In a virtual
         machine each new one may have to be asked of the host first: writing a file took nine times
-        as long there as with pages that were in use just before.
+        as long there as with pages that were in use just before. What was written last stays until
+        there is more: LMDB looks at the last value before it appends another one, and with it the
+        kernel would read as much around it as its readahead has, which may be megabytes.
         """
-        end = self.used_bytes()
-        if begin < end:
+        if begin < end:  # a length of 0 would mean all that follows
             # It is no more than advice: there may be no descriptor left.
             with contextlib.suppress(OSError), (self.directory / DATA_FILE).open("rb") as file:
                 os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)

@@ -86,14 +86,25 @@ def test_what_nobody_reads_soon_leaves_the_page_cache_and_can_be_read(tmp_path: 
     assert is_cached(data, middle)
     environment.write(lambda txn: expect(txn.put(b"other", VALUE * 2)), passing=True)
     assert is_cached(data, middle)
-    assert not is_cached(data, data.stat().st_size - len(VALUE))
+    last = data.stat().st_size - len(VALUE)
+    assert is_cached(data, last)  # LMDB looks at it before it appends
+    environment.write(lambda txn: expect(txn.put(b"third", VALUE * 2)), passing=True)
+    assert is_cached(data, middle)
+    assert not is_cached(data, last)
+    assert is_cached(data, data.stat().st_size - len(VALUE))
     assert environment.read(lambda txn: txn.get(b"other")) == VALUE * 2
-    environment.write(lambda txn: expect(txn.delete(b"key")), passing=True)  # nothing is added
+    environment.write(lambda txn: expect(txn.delete(b"key")), passing=True)
+    end = environment.used_bytes()
+    environment.write(lambda _txn: None, passing=True)
+    assert environment.used_bytes() == end  # nothing is added
+    environment.write(lambda txn: expect(txn.put(b"fourth", VALUE * 2)), passing=True)
+    assert is_cached(data, data.stat().st_size - len(VALUE))  # so nothing is dropped
     environment.close()
 
 
 def test_advice_that_can_not_be_given_fails_no_write(tmp_path: Path) -> None:
     environment = Environment.open(tmp_path, max_dbs=1, initialise=make)
+    environment.write(lambda txn: expect(txn.put(b"other", VALUE)), passing=True)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.open("/", os.O_RDONLY)
     os.close(lowest)
