@@ -1,7 +1,7 @@
 """What a member does otherwise while it fetches the log that it lacks from another one's disk.
 
-It comes as fast as it can be taken, and is applied at once. So nobody reads it here soon, and what
-would be done again and again is better done once.
+It comes as fast as it can be taken, and is applied at once. So what would be done again and again
+meanwhile is better done once.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from .service import PatientService
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ..storage import Store
     from .applier import Applier
 
 
 class Backlog:
-    """Tells store and service when such a time begins and ends.
+    """Tells the service when such a time begins and ends.
 
     Args:
-        store: which then keeps nothing of it in the system's page cache.
         applier: feeds the service, which then puts off what may wait.
     """
 
-    def __init__(self, store: Store, applier: Applier) -> None:
-        self._store = store
+    def __init__(self, applier: Applier) -> None:
         self._applier = applier
         self._fetching = 0
 
@@ -46,7 +43,6 @@ class Backlog:
 
     def _tell(self) -> None:
         under_way = self._fetching > 0
-        self._store.recorder.passing = under_way
         service = self._applier.service
         if isinstance(service, PatientService):
             service.put_off(wanted=under_way)

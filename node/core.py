@@ -134,7 +134,7 @@ class Core:
     )
     backlog: Backlog = attrs.field(
         init=False,
-        default=attrs.Factory(lambda self: Backlog(self.store, self.applier), takes_self=True),
+        default=attrs.Factory(lambda self: Backlog(self.applier), takes_self=True),
     )
     repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
     pace: Pace = attrs.field(

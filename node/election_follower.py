@@ -37,6 +37,7 @@ async def following(e: Election) -> State:
     assert e.adopted is not None
     role = core.role = Following(core, e.adopted)
     e.inbox.clear()
+    core.store.recorder.passing = True  # the leader's log is read, by who lacks it
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
@@ -45,6 +46,7 @@ async def following(e: Election) -> State:
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
+        core.store.recorder.passing = False
         cancelled = trio.current_effective_deadline() == -math.inf  # the member is
         e.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
