@@ -634,65 +634,107 @@ static PyObject *apply_sets(PyObject *Py_UNUSED(module), PyObject *args)
     return Py_BuildValue("NnnnN", replies, table.added, table.present, table.bytes, table.lasting);
 }
 
-/* The values of a payload that is nothing but GETs of keys that are in a dictionary and never expire;
- * their number, 0 if it is anything else, -1 with an exception. */
-static Py_ssize_t find_values(PyObject *payload, PyObject *records, PyObject **values)
+/* What GETs are answered from. */
+typedef struct {
+    PyObject *now, *records, *get;
+} State;
+
+/* A new reference to the value of a key, to None if there is no such key now; NULL without an
+ * exception if what is there is no record. */
+static PyObject *value_of(PyObject *key, const State *state)
 {
-    const char *start = PyBytes_AS_STRING(payload), *bytes;
-    Cursor cursor = {start, start + PyBytes_GET_SIZE(payload)};
-    Py_ssize_t count = 0, length;
-    while (cursor.at < cursor.end) {
-        if (count == MOST_COMMANDS || read_header(&cursor, '*') != 2 || !read_name(&cursor, "get") ||
-            (length = read_bulk(&cursor, &bytes)) < 0)
-            return 0;
-        PyObject *key = PyBytes_FromStringAndSize(bytes, length);
-        if (key == NULL)
-            return -1;
-        PyObject *record = PyDict_GetItemWithError(records, key);
-        Py_DECREF(key);
-        if (record == NULL && PyErr_Occurred())
-            return -1;
-        if (record == NULL || record == Py_None || PyObject_IsTrue(PyTuple_GET_ITEM(record, 1)))
-            return 0;
-        values[count++] = PyTuple_GET_ITEM(record, 0); /* borrowed: nothing runs before the end */
+    PyObject *value = NULL, *record = PyDict_GetItemWithError(state->records, key);
+    if (record != NULL)
+        Py_INCREF(record);
+    else if (PyErr_Occurred() || (record = PyObject_CallOneArg(state->get, key)) == NULL)
+        return NULL;
+    if (record == Py_None)
+        return record;
+    if (PyTuple_CheckExact(record) && PyTuple_GET_SIZE(record) == RECORD_FIELDS &&
+        PyBytes_CheckExact(PyTuple_GET_ITEM(record, 0))) {
+        PyObject *until = PyTuple_GET_ITEM(record, 1);
+        int gone = PyObject_IsTrue(until);
+        if (gone > 0)
+            gone = PyObject_RichCompareBool(until, state->now, Py_LE);
+        if (gone >= 0)
+            value = Py_NewRef(gone ? Py_None : PyTuple_GET_ITEM(record, 0));
     }
-    return count;
+    Py_DECREF(record);
+    return value;
 }
 
-static PyObject *answer_gets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* Take the values that the GETs of a payload ask for, as long as there is room for the reply to more
+ * than one; whether that was all. Nothing is looked up if there is anything else in the payload. */
+static int take_values(Cursor cursor, Py_ssize_t room, const State *state, PyObject **values, Py_ssize_t *count)
 {
-    PyObject *values[MOST_COMMANDS];
-    if (count != 3 || !PyBytes_CheckExact(args[0]) || !PyDict_CheckExact(args[2]))
-        return PyErr_Format(PyExc_TypeError, "answer_gets(payload, room, records)");
-    Py_ssize_t size = 0, room = PyLong_AsSsize_t(args[1]);
-    if (room == -1 && PyErr_Occurred())
-        return NULL;
-    Py_ssize_t found = find_values(args[0], args[2], values);
-    if (found < 0)
-        return NULL;
-    for (Py_ssize_t n = 0; n < found; n++)
-        size += PyBytes_GET_SIZE(values[n]) + HEAD_BYTES;
-    if (found == 0 || size > room)
-        Py_RETURN_NONE;
+    const char *bytes;
+    Py_ssize_t commands = -count_plain(cursor);
+    while (*count < commands) {
+        Py_ssize_t length = 0;
+        if (read_header(&cursor, '*') != 2 || !read_name(&cursor, "get") || (length = read_bulk(&cursor, &bytes)) < 0)
+            return 0;
+        PyObject *key = PyBytes_FromStringAndSize(bytes, length);
+        PyObject *value = key == NULL ? NULL : value_of(key, state);
+        Py_XDECREF(key);
+        if (value == NULL)
+            return 0;
+        values[(*count)++] = value;
+        room -= HEAD_BYTES + (value == Py_None ? 0 : PyBytes_GET_SIZE(value));
+        if (room < 0 && commands > 1)
+            return 0;
+    }
+    return commands > 0;
+}
+
+static PyObject *write_values(PyObject *const *values, Py_ssize_t count, PyObject *null)
+{
+    Py_ssize_t size = 0;
+    for (Py_ssize_t n = 0; n < count; n++)
+        size += values[n] == Py_None ? PyBytes_GET_SIZE(null) : PyBytes_GET_SIZE(values[n]) + HEAD_BYTES;
     PyObject *reply = PyBytes_FromStringAndSize(NULL, size);
     if (reply == NULL)
         return NULL;
     char *at = PyBytes_AS_STRING(reply);
-    for (Py_ssize_t n = 0; n < found; n++) {
-        Py_ssize_t length = PyBytes_GET_SIZE(values[n]);
-        at += sprintf(at, "$%zd\r\n", length);
-        memcpy(at, PyBytes_AS_STRING(values[n]), length);
-        memcpy(at + length, "\r\n", 2);
-        at += length + 2;
+    for (Py_ssize_t n = 0; n < count; n++) {
+        int there = values[n] != Py_None;
+        PyObject *value = there ? values[n] : null;
+        Py_ssize_t length = PyBytes_GET_SIZE(value);
+        if (there)
+            at += sprintf(at, "$%zd\r\n", length);
+        memcpy(at, PyBytes_AS_STRING(value), length);
+        at += length;
+        if (there) {
+            memcpy(at, "\r\n", 2);
+            at += 2;
+        }
     }
     _PyBytes_Resize(&reply, at - PyBytes_AS_STRING(reply));
     return reply;
 }
 
+static PyObject *answer_gets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *values[MOST_COUNTED], *reply = NULL;
+    if (count != 6 || !PyBytes_CheckExact(args[0]) || !PyBytes_CheckExact(args[2]) || !PyDict_CheckExact(args[4]))
+        return PyErr_Format(PyExc_TypeError, "answer_gets(payload, room, null, now, records, get)");
+    Py_ssize_t found = 0, room = PyLong_AsSsize_t(args[1]);
+    if (room == -1 && PyErr_Occurred())
+        return NULL;
+    const char *start = PyBytes_AS_STRING(args[0]);
+    Cursor cursor = {start, start + PyBytes_GET_SIZE(args[0])};
+    if (take_values(cursor, room, &(State){args[3], args[4], args[5]}, values, &found))
+        reply = write_values(values, found, args[2]);
+    else if (!PyErr_Occurred())
+        reply = Py_NewRef(Py_None);
+    while (found > 0)
+        Py_DECREF(values[--found]);
+    return reply;
+}
+
 static PyMethodDef methods[] = {
     {"count_untrusted", count_untrusted, METH_O, "count_untrusted(data)\n--\n\nSee plain.py."},
-    {"answer_gets", (PyCFunction)(void (*)(void))answer_gets, METH_FASTCALL,
-     "answer_gets(payload, room, records)\n--\n\nSee plain.py."},
+    {"answer_gets_2", (PyCFunction)(void (*)(void))answer_gets, METH_FASTCALL,
+     "answer_gets_2(payload, room, null, now, records, get)\n--\n\nSee plain.py."},
     {"receive_untrusted", (PyCFunction)(void (*)(void))receive_untrusted, METH_FASTCALL,
      "receive_untrusted(epoll, most)\n--\n\nSee plain.py."},
     {"send_all", (PyCFunction)(void (*)(void))send_all, METH_FASTCALL,

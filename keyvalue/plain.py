@@ -10,7 +10,7 @@ import select
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..storage import Entry, EntryKind
     from ..storage.tables_layer import Record
@@ -124,17 +124,29 @@ if TYPE_CHECKING:
         """
         ...
 
-    def answer_gets(payload: bytes, room: int, records: dict[bytes, Record | None]) -> bytes | None:
-        """Answer a payload of nothing but plain ``GET key`` from a memtable.
+    def answer_gets(  # noqa: PLR0917 - it takes nothing by name
+        payload: bytes,
+        room: int,
+        null: bytes,
+        now: int,
+        records: dict[bytes, Record | None],
+        get: Callable[[bytes], Record | None],
+    ) -> bytes | None:
+        """Answer a payload of nothing but plain ``GET key``.
 
         Args:
             payload: of a query.
-            room: for the reply, in bytes.
+            room: for the replies, in bytes, each with 24 more than its value; not asked for by a
+                single command.
+            null: the reply where there is no such key.
+            now: the log's time in milliseconds.
             records: of the memtable.
+            get: returns the record of a key that is not in the memtable; what it raises goes
+                through.
 
         Returns:
-            None if it is anything else, if a key is not in the memtable or expires, or if the reply
-            is too long.
+            None if it is anything else or more than a thousand, for which nothing is looked up, or
+            if there is no room.
         """
         ...
 
@@ -142,15 +154,15 @@ else:
     try:
         # A function whose arguments change gets another name there: what an older version has
         # compiled is not used then, nor this by an older version.
+        from ._plain import answer_gets_2 as answer_gets
+        from ._plain import apply_sets_3 as apply_sets
         from ._plain import (
-            answer_gets,
             count_untrusted,
             cut_replies_untrusted,
             receive_untrusted,
             send_all,
             split_untrusted,
         )
-        from ._plain import apply_sets_3 as apply_sets
     except ImportError:
 
         def count_untrusted(_data: bytes) -> int:  # noqa: D103

@@ -61,7 +61,8 @@ PART: Final = b"\0"
 
 AT_ONCE_BYTES: Final = 64 << 10
 """Entries of so many bytes are applied at one go (of many keys fewer, see `plain.apply_sets`), and
-GETs are answered with so many: with a send for each reply, one or two milliseconds' work."""
+GETs are answered with so many, a thousand at most: with a send for each reply, one or two
+milliseconds' work, and with a look-up on disk for each some more."""
 
 PACES: Final = 4
 """So many members begin to flush after different amounts, of which the smallest is a little more
@@ -198,7 +199,9 @@ class KeyValueService:
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
         if not flags & TRANSACTION:
-            reply = answer_gets(payload, AT_ONCE_BYTES, self._tables.newest)
+            tables, null, now = self._tables, resp.NULL[flags & RESP3], self._store.now
+            below = tables.get_below
+            reply = answer_gets(payload, AT_ONCE_BYTES, null, now, tables.newest, below)
             if reply is not None:
                 return reply
         self._store.applying = False

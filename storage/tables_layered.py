@@ -60,7 +60,7 @@ class LayeredTables:
     def get(self, key: bytes) -> Record | None:
         """Return the record of a key, or None."""
         record = self._layer.records.get(key, ABSENT)
-        return self._get_below(key) if record is ABSENT else record
+        return self.get_below(key) if record is ABSENT else record
 
     def put(self, key: bytes, record: Record) -> None:
         """Set the record of a key."""
@@ -131,7 +131,8 @@ class LayeredTables:
         self.notes.delete(key)
         self._settled = False
 
-    def _get_below(self, key: bytes) -> Record | None:
+    def get_below(self, key: bytes) -> Record | None:
+        """Return the record of a key that is not in `newest`, or None."""
         if self._layer.cleared:
             return None
         if self._frozen is not None:

@@ -17,7 +17,7 @@ from plain_world import COMMAND, KEPT, MUCH, OK, STRING, TRANSACTION, Outcome, b
 from quorate.errors import WireError
 from quorate.keyvalue.guard import CommandParser, ParserLimits, WholeCommands
 from quorate.keyvalue.limits import MAX_ARGUMENTS
-from quorate.keyvalue.plain import NATIVE, answer_gets, apply_sets, split_untrusted
+from quorate.keyvalue.plain import NATIVE, apply_sets, split_untrusted
 from quorate.storage import HEADER_BYTES, Entry, EntryKind
 from quorate.storage.tables_layer import Record
 
@@ -116,11 +116,6 @@ WRONG: list[tuple[Any, tuple[Any, ...], type[Exception]]] = [
     (split_untrusted, ("", 1), TypeError),
     (split_untrusted, (b"", "1"), TypeError),
     (split_untrusted, (b"", 2**70), OverflowError),
-    (answer_gets, (b"", 1), TypeError),
-    (answer_gets, ("", 1, {}), TypeError),
-    (answer_gets, (b"", "1", {}), TypeError),
-    (answer_gets, (b"", 2**70, {}), OverflowError),
-    (answer_gets, (b"", 1, []), TypeError),
     (apply_sets, (), TypeError),
     (apply_sets, ((), 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
     (apply_sets, (bytearray(), 0, COMMAND, 0, 1, STRING, 1, OK, {}, [], {}), TypeError),
@@ -285,11 +280,8 @@ def test_a_batch_comes_to_what_its_entries_do(
 
 def test_the_most_commands_of_a_payload() -> None:
     many = b"".join(command("SET", str(n), "v") for n in range(MOST_COMMANDS))
-    done, records, fresh = set_all(many)
+    done, _, fresh = set_all(many)
     assert (done[0], len(fresh)) == ([OK * MOST_COMMANDS], MOST_COMMANDS)
-    asked = b"".join(command("GET", str(n)) for n in range(MOST_COMMANDS))
-    assert answer_gets(asked, MUCH, records) == b"$1\r\nv\r\n" * MOST_COMMANDS
-    assert answer_gets(asked + command("GET", "0"), MUCH, records) is None
 
 
 def test_entries_are_applied_until_there_is_no_room_and_one_at_least() -> None:
@@ -298,20 +290,6 @@ def test_entries_are_applied_until_there_is_no_room_and_one_at_least() -> None:
     for payload, each in ((one, len(one) + 256), (many, 100 * MOST_COMMANDS)):
         for room, expected in ((1, 1), (each, 1), (each + 1, 2), (3 * each, 3), (0, 0), (-1, 0)):
             assert len(set_all(*[payload] * 9, room=room)[0][0]) == expected
-
-
-@pytest.mark.parametrize("length", [0, 9, 10, 99, 100, 65_535, 1_000_000])
-def test_values_of_any_length_are_answered(length: int) -> None:
-    data = bytes(n & 255 for n in range(length))
-    records: dict[bytes, Record | None] = {b"": (data, 0, 1, 1), b"due": (b"", 9, 1, 1)}
-    reply = b"$%d\r\n%b\r\n" % (length, data)
-    assert answer_gets(command("GET", ""), MUCH, records) == reply
-    assert answer_gets(command("gEt", "") * 3, MUCH, records) == reply * 3
-    assert answer_gets(command("GET", ""), length, records) is None
-    for name in ("XET", "GXT", "GEX", "GETX", "SET"):
-        assert answer_gets(command(name, ""), MUCH, records) is None
-    for other in ("due", "absent"):
-        assert answer_gets(command("GET", "") + command("GET", other), MUCH, records) is None
 
 
 # --- memory
@@ -352,14 +330,11 @@ def test_nothing_is_leaked() -> None:
             for form in (entries, batch):
                 apply_sets(form, at, COMMAND, 2, 2**40, STRING, MUCH, OK, records, [], {b"b": 9})
         for payload in (command("GET", "a") * 2, command("GET", "a") + command("GET", "due"), b"*"):
-            answer_gets(payload, 1000, records)
             split_untrusted(payload, 5)
         split_untrusted(entries[0].payload[:-1], 5)
         for wrong in wrongs:
             with suppress(AttributeError, TypeError):
                 apply_sets(wrong, 0, COMMAND, 2, 1, STRING, MUCH, OK, records, [], {})
-        with suppress(OverflowError):
-            answer_gets(b"", 2**70, records)
 
     def blocks_after(rounds: int) -> int:
         for _ in range(rounds):
