@@ -696,17 +696,16 @@ static PyObject *write_values(PyObject *const *values, Py_ssize_t count, PyObjec
         return NULL;
     char *at = PyBytes_AS_STRING(reply);
     for (Py_ssize_t n = 0; n < count; n++) {
-        int there = values[n] != Py_None;
-        PyObject *value = there ? values[n] : null;
-        Py_ssize_t length = PyBytes_GET_SIZE(value);
-        if (there)
-            at += sprintf(at, "$%zd\r\n", length);
-        memcpy(at, PyBytes_AS_STRING(value), length);
-        at += length;
-        if (there) {
-            memcpy(at, "\r\n", 2);
-            at += 2;
+        if (values[n] == Py_None) {
+            memcpy(at, PyBytes_AS_STRING(null), PyBytes_GET_SIZE(null));
+            at += PyBytes_GET_SIZE(null);
+            continue;
         }
+        Py_ssize_t length = PyBytes_GET_SIZE(values[n]);
+        at += sprintf(at, "$%zd\r\n", length);
+        memcpy(at, PyBytes_AS_STRING(values[n]), length);
+        memcpy(at + length, "\r\n", 2);
+        at += length + 2;
     }
     _PyBytes_Resize(&reply, at - PyBytes_AS_STRING(reply));
     return reply;

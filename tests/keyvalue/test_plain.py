@@ -317,7 +317,7 @@ def test_references_are_as_many_as_if_python_had_made_all() -> None:
 
 
 def test_nothing_is_leaked() -> None:
-    records: dict[bytes, Record | None] = {b"due": (b"", 9, 1, 1), b"gone": None}
+    records: dict[bytes, Record | None] = {}
     entries = [
         Entry(COMMAND, command("SET", "a", "x" * 100) + command("SET", "b", "")),
         Entry(COMMAND, command("SET", "a", "1") + command("SET", "b", "1")),
