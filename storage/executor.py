@@ -1,4 +1,4 @@
-"""The seam between the event loop, which never waits for a disk, and the one thread that does.
+"""The seam between the event loop, which does not wait for a disk, and the one thread that does.
 
 An executor takes jobs in order and hands those that wait together to one `write(group)`: one
 durable commit for all of them (group commit). While one group is being synced the next one
@@ -7,8 +7,8 @@ trio thread, in order, and then `delivered` once.
 
 `ThreadExecutor` is the real one: a dedicated writer thread, a `SimpleQueue` in, an eventfd out
 that :mod:`..ready` waits for; about half of the round trip of a worker thread per commit. What
-needs no more than bytes written to a file is left to a second thread, which is in C and
-never waits for the interpreter (:mod:`.writer`); at any time only one of the two is at work.
+needs no more than bytes written to a file is left to the kernel, or to a second thread, which is in
+C and never waits for the interpreter (:mod:`.writer`); at any time only one of them is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.
 
@@ -124,7 +124,7 @@ def nothing() -> None:
 
 
 class ThreadExecutor(Generic[J]):
-    """Writes on one dedicated thread or on one in C, and reads on at most one more.
+    """Writes on one dedicated thread or in C, and reads on at most one more.
 
     Args:
         write: makes a group durable; called on the writer thread.
@@ -173,7 +173,7 @@ class ThreadExecutor(Generic[J]):
     def by_spans(
         self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
     ) -> None:
-        """Leave spans to the thread in C, where there is one; to be called before `run`."""
+        """Leave spans to what is in C, where there is that; to be called before `run`."""
         self._begin, self._end = begin, end
         self._spans = True
 

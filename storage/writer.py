@@ -1,9 +1,18 @@
-"""A thread in C (``writer.c``) that writes to a file, durably.
+"""Writes to a file, durably, in C (``writer.c``).
 
 A thread of Python's has to get the interpreter's lock when it is woken and after the write, and
-each time the event loop's thread is at work: the write begins late, and is heard of late. This one
-never asks for the lock. Where there was no compiler there is no `Writer`, and the executor's other
-thread does what it would.
+each time the event loop's thread is at work: the write begins late, and is heard of late. So what
+goes past the page cache is given to the kernel, which writes it and then makes the eventfd readable
+by itself (see io_submit(2)): none of our threads is woken, for the write or after it. Everything
+else is done by a thread in C that never asks for the lock.
+
+To give it to the kernel takes some ten microseconds of the caller's time. It can take longer, while
+the file system writes its own journal, or on one that writes at once. After 2 ms the thread has the
+next 64 writes. A disk that stands still altogether may hold up one call, and with it the whole
+process: the others then miss this member's heartbeats.
+
+Where there was no compiler there is no `Writer`, and the executor's other thread does what it
+would.
 """
 
 from __future__ import annotations
@@ -77,7 +86,7 @@ def write_span(span: Span) -> int:
 if TYPE_CHECKING:
 
     class Writer:
-        """The thread; it runs from the beginning. To be used by one thread.
+        """Writes one thing at a time. To be used by one thread.
 
         Args:
             wake: an eventfd that is written to when a write is over.

@@ -1,4 +1,4 @@
-"""The thread in C writes what Python would, and says what Python would say."""
+"""What is written in C is what Python would write, and so is what it says."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import select
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from quorate.storage.writer import NATIVE, Span, Writer, open_synced, write_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from pathlib import Path
 
 needs_native = pytest.mark.skipif(not NATIVE, reason="storage/writer.c was not compiled")
 WAIT_SECONDS = 60
@@ -56,6 +56,8 @@ def by_c(span: Span) -> int:
     try:
         writer.write(span.file, span.offset, span.data)
         outcome = hear(writer, wake)
+        if outcome is None:  # the kernel has cut it short, and the thread goes on with it
+            outcome = hear(writer, wake)
     finally:
         writer.close()
         os.close(wake)
@@ -150,6 +152,60 @@ def test_a_write_that_is_cut_short_is_gone_on_with_until_it_fails(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.pread(file, 10_000, 0) == b"d" * 6000
+
+
+@both
+def test_likewise_past_the_page_cache(write: Callable[[Span], int], path: Path) -> None:
+    file = open_synced(path, BLOCK)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * len(BLOCK), before[1]))
+    try:
+        assert write(Span(file, len(BLOCK), 4 * BLOCK)) == errno.EFBIG
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    os.close(file)
+    assert path.read_bytes() == 3 * BLOCK
+
+
+def threads() -> set[Path]:
+    return set(Path("/proc/self/task").iterdir())
+
+
+def told(thread: Path, what: str) -> str:
+    lines = (thread / "status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(what))
+
+
+@needs_native
+def test_past_the_page_cache_the_kernel_writes_and_no_thread_is_woken(
+    wake: int, path: Path
+) -> None:
+    file = open_synced(path, BLOCK)
+    if not flags_of(file) & os.O_DIRECT:
+        pytest.skip("this file system has only its page cache")
+    before = threads()
+    writer = Writer(wake)
+    (thread,) = threads() - before
+    while told(thread, "State:") != "S":
+        os.sched_yield()
+    woken = told(thread, "voluntary_ctxt_switches:")
+    writer.write(file, 0, 3 * BLOCK)  # of later ones some may be the thread's
+    assert hear(writer, wake) == 0
+    assert told(thread, "voluntary_ctxt_switches:") == woken
+    data = b""
+    for number in range(100):
+        data = bytes([number]) * len(BLOCK)
+        writer.write(file, len(BLOCK), data)
+        with pytest.raises(RuntimeError, match="at work"):
+            writer.write(file, 0, BLOCK)
+        assert hear(writer, wake) == 0
+        assert writer.outcome() is None
+        assert path.read_bytes() == BLOCK + data + BLOCK
+    writer.write(file, 0, data)
+    writer.close()
+    assert hear(writer, wake) == 0
+    assert path.read_bytes() == data + data + BLOCK
+    os.close(file)
 
 
 @needs_native
