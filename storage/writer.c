@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The kernel takes what is written past the page cache in some ten microseconds. It may be held up, by
+/* The kernel takes what is written past the page cache in some tens of microseconds. It may be held up, by
  * its own journal or a file system that writes at once, and the event loop with it: if it took longer
  * than this, the thread does the next writes. */
 #define HELD_UP_NS 2000000

@@ -6,7 +6,7 @@ goes past the page cache is given to the kernel, which writes it and then makes 
 by itself (see io_submit(2)): none of our threads is woken, for the write or after it. Everything
 else is done by a thread in C that never asks for the lock.
 
-To give it to the kernel takes some ten microseconds of the caller's time. It can take longer, while
+To give it to the kernel takes 20 to 60 us of the caller's time. It can take longer, while
 the file system writes its own journal, or on one that writes at once. After 2 ms the thread has the
 next 64 writes. A disk that stands still altogether may hold up one call, and with it the whole
 process: the others then miss this member's heartbeats.
