@@ -17,8 +17,8 @@ demo: $(ready) ## load files into three members, kill the leader meanwhile, chec
 pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and then asks its logs
 	@$(BIN)/python -m quorate.demo_pipeline $(ARGS)
 
-test: $(ready) ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(ready) ## all tests, in two processes; ARGS="tests/house -k status"
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 check: $(ready) ## format, lint and types; changes nothing
 	@$(BIN)/ruff format --check .

@@ -5,17 +5,25 @@ fast the machine is decides nothing: an example has no deadline. To look for wha
 yet, ``make test ARGS="--hypothesis-profile=search tests/storage"`` draws other examples each time,
 and more of them.
 
-And what the tests of several rooms need.
+And what the tests of several rooms need, and which of them may run beside each other: two processes
+share them (``make test``), of which one takes all that start programs.
 """
 
 import importlib.util
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
+
+PROGRAMS: Final = (
+    *(f"tests/{room}/" for room in ("clients", "crash", "house", "pipeline", "power")),
+    "tests/test_examples.py",
+)
+"""What starts members, Spark or other programs: these have clocks, and need room."""
 
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", any_speed, derandomize=True)
@@ -50,3 +58,10 @@ def load_without(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str],
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `tests/conformance` needs."""
     parser.addoption("--regenerate", action="store_true", help="write the golden transcripts anew")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests that start programs to one and the same process, one after the other."""
+    for item in items:
+        if item.nodeid.startswith(PROGRAMS):
+            item.add_marker(pytest.mark.xdist_group("programs"))
