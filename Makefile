@@ -18,7 +18,7 @@ pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and th
 	@$(BIN)/python -m quorate.demo_pipeline $(ARGS)
 
 test: $(ready) ## all tests, in two processes; ARGS="tests/house -k status"
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 check: $(ready) ## format, lint and types; changes nothing
 	@$(BIN)/ruff format --check .

@@ -6,7 +6,7 @@ yet, ``make test ARGS="--hypothesis-profile=search tests/storage"`` draws other 
 and more of them.
 
 And what the tests of several rooms need, and which of them may run beside each other: two processes
-share them (``make test``), of which one takes all that start programs.
+share them (``make test``), of which one takes all that start members or Spark.
 """
 
 import importlib.util
@@ -18,12 +18,14 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
+from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 PROGRAMS: Final = (
     *(f"tests/{room}/" for room in ("clients", "crash", "house", "pipeline", "power")),
     "tests/test_examples.py",
 )
-"""What starts members, Spark or other programs: these have clocks, and need room."""
+"""What starts members or Spark: these have clocks, and need room."""
 
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", any_speed, derandomize=True)
@@ -60,8 +62,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate", action="store_true", help="write the golden transcripts anew")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests that start programs to one and the same process, one after the other."""
-    for item in items:
-        if item.nodeid.startswith(PROGRAMS):
-            item.add_marker(pytest.mark.xdist_group("programs"))
+class Sharing(LoadScopeScheduling):
+    """Gives all of `PROGRAMS` to one process, one after the other, and the rest to both."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "programs" if nodeid.startswith(PROGRAMS) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
+    """Say how several processes share the tests."""
+    return Sharing(config, log)
