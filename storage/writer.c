@@ -128,8 +128,9 @@ static void reap(Writer *self, int wait)
         return;
     self->submitted = 0;
     self->error = event.res < 0 ? (int)-event.res : 0;
-    if (self->error == EAGAIN || self->error == EINTR || (event.res >= 0 && event.res < PyBytes_GET_SIZE(self->data)))
-        hand_over(self); /* all of it once more, to go on from where it was cut short or to learn why */
+    int cut_short = event.res >= 0 && event.res < PyBytes_GET_SIZE(self->data);
+    if (cut_short || self->error == EAGAIN || self->error == EINTR)
+        hand_over(self); /* all of it once more, to go on from there or to learn why */
 }
 
 /* Write all of the copy: the system may take a part only, when the disk is full. Returns an errno, 0 if

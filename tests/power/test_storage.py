@@ -7,6 +7,7 @@ reported until then must be there. That the test can fail is shown with disks th
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import subprocess
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import pytest
+
+from quorate.storage.writer import NATIVE, Writer, open_synced
 
 from .check_store import check_log, check_tables
 from .journal import Chance, PowerLoss, Record, Tree, read_journal, replace
@@ -41,6 +44,16 @@ class Run:
     def until(self, count: int, chance: Chance, heeded: str = "SY") -> dict[str, bytes | None]:
         """What a loss of power after so many records leaves."""
         return PowerLoss(self.before, self.records[:count], chance, heeded).tree()
+
+    def under_way(self, inode: int) -> list[Record]:
+        """Writes to a file that it was killed in, perhaps: they were not synced."""
+        syncs = [one.one for one in self.records if one.kind == "S" and one.inode == inode]
+        single = {one.one for one in self.records if one.kind == "Y"}
+        return [
+            one
+            for one in self.records[max(syncs, default=0) :]
+            if one.kind == "W" and one.inode == inode and one.number not in single
+        ]
 
     def points(self, rng: Random) -> list[int]:
         """Moments to look at, as numbers of records."""
@@ -92,16 +105,47 @@ def put(directory: Path, tree: dict[str, bytes | None]) -> Path:
     return directory
 
 
+def without(file: bytes, writes: Sequence[Record]) -> bytes:
+    """The bytes of a file with zeros in all places that some writes were for."""
+    left = bytearray(file)
+    for write in writes:
+        left.extend(bytes(max(0, write.one - len(left))))
+        left[write.one : write.one + len(write.data)] = bytes(len(write.data))
+    return bytes(left)
+
+
+def writes_in_background(path: Path) -> bool:
+    """Whether the kernel does so here with what is written to a member's journal."""
+    path.touch()
+    file, wake = open_synced(path, bytes(4096)), os.eventfd(0)
+    writer = Writer(wake) if NATIVE else None
+    try:
+        past_the_cache = bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT)
+        return past_the_cache and "[aio]" in Path("/proc/self/maps").read_text()
+    finally:
+        if writer is not None:
+            writer.close()
+        os.close(wake)
+        os.close(file)
+
+
 def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path) -> None:
     """All of it, kept, is the directory as it is; but for LMDB's lock file, which is mapped."""
     done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
-    everything = done.until(len(done.records), Chance(Random(0), 1.0, 1.0))
+    count = len(done.records)
+    everything = done.until(count, Chance(Random(0), 1.0, 1.0))
     there = Tree.of(tmp_path / "store")
     assert everything.keys() == there.files.keys() == {"data.mdb", "journal", "lock", "lock.mdb"}
     for name in ("data.mdb", "journal", "lock"):
-        assert everything[name] == there.files[name]
-    synced = done.until(len(done.records), Chance(Random(0), 0.0, 0.0))
+        told = everything[name]
+        assert told is not None
+        blanks = done.under_way(there.inodes[name])
+        assert without(told, blanks) == without(there.files[name], blanks)
+    synced = done.until(count, Chance(Random(0), 0.0, 0.0))
     assert synced.keys() == everything.keys()
+    single = {record.one for record in done.records if record.kind == "Y"}
+    by_the_kernel = any(one.two == 2 and one.number in single for one in done.records)
+    assert by_the_kernel == writes_in_background(tmp_path / "probe"), "the way of a member"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
