@@ -63,7 +63,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Sharing(LoadScopeScheduling):
-    """Gives all of `PROGRAMS` to one process, one after the other, and the rest to both."""
+    """Gives all of `PROGRAMS` to one process, one after the other, and the rest to both.
+
+    xdist's own groups are part of a test's id, which pytest 9 makes anew: they come to nothing.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return "programs" if nodeid.startswith(PROGRAMS) else nodeid

@@ -21,7 +21,6 @@
 
 static long asked_ms(void)
 {
-    int saved = errno;
     const char *path = getenv("QUORATE_SLOW_DISK");
     FILE *file = path ? fopen(path, "re") : NULL;
     long ms = 0;
@@ -30,7 +29,6 @@ static long asked_ms(void)
             ms = 0;
         fclose(file);
     }
-    errno = saved;
     return ms;
 }
 

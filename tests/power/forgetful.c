@@ -292,13 +292,15 @@ static struct {
     uint64_t inode, number, length; /* inode 0 = nothing is */
 } background;
 
-static void note_submitted(const struct iocb *request)
+static void note_submitted(long count, struct iocb *const *requests)
 {
+    const struct iocb *request = requests[0];
     struct iovec part = {(void *)(uintptr_t)request->aio_buf, request->aio_nbytes};
     int fd = request->aio_fildes;
-    if (!ours(fd))
+    if (count == 1 && !ours(fd))
         return;
-    if (request->aio_lio_opcode != IOCB_CMD_PWRITE || !tracked[fd].sync || background.inode)
+    if (count != 1 || request->aio_lio_opcode != IOCB_CMD_PWRITE || !tracked[fd].sync ||
+        background.inode)
         abort(); /* nobody knows here what that would leave */
     background.inode = tracked[fd].inode;
     background.length = request->aio_nbytes;
@@ -320,10 +322,8 @@ long syscall(long number, ...)
     for (int i = 0; i < 6; i++)
         of[i] = va_arg(rest, long);
     va_end(rest);
-    if (number == SYS_io_submit && of[1] != 1)
-        abort(); /* one thing at a time */
     if (number == SYS_io_submit)
-        note_submitted(*(struct iocb **)of[2]);
+        note_submitted(of[1], (struct iocb **)of[2]);
     result = REAL(syscall)(number, of[0], of[1], of[2], of[3], of[4], of[5]);
     if (number == SYS_io_submit && result < 1)
         background.inode = 0; /* it may be written otherwise */

@@ -139,6 +139,18 @@ class PowerLoss:
                 left[path] = contents.get(thing)
         return left
 
+    def unsynced(self) -> list[Record]:
+        """The writes of which nobody knows whether they are there."""
+        return [
+            record
+            for record, thing in zip(self.records, self._things, strict=True)
+            if record.kind == "W" and not self._durable(record, thing)
+        ]
+
+    def _durable(self, record: Record, thing: int) -> bool:
+        """Whether a sync of that thing, or of this one write, came after it."""
+        return record.number < self._synced[thing] or record.number in self._single
+
     def _names(self) -> dict[str, int]:
         names = {path: inode for path, inode in self.before.inodes.items() if path != "."}
         directories = {"": self.before.inodes["."]} | names
@@ -150,8 +162,7 @@ class PowerLoss:
             if record.kind == "K":
                 directories[path] = thing
             parent = directories[_parent(path)]
-            durable = record.number < self._synced[parent]
-            if not durable and self.chance.rng.random() >= self.chance.name:
+            if not self._durable(record, parent) and self.chance.rng.random() >= self.chance.name:
                 ended.add(parent)
             if parent not in ended:
                 _rename(names, record, thing)
@@ -160,7 +171,7 @@ class PowerLoss:
     def _contents(self) -> dict[int, bytes]:
         files = {self.before.inodes[path]: bytearray(b) for path, b in self.before.files.items()}
         for record, thing in zip(self.records, self._things, strict=True):
-            durable = record.number < self._synced[thing] or record.number in self._single
+            durable = self._durable(record, thing)
             match record.kind:
                 case "C":
                     files[thing] = bytearray()

@@ -45,16 +45,6 @@ class Run:
         """What a loss of power after so many records leaves."""
         return PowerLoss(self.before, self.records[:count], chance, heeded).tree()
 
-    def under_way(self, inode: int) -> list[Record]:
-        """Writes to a file that it was killed in, perhaps: they were not synced."""
-        syncs = [one.one for one in self.records if one.kind == "S" and one.inode == inode]
-        single = {one.one for one in self.records if one.kind == "Y"}
-        return [
-            one
-            for one in self.records[max(syncs, default=0) :]
-            if one.kind == "W" and one.inode == inode and one.number not in single
-        ]
-
     def points(self, rng: Random) -> list[int]:
         """Moments to look at, as numbers of records."""
         syncs = [one.number + late for one in self.records if one.kind in "SY" for late in (0, 1)]
@@ -134,17 +124,18 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
     done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
     count = len(done.records)
     everything = done.until(count, Chance(Random(0), 1.0, 1.0))
+    unsynced = PowerLoss(done.before, done.records, Chance(Random(0), 0.0, 0.0)).unsynced()
     there = Tree.of(tmp_path / "store")
     assert everything.keys() == there.files.keys() == {"data.mdb", "journal", "lock", "lock.mdb"}
     for name in ("data.mdb", "journal", "lock"):
         told = everything[name]
         assert told is not None
-        blanks = done.under_way(there.inodes[name])
+        blanks = [one for one in unsynced if one.inode == there.inodes[name]]
         assert without(told, blanks) == without(there.files[name], blanks)
     synced = done.until(count, Chance(Random(0), 0.0, 0.0))
     assert synced.keys() == everything.keys()
-    single = {record.one for record in done.records if record.kind == "Y"}
-    by_the_kernel = any(one.two == 2 and one.number in single for one in done.records)
+    submitted = {one.number for one in done.records if one.kind == "W" and one.two == 2}
+    by_the_kernel = bool(submitted - {one.number for one in unsynced})
     assert by_the_kernel == writes_in_background(tmp_path / "probe"), "the way of a member"
 
 
