@@ -140,7 +140,7 @@ def test_what_programs_are_told(whole: RealCluster) -> None:
         assert (found["member_id"], found["leader_id"]) == (member, leader)
     assert quorate("is-leader", "--connect=127.0.0.1:1").returncode == 2
     status, found = told("transfer", "--to", str(other), connect(whole, leader))
-    assert (status, found["request"], found["outcome"]) == (0, f"transfer {other}", "done")
+    assert (status, found["request"], found["outcome"]) == (0, f"transfer {other}", "done"), found
     assert f"member {other} leads term" in str(found["words"])
 
 
