@@ -1,13 +1,18 @@
-"""What a member does otherwise while it fetches the log that it lacks from another one's disk.
+"""What a member does otherwise while it fetches what it lacks from another one's disk.
 
-It comes as fast as it can be taken, and is applied at once. So what would be done again and again
-meanwhile is better done once.
+The log comes as fast as it is taken, and is applied at once. So what would be done again and again
+meanwhile is better done once. And it takes the processors' time: the leader's, which sends it, and
+here that of whoever shares the machine. So it is not taken faster than is allowed: by so much a
+second the member comes nearer to its leader. What the leader writes meanwhile is free, so that the
+member gets there however much that is.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from ..storage.memory import freed_memory_kept
 from .service import PatientService
@@ -17,21 +22,36 @@ if TYPE_CHECKING:
 
     from .applier import Applier
 
+_STRIDE_SECONDS: Final = 0.05
+"""A shorter rest is put off: more at a time is received, applied and written for less."""
+
+_CREDIT_SECONDS: Final = 1.0
+"""Who was held up goes on faster afterwards, but no more than for so long a time."""
+
 
 class Backlog:
-    """Tells the service when such a time begins and ends.
+    """Tells the service when such a time begins and ends, and when to rest.
 
     Args:
         applier: feeds the service, which then puts off what may wait.
+        bytes_per_second: by so much the distance to the leader may shrink.
+
+    Attributes:
+        rests_until: when the last rest is over, on trio's clock.
     """
 
-    def __init__(self, applier: Applier) -> None:
+    def __init__(self, applier: Applier, bytes_per_second: int) -> None:
+        self.rests_until = float("-inf")
         self._applier = applier
+        self._seconds_per_byte = 1 / bytes_per_second
+        self._distance: int | None = None
+        self._due = float("-inf")
         self._fetching = 0
 
     @contextmanager
     def fetching(self) -> Generator[None]:
         """It comes for the length of the block; the blocks of two streams may overlap."""
+        self._distance = None
         self._fetching += 1
         self._tell()
         try:
@@ -40,6 +60,16 @@ class Backlog:
         finally:
             self._fetching -= 1
             self._tell()
+
+    async def rest(self, distance: int) -> None:
+        """Wait until the member may go on at this distance, in bytes; mostly not at all."""
+        now = trio.current_time()
+        gained = 0 if self._distance is None else self._distance - distance
+        self._distance = distance
+        self._due = max(self._due, now - _CREDIT_SECONDS) + gained * self._seconds_per_byte
+        if self._due > now + _STRIDE_SECONDS:
+            self.rests_until = self._due
+            await trio.sleep_until(self._due)
 
     def _tell(self) -> None:
         under_way = self._fetching > 0

@@ -134,7 +134,10 @@ class Core:
     )
     backlog: Backlog = attrs.field(
         init=False,
-        default=attrs.Factory(lambda self: Backlog(self.applier), takes_self=True),
+        default=attrs.Factory(
+            lambda self: Backlog(self.applier, self.config.limits.catchup_bytes_per_second),
+            takes_self=True,
+        ),
     )
     repair: Repair = attrs.field(init=False, default=attrs.Factory(Repair, takes_self=True))
     pace: Pace = attrs.field(

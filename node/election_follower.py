@@ -78,7 +78,8 @@ async def follower_log_replication(e: Election, role: Following) -> State:
     """
     store, wanted = e.core.store, e.decision
     if isinstance(wanted, rules.Install):
-        head = await install(e, role, wanted)
+        with e.core.backlog.fetching():
+            head = await install(e, role, wanted)
         e.because(f"snapshot at {head.position} installed")
         return State.CANVASS
     assert isinstance(wanted, rules.Replicate)

@@ -318,8 +318,7 @@ class Following(Role):
         """
         if self.ended is not None:
             return
-        self.catchup_position = join_position
-        self._catchup = stream
+        self.catchup_position, self._catchup = join_position, stream
         self.changed.notify()
         self._catchup_scope.cancel()
         self._catchup_scope = trio.CancelScope()
@@ -329,12 +328,12 @@ class Following(Role):
     def catchup_deadline(self, moved_at: float) -> float:
         """When the catch-up has failed unless something comes of it; it last did at `moved_at`.
 
-        A batch may be large and the network or the disk slow: to receive a part of it is progress.
+        A batch may be large, the network or the disk slow: to receive a part of it is progress.
         """
         store = self.core.store
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
         patience = self.core.timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
-        return max(moved_at, heard_at) + patience
+        return max(moved_at, heard_at, self.core.backlog.rests_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms up to `stop` or its end, durably."""
@@ -345,6 +344,7 @@ class Following(Role):
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.core.store
         while stop is None or store.appended_position < stop:
+            await self.core.backlog.rest(self.notified_commit - store.appended_position)
             message = await stream.receive()
             if message is None:
                 return

@@ -40,7 +40,8 @@ async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead
     others = [peer for peer in peers if peer != role.leader_id and core.links.connected(peer)]
     for member in [*others, role.leader_id]:
         try:
-            head = await fetch(core, member, partial(_judge, e, wanted.oldest))
+            async with core.applier.halted():  # what it replaces need not be applied first
+                head = await fetch(core, member, partial(_judge, e, wanted.oldest))
         except (*WEATHER, StorageError) as trouble:
             who = core.member_id, member
             log.warning("member %d: no snapshot from member %d: %r", *who, trouble)

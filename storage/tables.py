@@ -60,6 +60,10 @@ FLUSH_LOG_BYTES: Final = 320 << 20
 snapshot flushes as well, usually after 256 MiB and a little: a flush shortly before it would be in
 vain."""
 
+REST: Final = 2.0
+"""How long a loading of patient tables rests after each step, as a part of what that took: others
+share the processors and the disk with it, and serve the clients meanwhile."""
+
 PATIENCE: Final = 4
 """So many times as much may gather while a member fetches the log that it lacks. A flush writes
 each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
@@ -84,7 +88,7 @@ class Tables(LayeredTables):
     """Keys and records, complete up to a log position. Everything runs on the trio thread.
 
     Attributes:
-        patient: let more gather before a flush than usual.
+        patient: let more gather before a flush than usual, and rest again and again in `load`.
     """
 
     def __init__(
@@ -259,9 +263,15 @@ class Tables(LayeredTables):
             await self._flushed()
         self._settled = False  # nothing of the old contents is flushed any more
         loader = TablesLoader(self._disk, pieces, position, timestamp_ms)
-        while (step := await self._executor.read(loader.step)) is not Step.DONE:
+        while True:
+            began = trio.current_time()
+            step = await self._executor.read(loader.step)
+            if step is Step.DONE:
+                break
             if step is Step.FULL:
                 self._disk.grow()
+            if self.patient:
+                await trio.sleep(REST * (trio.current_time() - began))
         self._disk.refresh()
         self._unused += [self._layer, self.deadlines]
         self._layer, self.deadlines = Layer(), Deadlines(self._disk.deadlines())

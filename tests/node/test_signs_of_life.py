@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from quorate.node import State
+from quorate.node import State, backlog
 from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
@@ -97,4 +97,25 @@ async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script)
             leader.commit(1)
             await trio.sleep(0.2 * TIMEOUT)
             assert s.state is State.FOLLOWER_CATCHUP
+    await s.enters(State.INIT, within=2 * TIMEOUT)  # nothing more came
+
+
+@scripted(batches=LOG)
+async def test_a_rest_is_no_want_of_progress_of_a_catch_up(s: Script) -> None:
+    slow = backlog.Backlog(s.member.core.applier, int(len(LONG) / (6 * TIMEOUT)))
+    s.member.core.backlog = slow
+    middle, end = 192 + len(LONG), 192 + len(LONG) + 96
+    leader = s.peers[1]
+    leader.lead(1, 0, *LEVEL, position=end)
+    await leader.hears(CatchupPosition)
+    stream = await leader.open_catchup(192)
+    await stream.send(LogBatch(1, 0, batch(1, 192, middle)))
+    await stream.send(LogBatch(1, 0, batch(1, middle, end)))
+    await s.until(lambda: s.member.core.store.append_position == middle)
+    began = trio.current_time()
+    while s.member.core.store.append_position < end:
+        leader.commit(1)
+        await trio.sleep(0.2 * TIMEOUT)
+        assert s.state is State.FOLLOWER_CATCHUP
+    assert trio.current_time() - began > 2 * TIMEOUT
     await s.enters(State.INIT, within=2 * TIMEOUT)  # nothing more came

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError
+from quorate.node import backlog, installing
 from quorate.node.config import SnapshotPolicy
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
@@ -16,14 +18,16 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import check_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from quorate.node import Command
+    from quorate.node.core import Core
     from quorate.simulation import World
     from quorate.simulation.host import Place
-    from quorate.storage import Summary
+    from quorate.storage import SnapshotHead, Summary
 
 LARGE = bytes(2000)
 
@@ -188,6 +192,41 @@ async def test_a_member_whose_log_ends_before_the_others_begin_installs_a_snapsh
         await world.kill(late)
         await world.start(late)
         await world.settled()
+        await equal(world)
+
+
+async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[bool, bool]] = []
+    keeping: list[str] = []
+    fetch = installing.fetch
+
+    @contextmanager
+    def kept() -> Generator[None]:
+        keeping.append("freed memory")
+        yield
+        keeping.clear()
+
+    async def noted(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
+        await trio.sleep(1)  # long enough for all of it
+        found.append((core.applier.lagging, bool(keeping)))
+        return await fetch(core, member, judge)
+
+    monkeypatch.setattr(installing, "fetch", noted)
+    monkeypatch.setattr(backlog, "freed_memory_kept", kept)
+    async with open_ledgers(tmp_path) as world:
+        set_policy(world, PRUNING)
+        await world.start()
+        leader = await world.settled()
+        late = world.others(leader)[0]
+        await load(world, leader, 5, b"a")
+        await world.kill(late)
+        await pruned(world, leader)
+        await world.start(late)
+        await world.settled()
+        assert found == [(True, True)]
+        assert not keeping
         await equal(world)
 
 

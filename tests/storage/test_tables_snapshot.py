@@ -11,11 +11,14 @@ from storage_world import running
 from tables_world import Disk, contents, open_tables, record
 
 from quorate.errors import StorageError
+from quorate.storage import tables_snapshot
+from quorate.storage.executor import InlineExecutor
+from quorate.storage.tables import REST
 from quorate.storage.tables_disk import tables_position
 from quorate.storage.tables_snapshot import BLOCK_BYTES, PIECE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -133,6 +136,31 @@ async def test_a_file_that_must_grow_ends_the_view_and_not_the_tables(
             for _ in pieces:
                 pass
         assert tables.get(b"key-00001") == record(b"1")
+
+
+@pytest.mark.parametrize("patient", [False, True])
+async def test_patient_tables_rest_between_the_steps_of_a_load(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, patient: bool
+) -> None:
+    async with running(open_tables(tmp_path / "a")) as one:
+        fill(one)
+        pieces = list(await saved(one))
+
+    async def slow(_: object, step: Callable[[], object]) -> object:
+        await trio.sleep(1)
+        return step()
+
+    monkeypatch.setattr(InlineExecutor, "read", slow)
+    monkeypatch.setattr(tables_snapshot, "_STEP_BYTES", 10_000)
+    async with running(open_tables(tmp_path / "b")) as other:
+        other.patient = patient
+        began = trio.current_time()
+        await other.load(iter(pieces), 4000, 6)
+        took = trio.current_time() - began
+        assert other.get(b"large") == record(LARGE)
+    steps = (took + REST) / (1 + REST) if patient else took
+    assert steps == pytest.approx(round(steps))
+    assert steps >= 2
 
 
 async def test_a_load_grows_the_file_as_far_as_it_needs(
