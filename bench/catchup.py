@@ -1,15 +1,19 @@
 """A follower that is far behind catches up while clients write.
 
-A follower is killed. The others write until it is so many MB of log behind; the whole log is kept,
-so that it comes back by the log and not by a snapshot. Then 64 clients (`crowd.py`) write without
-end, and after a while it is started. Its append position is asked for again and again until it has
-met the leader's. The clients' rate is told before the kill, while it is away, while it catches up,
-and afterwards, when it has had some seconds to write its tables. In the end its log must be that of
-the others, with all that was acknowledged, and so must be its state.
+A follower is killed. The others write until it is so many MB of log behind. Then 64 clients
+(`crowd.py`) write without end, and after a while it is started. Its append position is asked for
+again and again until it has met the leader's. The clients' rate is told before the kill, while it
+is away, while it catches up, and afterwards, when it has had some seconds to write its tables.
+
+There are two ways back. With the usual settings the leader has dropped that much log behind its
+snapshots, so that a snapshot comes, and the log behind it. And if all members keep their whole log
+it is the log alone that comes. In the end its state must be that of the others, with all that was
+acknowledged; and where all keep it so must be its log, else that of the one member which keeps it.
 """
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -25,10 +29,14 @@ from harness import (
     make_app,
     open_bench,
     stop_without,
+    write,
 )
 from measuring import Load, benchmark, check_load, level, settled
+from results import Row
 
-from quorate.cluster import MemberProcess, open_cluster
+from quorate.cluster import LocalCluster, MemberProcess, open_cluster
+from quorate.node.config import SnapshotPolicy
+from quorate.respclient import open_resp
 from quorate.status import SETTLED, ask
 
 MEMBERS: Final = 3
@@ -39,6 +47,14 @@ USUAL_SECONDS: Final = 15.0
 SETTLING_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
 MB: Final = 1_000_000
+
+SNAPSHOT: Final = "a snapshot"
+LOG: Final = "the log"
+KEEPER: Final = MEMBERS - 1
+"""The member that always keeps its whole log; it neither leads nor is killed."""
+
+KEEPING: Final = {SNAPSHOT: SnapshotPolicy(keep=100), LOG: NEVER}
+"""The ways back, and what the keeper's policy is then: it takes snapshots as the others do."""
 
 
 @attrs.define
@@ -113,13 +129,14 @@ async def under_load(leader: MemberProcess, follower: MemberProcess) -> tuple[Ra
     return race, told[0]
 
 
-async def measure_all(bench: Bench, megabytes: int) -> None:
-    """One catch-up."""
-    configs = lay_out_members(bench.place, MEMBERS, snapshot=NEVER)
+async def measure(place: Path, megabytes: int, way: str) -> Row:
+    """One catch-up; return what was found."""
+    configs = lay_out_members(place, MEMBERS, snapshot=NEVER if way == LOG else None)
+    write(keeper := attrs.evolve(configs[KEEPER], snapshot=KEEPING[way]))
+    configs[KEEPER] = keeper
     async with open_cluster(configs) as cluster:
-        status, _ = await settled(cluster)
-        leader = next(one for one in cluster.members if one.member_id == status.member_id)
-        follower = next(one for one in cluster.members if one is not leader)
+        leader, position = await leader_of(cluster)
+        follower = next(one for one in cluster.members[:KEEPER] if one is not leader)
         port = leader.address.client_port
         whole = await run_crowd(port, CLIENTS, USUAL_SECONDS, name="whole")
         await follower.kill()
@@ -127,47 +144,75 @@ async def measure_all(bench: Bench, megabytes: int) -> None:
         away, writes = await fall_behind(there, leader, megabytes)
         race, told = await under_load(leader, follower)
         end = (await settled(cluster))[0].append_position
-        await check_crowd(whole, cluster.members, Stretch(status.append_position, away.begin))
-        await check_load(cluster.members, AWAY, away, writes)
-        await check_crowd(told, cluster.members, Stretch(away.end, end))
+        keepers = cluster.members if way == LOG else cluster.members[KEEPER:]
+        rest = [one.address for one in cluster.members if one not in keepers]
+        before, after = Stretch(position, away.begin), Stretch(away.end, end)
+        await check_crowd(whole, keepers, before, addresses=rest)
+        await check_load(keepers, AWAY, away, writes, rest)
+        await check_crowd(told, keepers, after, addresses=rest)
     came = race.seen[-1][2] - away.begin
     during = rate_between(told, race.started, race.met)
-    before = rate_between(whole, 1, USUAL_SECONDS)
-    bench.found(
-        {
-            "behind_mb": megabytes,
-            "caught_up_mb": came / MB,
-            "start_s": race.up - race.started,
-            "catch_up_s": race.met - race.up,
-            "mb_per_s": came / MB / (race.met - race.up),
-            "rate_whole": before,
-            "rate_away": rate_between(told, 1, race.started),
-            "rate_during": during,
-            "during_to_whole": during / before,
-            "rate_after": rate_between(told, race.met + SETTLING_SECONDS, LONGEST_SECONDS),
-            "errors": sum(told.errors.values()) + told.dropped,
-            "samples": {"positions": race.seen, "lines": told.lines},
-        }
-    )
+    rate = rate_between(whole, 1, USUAL_SECONDS)
+    return {
+        "way": way,
+        "behind_mb": megabytes,
+        "caught_up_mb": came / MB,
+        "start_s": race.up - race.started,
+        "catch_up_s": race.met - race.up,
+        "mb_per_s": came / MB / (race.met - race.up),
+        "rate_whole": rate,
+        "rate_away": rate_between(told, 1, race.started),
+        "rate_during": during,
+        "during_to_whole": during / rate,
+        "rate_after": rate_between(told, race.met + SETTLING_SECONDS, LONGEST_SECONDS),
+        "errors": sum(told.errors.values()) + told.dropped,
+        "samples": {"positions": race.seen, "lines": told.lines},
+    }
+
+
+async def leader_of(cluster: LocalCluster) -> tuple[MemberProcess, int]:
+    """Return the leader, which is not to be the keeper, and where the log ends."""
+    while (status := (await settled(cluster))[0]).member_id == KEEPER:
+        at = cluster.members[KEEPER].address
+        async with open_resp(at.host, at.client_port) as client:
+            await client.call("QUORATE.CONTROL", "transfer", "0")
+    leader = next(one for one in cluster.members if one.member_id == status.member_id)
+    return leader, status.append_position
+
+
+async def measure_all(bench: Bench, megabytes: int, rounds: int) -> None:
+    """So many catch-ups of each way, in turns; of each the one in the middle is kept."""
+    found: dict[str, list[Row]] = {way: [] for way in KEEPING}
+    for n in range(rounds):
+        for way, rows in found.items():
+            rows.append(await measure(bench.place / f"{way.split()[-1]}{n}", megabytes, way))
+    for rows in found.values():
+        rows.sort(key=lambda row: row["during_to_whole"])
+        for name in ("mb_per_s", "during_to_whole"):
+            values = [row[name] for row in rows]
+            rows[rounds // 2][f"{name}_range"] = [min(values), max(values)]
+        bench.found(rows[rounds // 2])
 
 
 app = make_app()
 
 
 @app.default
-async def main(*, options: Common = USUAL, megabytes: int = 1000) -> None:
-    """Measure a catch-up under load.
+async def main(*, options: Common = USUAL, megabytes: int = 1000, rounds: int = 5) -> None:
+    """Measure catch-ups under load.
 
     Parameters
     ----------
     megabytes
         How much log the follower lacks when it is started, in MB (10^6 bytes).
+    rounds
+        How often each way is taken.
     """
     stop_without("redis-benchmark", "redis-tools")
     if options.quick:
-        megabytes = 100
-    with open_bench("catchup", options, members=MEMBERS, clients=CLIENTS) as bench:
-        await measure_all(bench, megabytes)
+        megabytes, rounds = 100, 1
+    with open_bench("catchup", options, members=MEMBERS, clients=CLIENTS, rounds=rounds) as bench:
+        await measure_all(bench, megabytes, rounds)
 
 
 if __name__ == "__main__":

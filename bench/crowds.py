@@ -12,6 +12,8 @@ import trio
 from acknowledged import Numbers, numbered
 from checking import Member, Stretch, check_stretch
 
+from quorate.node.gateway import MemberAddress
+
 PROGRAM: Final = Path(__file__).parent / "crowd.py"
 
 
@@ -89,7 +91,11 @@ async def run_crowd(
 
 
 async def check_crowd(
-    told: Told, members: Sequence[Member], stretch: Stretch, value_bytes: int = 256
+    told: Told,
+    members: Sequence[Member],
+    stretch: Stretch,
+    value_bytes: int = 256,
+    addresses: Sequence[MemberAddress] = (),
 ) -> None:
     """See that all members have each value that was acknowledged, and hold the last one.
 
@@ -98,8 +104,9 @@ async def check_crowd(
         members: all of them; they have applied everything.
         stretch: of the log, since before the crowd.
         value_bytes: of each value.
+        addresses: of more members, of which the state alone is looked at.
 
     Raises:
         LostError: something acknowledged is lost, or something made up.
     """
-    await check_stretch(members, stretch, numbered(told.clients, value_bytes))
+    await check_stretch(members, stretch, numbered(told.clients, value_bytes), addresses)

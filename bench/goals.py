@@ -75,6 +75,15 @@ def p99_beside_snapshots(directory: Path) -> float | None:
     return None if beside is None or not alone or ratio is None else beside / alone * ratio
 
 
+def _catchups() -> Iterator[Goal]:
+    """Those of a member that comes back, by both ways."""
+    for way in ("a snapshot", "the log"):
+        row = {"way": way}
+        words = f"1 GB behind, back by {way}"
+        yield Goal(words, 100, field("catchup", row, "mb_per_s"), unit="MB/s")
+        yield Goal("writes meanwhile, to before", 0.7, field("catchup", row, "during_to_whole"))
+
+
 def _reads() -> Iterator[Goal]:
     """Those of reads: what theirs of a quorum are held against is said."""
     for clients in (64, 256):
@@ -105,8 +114,7 @@ def _goals() -> list[Goal]:
         Goal("the same while snapshots are taken", 3, p99_beside_snapshots, least=False),
         Goal(f"`{ours}` of 256 tasks, to RESP", 2, field("embedded", {"way": ours}, "to_resp")),
         Goal("durable appends of 64 entries, to a raw file", 0.7, field("storage", kept, "of_raw")),
-        Goal("catching up under load", 100, field("catchup", {}, "mb_per_s"), unit="MB/s"),
-        Goal("writes meanwhile, to before", 0.7, field("catchup", {}, "during_to_whole")),
+        *_catchups(),
         Goal(
             "a follower with 1M keys back after kill -9",
             1,

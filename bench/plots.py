@@ -149,20 +149,19 @@ def overload(results: Results) -> Figure:
 def catchup(results: Results) -> Figure:
     """How far behind the follower is, and the rate of the clients."""
     figure, (left, right) = panels(2)
-    (row,) = results.rows
-    seen = row["samples"]["positions"]
-    left.plot(
-        [at for at, _, _ in seen], [(head - own) / 1e6 for _, head, own in seen], color=INK[0]
-    )
+    for row, ink in zip(results.rows, INK, strict=False):
+        seen, told = row["samples"]["positions"], row["samples"]["lines"][:-1]
+        behind = [(head - own) / 1e6 for _, head, own in seen]
+        left.plot([at for at, _, _ in seen], behind, color=ink, label=f"by {row['way']}")
+        right.plot([line["at"] for line in told], [line["answers"] for line in told], color=ink)
+        right.axvspan(seen[0][0], seen[-1][0], color=ink, alpha=0.15)
     left.set_ylabel("MB behind")
-    told = row["samples"]["lines"][:-1]
-    right.plot([line["at"] for line in told], [line["answers"] for line in told], color=INK[1])
+    left.legend(frameon=False)
     right.set_ylabel("SET a second")
     for axes in (left, right):
         axes.set_xlabel("seconds")
-        axes.set_xlim(0, told[-1]["at"])
+        axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
-        axes.axvspan(seen[0][0], seen[-1][0], color="#999999", alpha=0.15)
     return figure
 
 

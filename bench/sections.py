@@ -190,8 +190,9 @@ def restart(results: Results) -> str:
 def catchup(results: Results) -> str:
     """A catch-up under load."""
     columns = (
-        ("MB behind", "behind_mb", ",.0f"),
-        ("MB fetched", "caught_up_mb", ",.0f"),
+        ("back by", "way", "s"),
+        ("MB of log behind", "behind_mb", ",.0f"),
+        ("MB in the end", "caught_up_mb", ",.0f"),
         ("s to start", "start_s", ".2f"),
         ("s to catch up", "catch_up_s", ".1f"),
         ("MB/s", "mb_per_s", ",.0f"),
