@@ -188,10 +188,11 @@ async def measure_all(bench: Bench, megabytes: int, rounds: int) -> None:
             rows.append(await measure(bench.place / f"{way.split()[-1]}{n}", megabytes, way))
     for rows in found.values():
         rows.sort(key=lambda row: row["during_to_whole"])
-        for name in ("mb_per_s", "during_to_whole"):
-            values = [row[name] for row in rows]
-            rows[rounds // 2][f"{name}_range"] = [min(values), max(values)]
-        bench.found(rows[rounds // 2])
+        ranges = {
+            f"{name}_range": [min(row[name] for row in rows), max(row[name] for row in rows)]
+            for name in ("mb_per_s", "during_to_whole")
+        }
+        bench.found({**rows[rounds // 2], **ranges})
 
 
 app = make_app()
