@@ -175,10 +175,12 @@ class Applier:
         """Apply nothing for the length of the block, in which the service may be replaced."""
         async with self._turn:
             self.lagging = True
-            yield
-            self._look()
-            if self.lagging:
-                self._behind.notify()
+            try:
+                yield
+            finally:
+                self._look()
+                if self.lagging:
+                    self._behind.notify()
 
     def jump(self, position: int, timestamp_ms: int) -> None:
         """The service was replaced by one that has everything below a position applied."""

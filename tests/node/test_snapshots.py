@@ -198,7 +198,7 @@ async def test_a_member_whose_log_ends_before_the_others_begin_installs_a_snapsh
 async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[bool, bool]] = []
+    found: list[tuple[int, bool]] = []
     keeping: list[str] = []
     fetch = installing.fetch
 
@@ -209,8 +209,10 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         keeping.clear()
 
     async def noted(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
+        before = core.applier.applied_position
+        assert before < core.applier.commit_position
         await trio.sleep(1)  # long enough for all of it
-        found.append((core.applier.lagging, bool(keeping)))
+        found.append((core.applier.applied_position - before, bool(keeping)))
         return await fetch(core, member, judge)
 
     monkeypatch.setattr(installing, "fetch", noted)
@@ -225,8 +227,44 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         await pruned(world, leader)
         await world.start(late)
         await world.settled()
-        assert found == [(True, True)]
+        assert found == [(0, True)]
         assert not keeping
+        await equal(world)
+
+
+async def test_when_no_snapshot_comes_after_all_what_is_committed_is_applied(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member lacks what its leader has dropped; then one leads that has it still."""
+    begun = trio.Event()
+
+    async def broken(_core: Core, _member: int, _judge: object) -> SnapshotHead:
+        begun.set()
+        return await trio.sleep_forever()
+
+    monkeypatch.setattr(installing, "fetch", broken)
+    async with open_ledgers(tmp_path) as world:
+        set_policy(world, PRUNING)
+        keeper = world.hosts[2]
+        keeper.config = attrs.evolve(keeper.config, snapshot=SnapshotPolicy(keep=100))
+        await world.start()
+        if await world.settled() == 2:
+            await keeper.running.control("transfer 0")
+        leader = await world.settled()
+        late = 1 - leader
+        await load(world, leader, 5, b"a")
+        await equal(world)
+        world.isolate(late)
+        await trio.sleep(5)
+        for name in (b"p", b"q", b"r"):
+            await load(world, leader, 40, name)
+            await world.hosts[leader].running.control("snapshot")
+        await world.until(lambda: world.hosts[leader].running.store.start_position > 0)
+        world.mend()
+        await begun.wait()
+        await world.kill(leader)
+        assert await world.settled() == 2
+        await load(world, 2, 5, b"z")
         await equal(world)
 
 
