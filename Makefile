@@ -63,7 +63,7 @@ clean: ## remove everything that make has made
 	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ready): requirements.lock pyproject.toml keyvalue/plain.c storage/tables_rows.c storage/writer.c
+$(ready): requirements.lock pyproject.toml ready.c keyvalue/plain.c storage/tables_rows.c storage/writer.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
 	@echo 'Setting up .venv, once.'

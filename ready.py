@@ -26,8 +26,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
     from typing import Never
 
+    def _look_out(epoll: int, seconds: float) -> list[tuple[int, int]]:
+        """Return what is readable of an epoll, once something is or the time is over."""
+        ...
+
+    look_out: Callable[[int, float], list[tuple[int, int]]] | None = _look_out
+else:
+    try:
+        from ._ready import look_out
+    except ImportError:
+        look_out = None
+
+NATIVE: Final = look_out is not None
+"""Whether it was compiled."""
+
 _STAY_SECONDS: Final = 0.05
 """So long it goes on before trio has a look: nobody tells of a deadline that a callback has set."""
+
+_AWAKE_SECONDS: Final = 0.0003
+"""So long a wait is awake: a report, or the word of a disk that is fast, has come by then."""
+
+_LATE_SECONDS: Final = 0.002
+"""Who gives way and has the processor back later than that shares it with somebody busy."""
+
+_LATE_SHARE: Final = 1 / 30
+"""Of all time so much may be lost by that."""
 
 
 async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
@@ -54,6 +77,34 @@ def forget(file: int) -> None:
     """Wake who waits for a descriptor, if anybody; to be called before it is closed."""
     with contextlib.suppress(LookupError):
         _running.get().forget(file)
+
+
+class Lookout:
+    """Waits on an epoll, at first without going to sleep.
+
+    A process that sleeps is put behind whoever runs when it is woken, and a batch has five such
+    wake-ups one after the other. Awake it looks again and again, and gives way in between to
+    whoever can run. Who gives way to a process that has much to do gets the processor back only
+    when that one's slice is over, in milliseconds: then it is better to sleep, for a while.
+
+    Args:
+        epoll: to wait on.
+    """
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self._epoll = epoll
+        self._sleeps_until = 0.0
+
+    def wait(self, seconds: float) -> Sequence[tuple[int, int]]:
+        """Return what is readable, once something is or the time is over."""
+        began = time.perf_counter()
+        if look_out is None or began < self._sleeps_until:
+            return self._epoll.poll(seconds)
+        found = look_out(self._epoll.fileno(), min(seconds, _AWAKE_SECONDS))
+        now = time.perf_counter()
+        if now - began > _LATE_SECONDS:
+            self._sleeps_until = now + (now - began) / _LATE_SHARE
+        return found or self._epoll.poll(max(0.0, began + seconds - now))
 
 
 class Passes(trio.abc.Instrument):
@@ -91,6 +142,7 @@ class Hub:
         self._result: outcome.Outcome[object] | None = None  # and what its waiter is to get for it
         self._passes: Passes | None = None
         self._both = select.epoll()  # the same descriptors, and what trio waits on
+        self._lookout = Lookout(self._both)
         self._now = trio.lowlevel.current_clock().current_time
         if (loop := look_into_trio()) is not None:
             epoll, runnable = loop
@@ -150,7 +202,7 @@ class Hub:
                 goes_on = self._heed_all(self._epoll.poll(0))
                 while goes_on and passes is not None and passes.alone and not passes.runnable:
                     wait = min(ends - time.perf_counter(), passes.due - self._now())
-                    goes_on = wait > 0 and self._heed_all(self._both.poll(wait))
+                    goes_on = wait > 0 and self._heed_all(self._lookout.wait(wait))
         finally:
             self._epoll.close()
             self._both.close()

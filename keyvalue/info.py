@@ -18,6 +18,7 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
+from .. import ready
 from ..node.gateway import NodeStatus
 from ..storage import tables_rows, writer
 from . import plain, resp
@@ -29,7 +30,7 @@ __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply",
 
 REDIS_VERSION: Final = "7.4.0"
 
-COMPILED: Final = plain.NATIVE and tables_rows.NATIVE and writer.NATIVE
+COMPILED: Final = all(each.NATIVE for each in (plain, ready, tables_rows, writer))
 """Whether all of our C is there."""
 
 _Facts: TypeAlias = dict[str, str | int | float]
