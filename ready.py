@@ -26,11 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
     from typing import Never
 
-    def _look_out(epoll: int, seconds: float) -> list[tuple[int, int]]:
-        """Return what is readable of an epoll, once something is or the time is over."""
+    def _look_out(epoll: int, seconds: float) -> tuple[list[tuple[int, int]], float]:
+        """Return what is readable of an epoll, once something is or the time is over.
+
+        And how many seconds it had the processor, or others whom it gave way to.
+
+        Raises:
+            OSError: it is no epoll.
+            ValueError: it is not to be 0 to 1 second.
+        """
         ...
 
-    look_out: Callable[[int, float], list[tuple[int, int]]] | None = _look_out
+    look_out: Callable[[int, float], tuple[list[tuple[int, int]], float]] | None = _look_out
 else:
     try:
         from ._ready import look_out
@@ -46,11 +53,17 @@ _STAY_SECONDS: Final = 0.05
 _AWAKE_SECONDS: Final = 0.0003
 """So long a wait is awake: a report, or the word of a disk that is fast, has come by then."""
 
-_LATE_SECONDS: Final = 0.002
+_LATE_SECONDS: Final = 0.001
 """Who gives way and has the processor back later than that shares it with somebody busy."""
 
 _LATE_SHARE: Final = 1 / 30
-"""Of all time so much may be lost by that."""
+"""Of all time so much may be lost by that,"""
+
+_LATE_CREDIT: Final = 0.002
+"""and so much besides, at one time;"""
+
+_LATE_MOST: Final = 0.02
+"""what took longer, such as a stop of the process, counts as that."""
 
 
 async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
@@ -82,10 +95,11 @@ def forget(file: int) -> None:
 class Lookout:
     """Waits on an epoll, at first without going to sleep.
 
-    A process that sleeps is put behind whoever runs when it is woken, and a batch has five such
-    wake-ups one after the other. Awake it looks again and again, and gives way in between to
-    whoever can run. Who gives way to a process that has much to do gets the processor back only
-    when that one's slice is over, in milliseconds: then it is better to sleep, for a while.
+    A process that sleeps gets its turn late when it is woken, and a batch has five such wake-ups
+    one after the other. Awake it looks again and again, and gives way in between to whoever can
+    run, of its control group at least. Beside a process that never rests it gets the processor back
+    only when that one's slice is over, after milliseconds. What is lost by that is bounded: waits
+    sleep at once then, for a while.
 
     Args:
         epoll: to wait on.
@@ -100,11 +114,11 @@ class Lookout:
         began = time.perf_counter()
         if look_out is None or began < self._sleeps_until:
             return self._epoll.poll(seconds)
-        found = look_out(self._epoll.fileno(), min(seconds, _AWAKE_SECONDS))
-        now = time.perf_counter()
-        if now - began > _LATE_SECONDS:
-            self._sleeps_until = now + (now - began) / _LATE_SHARE
-        return found or self._epoll.poll(max(0.0, began + seconds - now))
+        found, took = look_out(self._epoll.fileno(), min(seconds, _AWAKE_SECONDS))
+        if took > _LATE_SECONDS:
+            paid = max(self._sleeps_until, began - _LATE_CREDIT / _LATE_SHARE)
+            self._sleeps_until = paid + min(took, _LATE_MOST) / _LATE_SHARE
+        return found or self._epoll.poll(max(0.0, seconds - took))
 
 
 class Passes(trio.abc.Instrument):
