@@ -109,7 +109,7 @@ threads = set(os.listdir("/proc/self/task")) - before
 def told(name):
     lines = [Path("/proc/self/task", each, "status").read_text() for each in threads]
     return [line for text in lines for line in text.splitlines() if line.startswith(name)]
-while not all("S" in line for line in told("State:")):
+while not all("S (sleeping)" in line for line in told("State:")):
     os.sched_yield()
 woken = told("voluntary_ctxt_switches:")
 in_c = lambda: writer.write(journal, 0, bytes(4096)) or os.eventfd_read(wake)
