@@ -1,7 +1,6 @@
 /* Waits for descriptors without going to sleep: see ready.py. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <errno.h>
 #include <sched.h>
 #include <stdint.h>
 #include <sys/epoll.h>

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 needs_native = pytest.mark.skipif(not ready.NATIVE, reason="ready.c was not compiled")
-WAIT_SECONDS = 1.0
+WAIT_SECONDS = 1.0  # as long as a wait may be awake
 Readable = list[tuple[int, int]]
 
 
@@ -118,7 +118,7 @@ def test_what_comes_in_the_sleep_is_found(
     assert lookout.wait(0.0) == []
     assert lookout.wait(0.001) == []
     with ringing(bells[0]):
-        assert lookout.wait(WAIT_SECONDS) == [(bells[0], select.EPOLLIN)]
+        assert lookout.wait(60.0) == [(bells[0], select.EPOLLIN)]
 
 
 def test_without_the_extension_a_wait_is_a_sleep(
@@ -132,12 +132,12 @@ def test_without_the_extension_a_wait_is_a_sleep(
 class Processor:
     """A clock, and a look-out that takes as long as it is told; it tells what was done, and when.
 
-    Args:
-        seconds: that it takes until the processor is given back.
+    Attributes:
+        seconds: that it takes until the processor is given back; 0 for as long as was asked for.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self) -> None:
+        self.seconds = 0.0
         self.now = 100.0
         self.found: Readable = []
         self.done: list[str] = []
@@ -163,7 +163,7 @@ class Processor:
 
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch) -> Processor:
-    made = Processor(0.0)
+    made = Processor()
     monkeypatch.setattr(ready, "time", SimpleNamespace(perf_counter=made.perf_counter))
     monkeypatch.setattr(ready, "look_out", made.look_out)
     return made
@@ -188,23 +188,28 @@ def test_what_is_found_awake_costs_no_sleep(processor: Processor) -> None:
     assert processor.done == ["awake"]
 
 
-def lost(processor: Processor, seconds: float) -> float:
-    """Give way for so long; return for how long it is asleep then."""
+def give_way(processor: Processor, seconds: float, times: int) -> Lookout:
+    """Give way for so long, so many times."""
     lookout = lookout_on(processor)
     processor.seconds = seconds
-    lookout.wait(0.0)
-    return sleeps(processor, lookout)
+    for _ in range(times):
+        lookout.wait(0.0)
+    return lookout
+
+
+def lost(processor: Processor, seconds: float) -> float:
+    """Give way for so long; return for how long it is asleep then."""
+    return sleeps(processor, give_way(processor, seconds, 1))
 
 
 def sleeps(processor: Processor, lookout: Lookout) -> float:
     """Wait again and again until it is awake; return how long that takes."""
     begin, processor.seconds = processor.now, 0.0
     processor.done.clear()
-    while True:
-        lookout.wait(0.001)
-        if processor.done[-1] != "asleep" or "awake" in processor.done:
-            return processor.now - begin
+    while "awake" not in processor.done:
         assert processor.now < begin + 10.0
+        lookout.wait(0.001)
+    return processor.now - begin
 
 
 @pytest.mark.parametrize("found", [[], [(3, select.EPOLLIN)]])
@@ -222,17 +227,11 @@ def test_a_process_that_was_stopped_is_not_asleep_for_long(processor: Processor)
 
 
 def test_who_is_back_soon_goes_on_awake(processor: Processor) -> None:
-    lookout = lookout_on(processor)
-    processor.seconds = 0.0009
-    for _ in range(1000):
-        lookout.wait(0.0)
+    give_way(processor, 0.0009, 1000)
     assert processor.done.count("awake") == 1000
 
 
 def test_small_losses_add_up(processor: Processor) -> None:
-    lookout = lookout_on(processor)
-    processor.seconds = 0.0015
-    for _ in range(3):
-        lookout.wait(0.0)
+    lookout = give_way(processor, 0.0015, 3)
     assert processor.done.count("awake") == 2
     assert sleeps(processor, lookout) == pytest.approx(30 * 0.001, abs=0.004)
