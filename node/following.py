@@ -42,6 +42,7 @@ from .admission import ask_for_admission
 from .applier import Waiting
 from .ballots import answer_rival
 from .pulse import Pulse
+from .replayed import Replayed
 from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
 from .termination import terminate_follower
 
@@ -343,27 +344,25 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.core.store
-        while stop is None or store.appended_position < stop:
+        replayed = Replayed(stream, self.term, store, stop)
+        while not replayed.over:
             await self.core.backlog.rest(self.notified_commit - store.appended_position)
-            message = await stream.receive()
-            if message is None:
-                return
-            if not isinstance(message, LogBatch):
-                raise WireError(f"a {type(message).__name__} in a replay of the log")
-            if message.leadership_term_id != self.term:
-                # Its sender lives in another term, and may have truncated what we asked for.
-                raise WireError(f"a replay in term {message.leadership_term_id}, not {self.term}")
-            header = check_batch_untrusted(message.batch)
-            if header.end <= store.appended_position:
-                continue  # the live log was faster
-            if header.position != store.appended_position:
-                raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
-            self._append(header, message.batch)
+            try:
+                await replayed.receive(lambda: self.notified_commit)
+            except Exception:
+                self._take(replayed)
+                raise
+            self._take(replayed)
             if self.ended is not None:
                 return
             self._merge()
             while store.unsynced > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()
+
+    def _take(self, replayed: Replayed) -> None:
+        """Record what has come."""
+        for header, batch in replayed.take():
+            self._append(header, batch)
 
     def _merge(self) -> None:
         """Record the live batches that the catch-up has reached."""

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import ConfigurationError
+from quorate.node import replayed
+from quorate.node.replayed import Replayed
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from quorate.node import Command
+    from quorate.storage import BatchHeader
 
 SHORT = 0.02  # virtual hours
 HERE = "tests.simulation.test_simulate"
@@ -32,6 +37,26 @@ def test_a_scenario_passes(scenario: str) -> None:
 def test_five_members_pass(seed: int) -> None:
     outcome = simulate(Plan(seed, 5, SHORT))
     assert outcome.violation is None, outcome.story
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_members_that_record_a_replay_in_pieces_pass(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together: list[int] = []
+    take = Replayed.take
+
+    def counted(one: Replayed) -> Iterator[tuple[BatchHeader, bytes]]:
+        together.append(0)
+        for batch in take(one):
+            together[-1] += 1
+            yield batch
+
+    monkeypatch.setattr(Replayed, "take", counted)
+    monkeypatch.setattr(replayed, "GATHERED_BYTES", 500)  # nobody lacks 4 MiB here
+    outcome = simulate(Plan(seed, 3, SHORT))
+    assert outcome.violation is None, outcome.story
+    assert sum(number > 1 for number in together) > 10
 
 
 def test_every_fault_is_part_of_the_storm() -> None:
