@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _STRIDE_SECONDS: Final = 0.05
 """A shorter rest is put off: more at a time is received, applied and written for less."""
 
-_CREDIT_SECONDS: Final = 1.0
-"""Who was held up goes on faster afterwards, but no more than for so long a time."""
+_CREDIT_SECONDS: Final = 0.25
+"""Who was held up goes on faster afterwards, until as much is made up for as comes in so long."""
 
 
 class Backlog:
@@ -52,6 +52,7 @@ class Backlog:
     def fetching(self) -> Generator[None]:
         """It comes for the length of the block; the blocks of two streams may overlap."""
         self._distance = None
+        self._due = max(self._due, trio.current_time())  # nobody is held up yet
         self._fetching += 1
         self._tell()
         try:

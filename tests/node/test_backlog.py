@@ -33,22 +33,22 @@ async def fetch(one: Backlog, distance: int, *, written: int = 0) -> float:
 
 
 async def test_the_distance_shrinks_by_so_much_a_second(autojump_clock: MockClock) -> None:
-    one = backlog()
-    assert await fetch(one, 10 * SPEED) == pytest.approx(
-        10 - 1, abs=0.06
-    )  # it begins with a second's credit
+    with (one := backlog()).fetching():
+        assert await fetch(one, 10 * SPEED) == pytest.approx(10, abs=0.06)
 
 
 async def test_what_the_leader_writes_meanwhile_is_free(autojump_clock: MockClock) -> None:
-    assert await fetch(backlog(), 4 * SPEED, written=PIECE // 2) == pytest.approx(4 - 1, abs=0.06)
+    with (one := backlog()).fetching():
+        assert await fetch(one, 4 * SPEED, written=PIECE // 2) == pytest.approx(4, abs=0.06)
 
 
 async def test_who_was_held_up_goes_on_faster_but_not_for_long(autojump_clock: MockClock) -> None:
-    one = backlog()
-    await fetch(one, 3 * SPEED)
-    await trio.sleep(60)
+    with (one := backlog()).fetching():
+        await fetch(one, 3 * SPEED)
+        await trio.sleep(60)
+        assert await fetch(one, 3 * SPEED) == pytest.approx(3 - 0.25, abs=0.06)
     with one.fetching():
-        assert await fetch(one, 3 * SPEED) == pytest.approx(3 - 1, abs=0.06)
+        assert await fetch(one, 3 * SPEED) == pytest.approx(3, abs=0.06)
 
 
 async def test_a_rest_that_would_be_short_is_put_off(autojump_clock: MockClock) -> None:
