@@ -26,7 +26,7 @@ _STRIDE_SECONDS: Final = 0.05
 """A shorter rest is put off: more at a time is received, applied and written for less."""
 
 _CREDIT_SECONDS: Final = 0.25
-"""Who was held up goes on faster afterwards, until as much is made up for as comes in so long."""
+"""Who was held up may make up for so long a time, as fast as it can."""
 
 
 class Backlog:
@@ -44,15 +44,16 @@ class Backlog:
         self.rests_until = float("-inf")
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
-        self._distance: int | None = None
+        self._last: tuple[int, int] | None = None
+        self._free = 0  # bytes that were written meanwhile, and not fetched
         self._due = float("-inf")
         self._fetching = 0
 
     @contextmanager
     def fetching(self) -> Generator[None]:
         """It comes for the length of the block; the blocks of two streams may overlap."""
-        self._distance = None
-        self._due = max(self._due, trio.current_time())  # nobody is held up yet
+        self._last, self._free = None, 0
+        self._due = max(self._due, trio.current_time())  # no credit from before; a debt stays
         self._fetching += 1
         self._tell()
         try:
@@ -62,12 +63,23 @@ class Backlog:
             self._fetching -= 1
             self._tell()
 
-    async def rest(self, distance: int) -> None:
-        """Wait until the member may go on at this distance, in bytes; mostly not at all."""
+    async def rest(self, position: int, end: int) -> None:
+        """Wait until the member may go on; mostly not at all.
+
+        Args:
+            position: how far it has come.
+            end: how far its leader has, as far as is known.
+        """
         now = trio.current_time()
-        gained = 0 if self._distance is None else self._distance - distance
-        self._distance = distance
-        self._due = max(self._due, now - _CREDIT_SECONDS) + gained * self._seconds_per_byte
+        last, last_end = self._last or (position, end)
+        self._last = position, end
+        self._free += end - last_end
+        if self._due < now - _CREDIT_SECONDS:
+            self._due, self._free = now - _CREDIT_SECONDS, 0
+        fetched = position - last
+        free = min(self._free, fetched)
+        self._free -= free
+        self._due += (fetched - free) * self._seconds_per_byte
         if self._due > now + _STRIDE_SECONDS:
             self.rests_until = self._due
             await trio.sleep_until(self._due)

@@ -344,12 +344,12 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.core.store
-        replayed = Replayed(stream, self.term, store, stop)
+        replayed = Replayed(stream.receive, self.term, lambda: store.appended_position, stop)
         while not replayed.over:
-            await self.core.backlog.rest(self.notified_commit - store.appended_position)
+            await self.core.backlog.rest(store.appended_position, self.notified_commit)
             try:
-                await replayed.receive(lambda: self.notified_commit)
-            except Exception:
+                await replayed.receive(self.notified_commit)
+            except Exception:  # who cancels may be about to truncate
                 self._take(replayed)
                 raise
             self._take(replayed)
@@ -360,9 +360,9 @@ class Following(Role):
                 await self.changed.wait()
 
     def _take(self, replayed: Replayed) -> None:
-        """Record what has come."""
         for header, batch in replayed.take():
-            self._append(header, batch)
+            if header.position == self.core.store.appended_position:
+                self._append(header, batch)
 
     def _merge(self) -> None:
         """Record the live batches that the catch-up has reached."""

@@ -1,8 +1,9 @@
 """The batches of a replay that have come and are not recorded yet.
 
-Each commit to LMDB has its price. So who is far behind records several batches at once; who has
-nearly caught up records each as it comes, for nobody knows when the next one will. What is held
-back is known to nobody else: if it is lost it is asked for again.
+Each commit to LMDB has its price. So who is far behind records several batches at once. That takes
+no longer than a moment, and only where more is certain to come: who has nearly caught up records
+each batch as it comes, for nobody knows when the next one will. What is held back is known to
+nobody else; if it is lost it is asked for again.
 """
 
 from __future__ import annotations
@@ -10,78 +11,100 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from ..errors import WireError
 from ..storage import check_batch_untrusted
 from ..transport import LogBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
-    from ..storage import BatchHeader, Store
-    from ..transport import FrameStream
+    from ..storage import BatchHeader
+    from ..transport import Message
 
-GATHERED_BYTES: Final = 4 << 20
+TOGETHER_BYTES: Final = 4 << 20
+"""So much is recorded at once, by who is to get as much again."""
+
+TOGETHER_BATCHES: Final = 64
+"""And no more of them: it is done in one go, and the disk writes no more at once either."""
+
+HELD_SECONDS: Final = 0.05
+"""On a slow link each is recorded when the next one comes: it may break before there are more."""
 
 
 class Replayed:
     """What comes of one replay, checked.
 
     Args:
-        stream: on which it comes.
-        term: in which its sender must live: of another one, it may have truncated what we asked
+        receive: returns the next message of the stream, None when its sender has closed it.
+        term: in which the sender must live: of another one, it may have truncated what we asked
             for.
-        store: to whose log it is to be appended.
-        stop: no more than up to there is wanted; None if all.
+        appended: returns where our log ends.
+        stop: the sender sends all up to there, and no more is wanted; None if all is.
     """
 
-    def __init__(self, stream: FrameStream, term: int, store: Store, stop: int | None) -> None:
-        self._ended = False
-        self._stop = math.inf if stop is None else stop
-        self._stream = stream
+    def __init__(
+        self,
+        receive: Callable[[], Awaitable[Message | None]],
+        term: int,
+        appended: Callable[[], int],
+        stop: int | None,
+    ) -> None:
+        self._receive = receive
         self._term = term
-        self._store = store
+        self._appended = appended
+        self._stop = stop
+        self._ended = False
+        self._due_at = -math.inf  # the first batch of a stream is held for nobody
         self._batches: list[tuple[BatchHeader, bytes]] = []
 
     @property
     def over(self) -> bool:
         """Whether the sender has closed the stream in order, or all that is wanted was recorded."""
-        return self._ended or self._store.appended_position >= self._stop
+        return self._ended or (self._stop is not None and self._appended() >= self._stop)
 
-    async def receive(self, committed: Callable[[], int]) -> None:
+    async def receive(self, committed: int) -> None:
         """Receive what is to be recorded next, which is at least one batch unless the replay ends.
 
         Args:
-            committed: returns what is known to be committed, all of which the sender has, and will
-                send as far as it is wanted.
+            committed: so far the log is committed, so the sender has all of that.
 
         Raises:
             WireError: it is not what goes on from our log.
             trio's errors of streams: the link broke.
         """
-        while (message := await self._stream.receive()) is not None:
+        certain = committed if self._stop is None else self._stop
+        while (message := await self._receive()) is not None:
             header, batch = self._checked_untrusted(message)
-            due = self._batches[-1][0].end if self._batches else self._store.appended_position
+            due = self._batches[-1][0].end if self._batches else self._appended()
             if header.end <= due:
                 continue  # the live log was faster
             if header.position != due:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._batches.append((header, batch))
-            gathered = header.end - self._batches[0][0].position
-            comes = min(committed(), self._stop) - header.end
-            if gathered >= GATHERED_BYTES or comes < GATHERED_BYTES:
+            if self._enough() or certain - header.end < TOGETHER_BYTES:
                 return
         self._ended = True
 
-    def _checked_untrusted(self, message: object) -> tuple[BatchHeader, bytes]:
+    def _enough(self) -> bool:
+        """Whether what has come is to be recorded, whatever is to come."""
+        first, last = self._batches[0][0], self._batches[-1][0]
+        return (
+            last.end - first.position >= TOGETHER_BYTES
+            or len(self._batches) >= TOGETHER_BATCHES
+            or trio.current_time() >= self._due_at
+        )
+
+    def _checked_untrusted(self, message: Message) -> tuple[BatchHeader, bytes]:
         if not isinstance(message, LogBatch):
             raise WireError(f"a {type(message).__name__} in a replay of the log")
         if message.leadership_term_id != self._term:
             raise WireError(f"a replay in term {message.leadership_term_id}, not {self._term}")
         return check_batch_untrusted(message.batch), message.batch
 
-    def take(self) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Hand over what has come, each batch if it begins where the log ends by then."""
+    def take(self) -> list[tuple[BatchHeader, bytes]]:
+        """Hand over what has come, in order; the live log may have brought some of it meanwhile."""
+        self._due_at = trio.current_time() + HELD_SECONDS
         batches, self._batches = self._batches, []
-        for header, batch in batches:
-            if header.position == self._store.appended_position:
-                yield header, batch
+        return batches

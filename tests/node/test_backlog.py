@@ -22,13 +22,24 @@ def backlog() -> Backlog:
     return Backlog(mock.create_autospec(Applier, instance=True, service=None), SPEED)
 
 
-async def fetch(one: Backlog, distance: int, *, written: int = 0) -> float:
-    """Come to a distance of 0 piece by piece; give how long it took."""
-    began = trio.current_time()
-    while distance > 0:
-        await one.rest(distance)
-        distance += written - PIECE
-    await one.rest(distance)
+async def fetch(
+    one: Backlog, distance: int, *, begin: int = 0, written: int = 0, each: int = 1
+) -> float:
+    """Come to a distance of 0 piece by piece; give how long it took.
+
+    Args:
+        begin: where that is;
+        written: bytes that the leader writes for each piece,
+        each: and tells of once in so many pieces.
+    """
+    began, position, end = trio.current_time(), begin, begin + distance
+    told, pieces = end, 0
+    while position < end:
+        await one.rest(position, told)
+        position, end, pieces = position + PIECE, end + written, pieces + 1
+        if not pieces % each:
+            told = end
+    await one.rest(position, end)
     return trio.current_time() - began
 
 
@@ -38,24 +49,37 @@ async def test_the_distance_shrinks_by_so_much_a_second(autojump_clock: MockCloc
 
 
 async def test_what_the_leader_writes_meanwhile_is_free(autojump_clock: MockClock) -> None:
-    with (one := backlog()).fetching():
-        assert await fetch(one, 4 * SPEED, written=PIECE // 2) == pytest.approx(4, abs=0.06)
+    for each in (1, 50):  # heard of with each piece, or once in five seconds
+        with (one := backlog()).fetching():
+            took = await fetch(one, 20 * SPEED, written=PIECE // 2, each=each)
+        assert took == pytest.approx(20, rel=0.15)
 
 
 async def test_who_was_held_up_goes_on_faster_but_not_for_long(autojump_clock: MockClock) -> None:
     with (one := backlog()).fetching():
         await fetch(one, 3 * SPEED)
         await trio.sleep(60)
-        assert await fetch(one, 3 * SPEED) == pytest.approx(3 - 0.25, abs=0.06)
+        took = await fetch(one, 3 * SPEED, begin=3 * SPEED)
+        assert took == pytest.approx(3 - 0.25, abs=0.06)
     with one.fetching():
         assert await fetch(one, 3 * SPEED) == pytest.approx(3, abs=0.06)
 
 
-async def test_a_rest_that_would_be_short_is_put_off(autojump_clock: MockClock) -> None:
+async def test_a_debt_stays_when_another_stream_begins(autojump_clock: MockClock) -> None:
     one = backlog()
-    await fetch(one, 2 * SPEED)
-    now = one.rests_until = trio.current_time()
-    await one.rest(-PIECE // 10)
-    assert trio.current_time() == one.rests_until == now
-    await one.rest(-PIECE)
-    assert trio.current_time() == one.rests_until == pytest.approx(now + 0.1)
+    with one.fetching():
+        await one.rest(0, 10 * SPEED)
+        with trio.move_on_after(1):
+            await one.rest(5 * SPEED, 10 * SPEED)
+    with one.fetching(), one.fetching():
+        assert await fetch(one, SPEED) == pytest.approx(4 + 1, abs=0.06)
+
+
+async def test_a_rest_that_would_be_short_is_put_off(autojump_clock: MockClock) -> None:
+    with (one := backlog()).fetching():
+        now = trio.current_time()
+        await one.rest(0, SPEED)
+        await one.rest(PIECE // 3, SPEED)
+        assert trio.current_time() == now
+        await one.rest(PIECE, SPEED)
+        assert trio.current_time() == one.rests_until == pytest.approx(now + 0.1)

@@ -16,8 +16,6 @@ from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from quorate.node import Command
     from quorate.storage import BatchHeader
 
@@ -46,14 +44,13 @@ def test_members_that_record_a_replay_in_pieces_pass(
     together: list[int] = []
     take = Replayed.take
 
-    def counted(one: Replayed) -> Iterator[tuple[BatchHeader, bytes]]:
-        together.append(0)
-        for batch in take(one):
-            together[-1] += 1
-            yield batch
+    def counted(one: Replayed) -> list[tuple[BatchHeader, bytes]]:
+        batches = take(one)
+        together.append(len(batches))
+        return batches
 
     monkeypatch.setattr(Replayed, "take", counted)
-    monkeypatch.setattr(replayed, "GATHERED_BYTES", 500)  # nobody lacks 4 MiB here
+    monkeypatch.setattr(replayed, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story
     assert sum(number > 1 for number in together) > 10
