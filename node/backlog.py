@@ -4,7 +4,7 @@ The log comes as fast as it is taken, and is applied at once. So what would be d
 meanwhile is better done once. And it takes the processors' time: the leader's, which sends it, and
 here that of whoever shares the machine. So it is not taken faster than is allowed: by so much a
 second the member comes nearer to its leader. What the leader writes meanwhile is free, so that the
-member gets there however much that is.
+member gets there however much that is; but not what it writes while the member is held up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Backlog:
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
         self._last: tuple[int, int] | None = None
-        self._free = 0  # bytes that were written meanwhile, and not fetched
+        self._free = 0  # bytes that may be fetched at any speed
         self._due = float("-inf")
         self._fetching = 0
 
@@ -73,10 +73,11 @@ class Backlog:
         now = trio.current_time()
         last, last_end = self._last or (position, end)
         self._last = position, end
-        self._free += end - last_end
-        if self._due < now - _CREDIT_SECONDS:
-            self._due, self._free = now - _CREDIT_SECONDS, 0
         fetched = position - last
+        self._free += max(0, end - last_end)
+        # A step that took no longer than it may was not held up.
+        if (earliest := now - max(_CREDIT_SECONDS, fetched * self._seconds_per_byte)) > self._due:
+            self._due, self._free = earliest, 0
         free = min(self._free, fetched)
         self._free -= free
         self._due += (fetched - free) * self._seconds_per_byte

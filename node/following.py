@@ -349,13 +349,12 @@ class Following(Role):
             await self.core.backlog.rest(store.appended_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
-            except Exception:  # who cancels may be about to truncate
+            except Exception:  # if it is cancelled, the role is over or another stream goes on
                 self._take(replayed)
                 raise
             self._take(replayed)
             if self.ended is not None:
                 return
-            self._merge()
             while store.unsynced > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()
 
@@ -363,6 +362,7 @@ class Following(Role):
         for header, batch in replayed.take():
             if header.position == self.core.store.appended_position:
                 self._append(header, batch)
+        self._merge()
 
     def _merge(self) -> None:
         """Record the live batches that the catch-up has reached."""

@@ -1,9 +1,9 @@
 """The batches of a replay that have come and are not recorded yet.
 
-Each commit to LMDB has its price. So who is far behind records several batches at once. That takes
-no longer than a moment, and only where more is certain to come: who has nearly caught up records
-each batch as it comes, for nobody knows when the next one will. What is held back is known to
-nobody else; if it is lost it is asked for again.
+Each commit to LMDB has its price. So who is far behind records several batches at once. A batch
+waits for others only where more is certain to come: who has nearly caught up records each as it
+comes, for nobody knows when the next one will. What is held back is known to nobody else; if it is
+lost it is asked for again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TOGETHER_BYTES: Final = 4 << 20
 """So much is recorded at once, by who is to get as much again."""
 
 TOGETHER_BATCHES: Final = 64
-"""And no more of them: it is done in one go, and the disk writes no more at once either."""
+"""No more batches than these: all is done in one go, and the disk writes no more at once either."""
 
 HELD_SECONDS: Final = 0.05
-"""On a slow link each is recorded when the next one comes: it may break before there are more."""
+"""After that nothing waits for more than the next batch: a slow link may break before."""
 
 
 class Replayed:
@@ -56,7 +56,8 @@ class Replayed:
         self._appended = appended
         self._stop = stop
         self._ended = False
-        self._due_at = -math.inf  # the first batch of a stream is held for nobody
+        self._goes_on = False  # the first of it was handed over
+        self._held_until = -math.inf
         self._batches: list[tuple[BatchHeader, bytes]] = []
 
     @property
@@ -75,6 +76,8 @@ class Replayed:
             trio's errors of streams: the link broke.
         """
         certain = committed if self._stop is None else self._stop
+        if self._goes_on:  # the first batch of a stream waits for no other
+            self._held_until = trio.current_time() + HELD_SECONDS
         while (message := await self._receive()) is not None:
             header, batch = self._checked_untrusted(message)
             due = self._batches[-1][0].end if self._batches else self._appended()
@@ -93,7 +96,7 @@ class Replayed:
         return (
             last.end - first.position >= TOGETHER_BYTES
             or len(self._batches) >= TOGETHER_BATCHES
-            or trio.current_time() >= self._due_at
+            or trio.current_time() >= self._held_until
         )
 
     def _checked_untrusted(self, message: Message) -> tuple[BatchHeader, bytes]:
@@ -105,6 +108,6 @@ class Replayed:
 
     def take(self) -> list[tuple[BatchHeader, bytes]]:
         """Hand over what has come, in order; the live log may have brought some of it meanwhile."""
-        self._due_at = trio.current_time() + HELD_SECONDS
+        self._goes_on = True
         batches, self._batches = self._batches, []
         return batches

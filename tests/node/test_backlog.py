@@ -61,8 +61,23 @@ async def test_who_was_held_up_goes_on_faster_but_not_for_long(autojump_clock: M
         await trio.sleep(60)
         took = await fetch(one, 3 * SPEED, begin=3 * SPEED)
         assert took == pytest.approx(3 - 0.25, abs=0.06)
+    await trio.sleep(60)
     with one.fetching():
         assert await fetch(one, 3 * SPEED) == pytest.approx(3, abs=0.06)
+
+
+async def test_who_is_slow_by_himself_is_not_slowed_down(autojump_clock: MockClock) -> None:
+    """A link twice as fast as is allowed, and a leader that writes as much as is allowed."""
+    position, end, began = 0, 20 * SPEED, trio.current_time()
+    with (one := backlog()).fetching():
+        while position < end:
+            await one.rest(position, end)
+            before = trio.current_time()
+            await trio.sleep(0.5)
+            position += SPEED
+            end = 20 * SPEED + round((trio.current_time() - began) * SPEED)
+            assert trio.current_time() - before < 1
+            assert trio.current_time() - began < 60, "it never gets there"
 
 
 async def test_a_debt_stays_when_another_stream_begins(autojump_clock: MockClock) -> None:

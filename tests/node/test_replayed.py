@@ -109,6 +109,12 @@ async def test_the_first_batch_of_a_stream_waits_for_no_other() -> None:
     assert await world.receive_and_record() == [192]
 
 
+async def test_a_rest_before_is_no_wait(autojump_clock: MockClock) -> None:
+    world = World(*replays(480))
+    await trio.sleep(2 * HELD_SECONDS)
+    assert await world.receive_and_record() == [192, 288, 384]
+
+
 async def test_on_a_slow_link_none_waits_for_more_than_the_next(autojump_clock: MockClock) -> None:
     world = World(*replays(576))
     world.pause = 0.6 * HELD_SECONDS
@@ -189,6 +195,26 @@ async def test_a_follower_keeps_what_came_before_its_catch_up_broke(
     stream.close()
     await leader.hears(AppendPosition, lambda m: m.log_position == 480)
     assert s.store.append_position == 480
+
+
+@scripted(batches=LOG)
+async def test_what_broke_may_have_met_the_live_log(s: Script) -> None:
+    leader = s.peers[1]
+    leader.lead(0, 0, TermSpan(0, 0, -1), position=480, commit=1152)
+    request = await leader.hears(CatchupPosition)
+    stream = await leader.open_catchup(request.log_position)
+    await leader.hears(LogSubscribe)
+    leader.join(0, 480)
+    leader.live(*(batch(0, begin, begin + 96) for begin in range(480, 1152, 96)))
+    await trio.testing.wait_all_tasks_blocked()
+    for begin in (192, 288, 384):
+        await stream.send(LogBatch(0, 0, batch(0, begin, begin + 96)))
+    await leader.hears(AppendPosition, lambda m: m.log_position == 288)
+    await trio.testing.wait_all_tasks_blocked()
+    assert s.store.appended_position == 288
+    await stream.send_frame(encode(LogBatch(0, 0, batch(0, 480, 576)))[:-1])
+    stream.close()
+    await leader.hears(AppendPosition, lambda m: m.log_position == 1152)
 
 
 @scripted(batches=LOG)
