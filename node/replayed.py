@@ -15,6 +15,7 @@ import trio
 
 from ..errors import WireError
 from ..storage import check_batch_untrusted
+from ..storage.executor import MAX_GROUP_JOBS
 from ..transport import LogBatch
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 TOGETHER_BYTES: Final = 4 << 20
 """So much is recorded at once, by who is to get as much again."""
-
-TOGETHER_BATCHES: Final = 64
-"""No more batches than these: all is done in one go, and the disk writes no more at once either."""
 
 HELD_SECONDS: Final = 0.05
 """After that nothing waits for more than the next batch: a slow link may break before."""
@@ -57,7 +55,6 @@ class Replayed:
         self._stop = stop
         self._ended = False
         self._goes_on = False  # the first of it was handed over
-        self._held_until = -math.inf
         self._batches: list[tuple[BatchHeader, bytes]] = []
 
     @property
@@ -76,8 +73,8 @@ class Replayed:
             trio's errors of streams: the link broke.
         """
         certain = committed if self._stop is None else self._stop
-        if self._goes_on:  # the first batch of a stream waits for no other
-            self._held_until = trio.current_time() + HELD_SECONDS
+        # The first batch of a stream waits for no other.
+        held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
         while (message := await self._receive()) is not None:
             header, batch = self._checked_untrusted(message)
             due = self._batches[-1][0].end if self._batches else self._appended()
@@ -86,17 +83,17 @@ class Replayed:
             if header.position != due:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._batches.append((header, batch))
-            if self._enough() or certain - header.end < TOGETHER_BYTES:
+            if self._enough(held_until) or certain - header.end < TOGETHER_BYTES:
                 return
         self._ended = True
 
-    def _enough(self) -> bool:
+    def _enough(self, held_until: float) -> bool:
         """Whether what has come is to be recorded, whatever is to come."""
         first, last = self._batches[0][0], self._batches[-1][0]
         return (
             last.end - first.position >= TOGETHER_BYTES
-            or len(self._batches) >= TOGETHER_BATCHES
-            or trio.current_time() >= self._held_until
+            or len(self._batches) >= MAX_GROUP_JOBS  # all is done in one go, and written in one
+            or trio.current_time() >= held_until
         )
 
     def _checked_untrusted(self, message: Message) -> tuple[BatchHeader, bytes]:

@@ -19,15 +19,15 @@ from quorate.simulation.script import Script, scripted
 from quorate.storage.executor import MAX_GROUP_JOBS
 from quorate.transport import (
     AppendPosition,
-    CatchupPosition,
     CommitPosition,
     FrameStream,
     LogBatch,
-    LogSubscribe,
     Message,
     TermSpan,
     encode,
 )
+
+from .replays import replaying
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -170,12 +170,7 @@ async def test_what_does_not_go_on_from_the_last_batch_is_refused(
 
 async def catching_up(s: Script) -> tuple[Peer, FrameStream]:
     """Have a leader send three batches, of which the follower holds two."""
-    leader = s.peers[1]
-    leader.lead(0, 0, TermSpan(0, 0, -1), position=1152, commit=1152)
-    request = await leader.hears(CatchupPosition)
-    stream = await leader.open_catchup(request.log_position)
-    await leader.hears(LogSubscribe)
-    leader.join(0, 1152)
+    leader, stream = await replaying(s, joined=1152, commit=1152)
     for begin in (192, 288, 384):
         await stream.send(LogBatch(0, 0, batch(0, begin, begin + 96)))
     await leader.hears(AppendPosition, lambda m: m.log_position == 288)
@@ -199,12 +194,7 @@ async def test_a_follower_keeps_what_came_before_its_catch_up_broke(
 
 @scripted(batches=LOG)
 async def test_what_broke_may_have_met_the_live_log(s: Script) -> None:
-    leader = s.peers[1]
-    leader.lead(0, 0, TermSpan(0, 0, -1), position=480, commit=1152)
-    request = await leader.hears(CatchupPosition)
-    stream = await leader.open_catchup(request.log_position)
-    await leader.hears(LogSubscribe)
-    leader.join(0, 480)
+    leader, stream = await replaying(s, joined=480, commit=1152)
     leader.live(*(batch(0, begin, begin + 96) for begin in range(480, 1152, 96)))
     await trio.testing.wait_all_tasks_blocked()
     for begin in (192, 288, 384):

@@ -19,17 +19,14 @@ from quorate.transport import (
     TermSpan,
 )
 
+from .replays import replaying
+
 LOG = log((0, 96), (0, 192))
 
 
 @scripted(batches=LOG)
 async def test_a_late_member_catches_up_in_the_term_that_it_knows(s: Script) -> None:
-    leader = s.peers[1]
-    leader.lead(0, 0, TermSpan(0, 0, -1), position=384, commit=288)
-    request = await leader.hears(CatchupPosition)
-    stream = await leader.open_catchup(request.log_position)
-    await leader.hears(LogSubscribe)
-    leader.join(0, 384)
+    leader, stream = await replaying(s, joined=384, commit=288)
     leader.live(batch(0, 384, 480))  # while the catch-up is still on its way
     await stream.send(LogBatch(0, 0, batch(0, 192, 288)))
     await stream.send(LogBatch(0, 0, batch(0, 288, 384)))
@@ -76,15 +73,10 @@ async def test_a_follower_reports_before_it_applies(s: Script) -> None:
 
 @scripted(batches=LOG)
 async def test_a_second_catch_up_of_the_same_leader_takes_the_place_of_the_first(s: Script) -> None:
-    leader = s.peers[1]
-    leader.lead(0, 0, TermSpan(0, 0, -1), position=480, commit=288)
-    request = await leader.hears(CatchupPosition)
-    first = await leader.open_catchup(request.log_position)
-    await leader.hears(LogSubscribe)
-    leader.join(0, 480)
+    leader, first = await replaying(s, joined=480, commit=288)
     await first.send(LogBatch(0, 0, batch(0, 192, 288)))
     await leader.hears(AppendPosition, lambda m: m.log_position >= 288)
-    second = await leader.open_catchup(request.log_position)
+    second = await leader.open_catchup(192)
     await second.send(LogBatch(0, 0, batch(0, 192, 288)))  # known already
     await second.send(LogBatch(0, 0, batch(0, 288, 480)))
     await leader.hears(AppendPosition, lambda m: m.log_position >= 480)
