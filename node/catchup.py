@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..errors import DamagedRecordError, StorageError
-from ..storage import HEADER_BYTES, decode_header_untrusted
 from ..transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ..transport.network import parse_address_untrusted
 from ..transport.streams import WEATHER
@@ -96,8 +95,7 @@ class Catchups:
         async with stream:
             while True:
                 batches = await leadership.core.repair.read(position)
-                for batch in batches:
-                    await stream.send(LogBatch(leadership.term, 0, batch))
-                    position = decode_header_untrusted(batch[:HEADER_BYTES]).end
+                await stream.send_all(LogBatch(leadership.term, 0, batch) for batch in batches)
+                position += sum(map(len, batches))
                 if position >= store.append_position:
                     await self.durable.wait()

@@ -200,7 +200,7 @@ class Limits:
     )
     """What backups and other readers of the log from outside get, all of them together."""
     catchup_bytes_per_second: int = attrs.field(
-        default=100 * _MIB, validator=between(_MIB, 2**50, "bytes, 1 MiB to 1 PiB")
+        default=96 * _MIB, validator=between(_MIB, 2**50, "bytes, 1 MiB to 1 PiB")
     )
     """By so much a member that lacks log comes nearer to its leader: the rest is the clients'."""
     max_clients: int = attrs.field(default=4096, validator=between(1, 10**6, "1 to 1000000"))

@@ -344,7 +344,7 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.core.store
-        replayed = Replayed(stream.receive, self.term, lambda: store.appended_position, stop)
+        replayed = Replayed(stream, self.term, lambda: store.appended_position, stop)
         while not replayed.over:
             await self.core.backlog.rest(store.appended_position, self.notified_commit)
             try:

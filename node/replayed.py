@@ -1,9 +1,9 @@
 """The batches of a replay that have come and are not recorded yet.
 
 Each commit to LMDB has its price. So who is far behind records several batches at once. A batch
-waits for others only where more is certain to come: who has nearly caught up records each as it
-comes, for nobody knows when the next one will. What is held back is known to nobody else; if it is
-lost it is asked for again.
+waits for others only where more is certain to come: who has nearly caught up records what has come,
+for nobody knows when the next one will. What is held back is known to nobody else; if it is lost it
+is asked for again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,23 @@ from ..storage.executor import MAX_GROUP_JOBS
 from ..transport import LogBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
+    from typing import Protocol
 
     from ..storage import BatchHeader
     from ..transport import Message
+
+    class Source(Protocol):
+        """A stream; see `transport.FrameStream`."""
+
+        async def receive(self) -> Message | None:
+            """Wait for the next message, None at the end."""
+            ...
+
+        def receive_nowait(self) -> Message | None:
+            """Return it if it has come already."""
+            ...
+
 
 TOGETHER_BYTES: Final = 4 << 20
 """So much is recorded at once, by who is to get as much again."""
@@ -35,7 +48,7 @@ class Replayed:
     """What comes of one replay, checked.
 
     Args:
-        receive: returns the next message of the stream, None when its sender has closed it.
+        source: what the leader sends it on.
         term: in which the sender must live: of another one, it may have truncated what we asked
             for.
         appended: returns where our log ends.
@@ -44,12 +57,12 @@ class Replayed:
 
     def __init__(
         self,
-        receive: Callable[[], Awaitable[Message | None]],
+        source: Source,
         term: int,
         appended: Callable[[], int],
         stop: int | None,
     ) -> None:
-        self._receive = receive
+        self._source = source
         self._term = term
         self._appended = appended
         self._stop = stop
@@ -75,17 +88,27 @@ class Replayed:
         certain = committed if self._stop is None else self._stop
         # The first batch of a stream waits for no other.
         held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
-        while (message := await self._receive()) is not None:
-            header, batch = self._checked_untrusted(message)
-            due = self._batches[-1][0].end if self._batches else self._appended()
-            if header.end <= due:
-                continue  # the live log was faster
+        message = await self._source.receive()
+        while message is not None:
+            end = self._add(message)
+            if self._batches and self._enough(held_until):
+                return
+            message = self._source.receive_nowait()
+            if message is None:
+                if self._batches and certain - end < TOGETHER_BYTES:
+                    return
+                message = await self._source.receive()
+        self._ended = True
+
+    def _add(self, message: Message) -> int:
+        """Take a message, unless we have that already; return where what it brings ends."""
+        header, batch = self._checked_untrusted(message)
+        due = self._batches[-1][0].end if self._batches else self._appended()
+        if header.end > due:  # else the live log was faster
             if header.position != due:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._batches.append((header, batch))
-            if self._enough(held_until) or certain - header.end < TOGETHER_BYTES:
-                return
-        self._ended = True
+        return header.end
 
     def _enough(self, held_until: float) -> bool:
         """Whether what has come is to be recorded, whatever is to come."""

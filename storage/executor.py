@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .writer import Span
 
 # Bounds one transaction, and thereby how long the first job of a group waits for the last one.
-MAX_GROUP_JOBS: Final = 64
+MAX_GROUP_JOBS: Final = 256
 
 IDLE_SECONDS: Final = 1.0
 

@@ -69,6 +69,9 @@ PATIENCE: Final = 4
 each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
 the log comes so fast that there would be one after the other."""
 
+LOG_PATIENCE: Final = 8
+"""Likewise of log that a restart would apply again: 2.5 GiB take some ten seconds."""
+
 # How long, and how often, the event loop lets a flush have the interpreter. Where there are
 # processors for both they would take it from each other for each row, and the flush of a member
 # that has much to do would last for half a minute.
@@ -194,11 +197,11 @@ class Tables(LayeredTables):
         layer.settle()
         if self._counted:
             self._check()
-        patience = PATIENCE if self.patient else 1
-        if layer.bytes > self._flush_bytes * self._limit_share * patience:
+        memory, log = (PATIENCE, LOG_PATIENCE) if self.patient else (1, 1)
+        if layer.bytes > self._flush_bytes * self._limit_share * memory:
             self._full.set()
         log_bytes = position - self._disk.position
-        if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * patience:
+        if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * log:
             self._full.set()
         if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()

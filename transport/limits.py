@@ -22,6 +22,9 @@ JOIN_BYTES: Final = 64 << 10
 REMEMBERED_REASONS: Final = 256
 """Reasons for refusing connections that are remembered, to log each once."""
 
+STREAM_JOIN_BYTES: Final = 256 << 10
+"""Likewise on a stream, where they are read by as much at once."""
+
 
 @attrs.frozen
 class LinkLimits:

@@ -9,6 +9,7 @@ A stream ends in order at the border of two frames. An end in the middle of one 
 """
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,7 +20,7 @@ from .fields import (
     NULL_VALUE,
     HelloStatus,
 )
-from .limits import STREAM_RECEIVE_BYTES, LinkLimits
+from .limits import STREAM_JOIN_BYTES, STREAM_RECEIVE_BYTES, LinkLimits
 from .messages import (
     Hello,
     HelloReply,
@@ -89,6 +90,11 @@ class FrameStream:
         """
         await self.send_frame(encode(message))
 
+    async def send_all(self, messages: Iterable[Message]) -> None:
+        """Send messages in order, small ones several at a time; else like `send`."""
+        for frames in joined(map(encode, messages)):
+            await self.send_frame(frames)
+
     async def send_frame(self, frame: bytes) -> None:
         """Send a message that is encoded already; else like `send`."""
         await trio.lowlevel.checkpoint()
@@ -120,6 +126,17 @@ class FrameStream:
                     raise WireError(f"{self.peer} ended the stream within a frame")
                 return None
             self._received.extend(self._decoder.feed(data))
+        return self._next()
+
+    def receive_nowait(self) -> Message | None:
+        """Return the next message if it has come with the one before, else None.
+
+        Raises:
+            WireError: it is not valid here.
+        """
+        return self._next() if self._received else None
+
+    def _next(self) -> Message:
         message = self._received.popleft()
         if isinstance(message, HELLOS):
             raise second_hello(message, self.peer)
@@ -140,6 +157,20 @@ class FrameStream:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def joined(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Join frames as long as they are small together: each send has its price."""
+    small: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if small and size + len(frame) > STREAM_JOIN_BYTES:
+            yield b"".join(small)
+            small, size = [], 0
+        small.append(frame)
+        size += len(frame)
+    if small:
+        yield b"".join(small)
 
 
 async def send_all(connection: Connection, frame: bytes) -> None:

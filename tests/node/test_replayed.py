@@ -49,7 +49,8 @@ class World:
         self.coming = deque(messages)
         self.appended = OUR_END
         self.pause = 0.0
-        self.replayed = Replayed(self.receive, 3, lambda: self.appended, stop)
+        self.at_once = False  # all comes in one piece
+        self.replayed = Replayed(self, 3, lambda: self.appended, stop)
         self.replayed.take()
 
     async def receive(self) -> Message | None:
@@ -57,6 +58,9 @@ class World:
         if not self.coming:
             raise trio.BrokenResourceError("the link is gone")
         return self.coming.popleft()
+
+    def receive_nowait(self) -> Message | None:
+        return self.coming.popleft() if self.coming and self.at_once else None
 
     def record(self) -> list[int]:
         """Append what has come; where each batch begins."""
@@ -92,6 +96,16 @@ async def test_one_by_one_where_not_that_much_is_known_to_come() -> None:
     assert await world.receive_and_record(288 + 288) == [192, 288]
 
 
+async def test_what_came_in_one_piece_is_recorded_at_once() -> None:
+    world = World(*replays(384))
+    world.at_once = True
+    assert await world.receive_and_record(0) == [192, 288]
+    world = World(*replays(768))  # but no more than is written at once
+    world.at_once = True
+    assert await world.receive_and_record(0) == [192, 288, 384]
+    assert await world.receive_and_record(0) == [480, 576, 672]
+
+
 async def test_nothing_is_waited_for_behind_what_is_wanted() -> None:
     """All up to there is sent, be it committed or not."""
     world = World(*replays(672), stop=672)
@@ -105,7 +119,7 @@ async def test_nothing_is_waited_for_behind_what_is_wanted() -> None:
 async def test_the_first_batch_of_a_stream_waits_for_no_other() -> None:
     """Else who loses the link again and again, before there are more, would get nowhere."""
     world = World(*replays(384))
-    world.replayed = Replayed(world.receive, 3, lambda: world.appended, None)
+    world.replayed = Replayed(world, 3, lambda: world.appended, None)
     assert await world.receive_and_record() == [192]
 
 
@@ -124,7 +138,7 @@ async def test_on_a_slow_link_none_waits_for_more_than_the_next(autojump_clock: 
 
 async def test_no_more_than_the_disk_writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOGETHER_BYTES", TOGETHER_BYTES)
-    world = World(*replays(192 + 96 * 200))
+    world = World(*replays(192 + 96 * (MAX_GROUP_JOBS + 1)))
     assert len(await world.receive_and_record(1 << 30)) == MAX_GROUP_JOBS
     assert 2 * TOGETHER_BYTES <= MAX_UNSYNCED_BYTES
 

@@ -12,7 +12,7 @@ from trio.abc import Clock
 from quorate.keyvalue.service import PACES
 from quorate.storage import tables as tables_module
 from quorate.storage import tables_flush
-from quorate.storage.tables import FLUSH_LOG_BYTES, PATIENCE
+from quorate.storage.tables import FLUSH_LOG_BYTES, LOG_PATIENCE, PATIENCE
 from quorate.storage.tables_layer import ENTRY_BYTES
 
 
@@ -105,7 +105,7 @@ async def test_patient_tables_bound_what_a_restart_has_to_replay(tmp_path: Path)
     async with running(open_tables(tmp_path)) as tables:
         tables.patient = True
         flushed: list[int] = []
-        for batch in range(1, 10 * PATIENCE):
+        for batch in range(1, 10 * LOG_PATIENCE):
             tables.put(b"a", record(b"%d" % batch))
             tables.advance(batch * (FLUSH_LOG_BYTES // 4), batch)
             for _ in range(4):
@@ -113,7 +113,7 @@ async def test_patient_tables_bound_what_a_restart_has_to_replay(tmp_path: Path)
             if tables.position and tables.position not in flushed:
                 flushed.append(tables.position)
         steps = [at // (FLUSH_LOG_BYTES // 4) for at in flushed]
-        assert steps == [4 * PATIENCE + 1, 8 * PATIENCE + 2]
+        assert steps == [4 * LOG_PATIENCE + 1, 8 * LOG_PATIENCE + 2]
 
 
 async def test_tables_with_another_share_flush_at_other_times_and_as_often(

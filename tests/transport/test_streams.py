@@ -32,6 +32,7 @@ from quorate.transport import (
     encode,
     open_stream,
 )
+from quorate.transport.streams import joined
 
 BATCH = LogBatch(1, 2, bytes(100_000))
 
@@ -71,6 +72,41 @@ async def test_a_client_that_is_no_member_may_open_a_replay() -> None:
         client = hello(-1, purpose=StreamPurpose.REPLAY)
         stream = await open_stream(w.network.host("tool"), address(0), client)
         assert await replay(stream, 3) == [0, 1, 2]
+
+
+@simulated
+async def test_small_messages_travel_together_and_large_ones_alone() -> None:
+    sizes = (10, 100_000, 100_000, 100_000, 300_000, 20, 10)
+    batches = [LogBatch(1, number, bytes(size)) for number, size in enumerate(sizes)]
+
+    async def send(_hello: Hello, stream: FrameStream) -> None:
+        await stream.send_all(())
+        await stream.send_all(batches)
+
+    assert [len(sent) // 100_000 for sent in joined(map(encode, batches))] == [2, 1, 3, 0]
+    async with world(2, on_stream=send) as w:
+        stream = await w.links[0].open_stream(address(1), purpose=StreamPurpose.CATCHUP)
+        async with stream:
+            assert [await stream.receive() for _ in batches] == batches
+            assert await stream.receive() is None
+
+
+@simulated
+async def test_what_came_with_a_message_needs_no_wait() -> None:
+    small = [LogBatch(1, number, b"small") for number in range(3)]
+
+    async def send(_hello: Hello, stream: FrameStream) -> None:
+        await stream.send_all(small)
+        await trio.sleep(1)
+        await stream.send(small[0])
+
+    async with world(2, on_stream=send) as w:
+        stream = await w.links[0].open_stream(address(1), purpose=StreamPurpose.CATCHUP)
+        async with stream:
+            assert await stream.receive() == small[0]
+            assert [stream.receive_nowait() for _ in range(3)] == [*small[1:], None]
+            assert await stream.receive() == small[0]
+            assert stream.receive_nowait() is None
 
 
 @simulated
