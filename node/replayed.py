@@ -116,6 +116,7 @@ class Replayed:
         return (
             last.end - first.position >= TOGETHER_BYTES
             or len(self._batches) >= MAX_GROUP_JOBS  # all is done in one go, and written in one
+            or (self._stop is not None and last.end >= self._stop)
             or trio.current_time() >= held_until
         )
 

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from .writer import Span
 
-# Bounds one transaction, and thereby how long the first job of a group waits for the last one.
+# Bounds one transaction in number (who appends bounds the bytes), and thereby how long the first
+# job of a group waits for the last one.
 MAX_GROUP_JOBS: Final = 256
 
 IDLE_SECONDS: Final = 1.0

@@ -65,12 +65,12 @@ REST: Final = 2.0
 share the processors and the disk with it, and serve the clients meanwhile."""
 
 PATIENCE: Final = 4
-"""So many times as much may gather while a member fetches the log that it lacks. A flush writes
+"""So many times as much memory may fill while a member fetches log that it lacks. A flush writes
 each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
 the log comes so fast that there would be one after the other."""
 
 LOG_PATIENCE: Final = 8
-"""Likewise of log that a restart would apply again: 2.5 GiB take some ten seconds."""
+"""Likewise of log, which a restart would apply again."""
 
 # How long, and how often, the event loop lets a flush have the interpreter. Where there are
 # processors for both they would take it from each other for each row, and the flush of a member

@@ -20,7 +20,7 @@ from .fields import (
     NULL_VALUE,
     HelloStatus,
 )
-from .limits import STREAM_JOIN_BYTES, STREAM_RECEIVE_BYTES, LinkLimits
+from .limits import STREAM_JOIN_BYTES, STREAM_JOIN_FRAMES, STREAM_RECEIVE_BYTES, LinkLimits
 from .messages import (
     Hello,
     HelloReply,
@@ -91,7 +91,10 @@ class FrameStream:
         await self.send_frame(encode(message))
 
     async def send_all(self, messages: Iterable[Message]) -> None:
-        """Send messages in order, small ones several at a time; else like `send`."""
+        """Send messages in order, small ones several at a time; else like `send`.
+
+        If the call is cancelled nobody knows how many went: the stream is to be closed.
+        """
         for frames in joined(map(encode, messages)):
             await self.send_frame(frames)
 
@@ -133,7 +136,10 @@ class FrameStream:
 
         Raises:
             WireError: it is not valid here.
+            trio.ClosedResourceError: this end closed the stream.
         """
+        if self._closed:
+            raise trio.ClosedResourceError
         return self._next() if self._received else None
 
     def _next(self) -> Message:
@@ -164,7 +170,7 @@ def joined(frames: Iterable[bytes]) -> Iterator[bytes]:
     small: list[bytes] = []
     size = 0
     for frame in frames:
-        if small and size + len(frame) > STREAM_JOIN_BYTES:
+        if small and (size + len(frame) > STREAM_JOIN_BYTES or len(small) == STREAM_JOIN_FRAMES):
             yield b"".join(small)
             small, size = [], 0
         small.append(frame)

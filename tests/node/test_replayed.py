@@ -1,4 +1,4 @@
-"""What comes of a replay is recorded by several batches far behind, and else one by one."""
+"""What comes of a replay is recorded by several batches far behind, and else as it comes."""
 
 from __future__ import annotations
 
@@ -104,6 +104,21 @@ async def test_what_came_in_one_piece_is_recorded_at_once() -> None:
     world.at_once = True
     assert await world.receive_and_record(0) == [192, 288, 384]
     assert await world.receive_and_record(0) == [480, 576, 672]
+
+
+async def test_nothing_is_recorded_behind_what_is_wanted() -> None:
+    world = World(*replays(768), stop=384)
+    world.at_once = True
+    assert await world.receive_and_record(0) == [192, 288]
+    assert world.replayed.over
+
+
+async def test_the_first_batch_of_a_stream_leaves_the_rest_of_its_piece() -> None:
+    world = World(replay(96), *replays(480))
+    world.at_once = True
+    world.replayed = Replayed(world, 3, lambda: world.appended, None)
+    assert await world.receive_and_record(0) == [192]
+    assert await world.receive_and_record(0) == [288, 384]
 
 
 async def test_nothing_is_waited_for_behind_what_is_wanted() -> None:

@@ -14,6 +14,7 @@ from quorate.node import replayed
 from quorate.node.replayed import Replayed
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
+from quorate.transport import streams
 
 if TYPE_CHECKING:
     from quorate.node import Command
@@ -51,6 +52,7 @@ def test_members_that_record_a_replay_in_pieces_pass(
 
     monkeypatch.setattr(Replayed, "take", counted)
     monkeypatch.setattr(replayed, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
+    monkeypatch.setattr(streams, "STREAM_JOIN_BYTES", 300)  # so that links break between batches
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story
     assert any(number > 1 for number in together)

@@ -99,7 +99,11 @@ class Disk:
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(1, 70), st.sampled_from(["span", "alone", "mixed"]), st.booleans()),
+    st.tuples(
+        st.integers(1, MAX_GROUP_JOBS + 6),
+        st.sampled_from(["span", "alone", "mixed"]),
+        st.booleans(),
+    ),
     max_size=20,
 )
 
