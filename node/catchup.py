@@ -95,7 +95,7 @@ class Catchups:
         async with stream:
             while True:
                 batches = await leadership.core.repair.read(position)
-                await stream.send_all(LogBatch(leadership.term, 0, batch) for batch in batches)
+                await stream.send_many(LogBatch(leadership.term, 0, batch) for batch in batches)
                 position += sum(map(len, batches))
                 if position >= store.append_position:
                     await self.durable.wait()

@@ -20,10 +20,10 @@ JOIN_BYTES: Final = 64 << 10
 """Small frames that wait in a queue are joined up to this size into one send."""
 
 STREAM_JOIN_BYTES: Final = 256 << 10
-"""Likewise on a stream, where they are read by as much at once,"""
+"""Likewise of frames on a stream, where they are read by as much at once."""
 
 STREAM_JOIN_FRAMES: Final = 64
-"""if they are no more: to encode them holds up all else."""
+"""Most frames that are joined on a stream: to encode them holds up all else."""
 
 REMEMBERED_REASONS: Final = 256
 """Reasons for refusing connections that are remembered, to log each once."""

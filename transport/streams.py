@@ -90,7 +90,7 @@ class FrameStream:
         """
         await self.send_frame(encode(message))
 
-    async def send_all(self, messages: Iterable[Message]) -> None:
+    async def send_many(self, messages: Iterable[Message]) -> None:
         """Send messages in order, small ones several at a time; else like `send`.
 
         If the call is cancelled nobody knows how many went: the stream is to be closed.

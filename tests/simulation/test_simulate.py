@@ -55,7 +55,7 @@ def test_members_that_record_a_replay_in_pieces_pass(
     monkeypatch.setattr(streams, "STREAM_JOIN_BYTES", 300)  # so that links break between batches
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story
-    assert any(number > 1 for number in together)
+    assert sum(number > 1 for number in together) > 10
 
 
 def test_every_fault_is_part_of_the_storm() -> None:

@@ -80,10 +80,11 @@ async def test_small_messages_travel_together_and_large_ones_alone() -> None:
     batches = [LogBatch(1, number, bytes(size)) for number, size in enumerate(sizes)]
 
     async def send(_hello: Hello, stream: FrameStream) -> None:
-        await stream.send_all(())
-        await stream.send_all(batches)
+        await stream.send_many(())
+        await stream.send_many(batches)
 
     assert [len(sent) // 100_000 for sent in joined(map(encode, batches))] == [2, 1, 3, 0]
+    assert [len(sent) for sent in joined([b"x"] * 130)] == [64, 64, 2]
     async with world(2, on_stream=send) as w:
         stream = await w.links[0].open_stream(address(1), purpose=StreamPurpose.CATCHUP)
         async with stream:
@@ -96,7 +97,7 @@ async def test_what_came_with_a_message_needs_no_wait() -> None:
     small = [LogBatch(1, number, b"small") for number in range(3)]
 
     async def send(_hello: Hello, stream: FrameStream) -> None:
-        await stream.send_all(small)
+        await stream.send_many(small)
         await trio.sleep(1)
         await stream.send(small[0])
 
