@@ -2,9 +2,9 @@
 
 Each member gets its own view, ``network.host("a")``, and listens at ``Address("a", port)``; so the
 network knows who dials whom. Bytes take the latency of their direction, drawn from a generator of
-that direction, and keep their order. What is under way or arrived and not yet read is limited by
-a window, as in a kernel: when the receiver does not read, the sender's `send_nowait` takes nothing
-more.
+that direction, and keep their order; what is sent in one go takes it in segments, as in packets.
+What is under way or arrived and not yet read is limited by a window, as in a kernel: when the
+receiver does not read, the sender's `send_nowait` takes nothing more.
 
 - `cut` stops all bytes from one host to another, without a sign of it: dials hang, data stall and
   arrive after `heal`. It is the partition of a network.

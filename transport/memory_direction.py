@@ -11,6 +11,9 @@ import attrs
 import trio
 
 WINDOW_BYTES: Final = 256 << 10
+SEGMENT_BYTES: Final = 1400
+"""About what a packet of an Ethernet carries: what is sent in one go arrives piece by piece, and
+may be lost from any of them on."""
 NEVER: Final = float("inf")
 
 Route: TypeAlias = tuple[str, str]
@@ -84,12 +87,15 @@ class Direction:
             self.answer_reset()
         if self.silent or (self.mute and data):
             return
-        arrival = self.arrival_of(data)
-        if self.under_way:  # nothing overtakes
-            arrival = max(arrival, self.under_way[-1][0])
-        self.under_way.append((arrival, data))
+        first = not self.under_way
+        for start in range(0, len(data) or 1, SEGMENT_BYTES):
+            segment = data[start : start + SEGMENT_BYTES]
+            arrival = self.arrival_of(segment)
+            if self.under_way:  # nothing overtakes
+                arrival = max(arrival, self.under_way[-1][0])
+            self.under_way.append((arrival, segment))
         self.window -= len(data)
-        if len(self.under_way) == 1:
+        if first:
             self.hurry()
 
     def arrival_of(self, data: bytes) -> float:

@@ -8,7 +8,7 @@ import trio.testing
 from transport_world import simulated
 
 from quorate.transport import Address, Connection, MemoryNetwork
-from quorate.transport.memory_direction import Pace
+from quorate.transport.memory_direction import SEGMENT_BYTES, Pace
 
 HOME = Address("b", 1)
 
@@ -52,6 +52,23 @@ async def test_a_slow_way_lets_so_many_bytes_through_in_a_second() -> None:
         assert len(await there.receive(100_000)) == 100_000
         assert await there.receive(1000) == b"x"
         assert trio.current_time() - began == pytest.approx(7.0)
+        nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_of_what_was_sent_in_one_go_a_part_arrives_before_the_connection_breaks() -> None:
+    async with trio.open_nursery() as nursery:
+        network = MemoryNetwork(Random(0), latency=0.5)
+        here, there, _ = await connected(network, nursery)
+        network.set_pace("a", "b", Pace(latency=0.5, bytes_per_second=1000.0), both=False)
+        began, sent = trio.current_time(), bytes(range(250)) * 20
+        here.send_nowait(sent)
+        assert await there.receive(10_000) == sent[:SEGMENT_BYTES]
+        assert trio.current_time() - began == pytest.approx(0.5 + SEGMENT_BYTES / 1000)
+        assert await there.receive(10_000) == sent[SEGMENT_BYTES : 2 * SEGMENT_BYTES]
+        network.break_links("a", "b")
+        with pytest.raises(trio.BrokenResourceError):
+            await there.receive(10_000)
         nursery.cancel_scope.cancel()
 
 
