@@ -6,7 +6,6 @@ what comes back is bytes.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from ..errors import KeyValueError
@@ -51,7 +50,7 @@ class KeyValue:
 
     def __init__(self, endpoint: Endpoint, gathering: Gathering | None = None) -> None:
         self.endpoint = endpoint
-        self._set = partial(self._send, _SET) if gathering is None else gathering.send
+        self._set = self._set_alone if gathering is None else gathering.send
 
     async def execute(self, *arguments: Argument) -> resp.Reply:
         """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
@@ -72,6 +71,9 @@ class KeyValue:
     def _send(self, spec: CommandSpec, payload: bytes) -> Awaitable[bytes]:
         send = self.endpoint.query if spec.kind is _READ else self.endpoint.command
         return send(payload, RESP3)
+
+    def _set_alone(self, key: bytes, value: bytes) -> Awaitable[bytes]:
+        return self._send(_SET, resp.encode_set(key, value))
 
     async def get(self, key: Text) -> bytes | None:
         """Return the value of a key, None if there is none."""
@@ -103,7 +105,7 @@ class KeyValue:
         if ex is px is None and not (nx or xx):  # as mostly, for a third of the cost
             if not (isinstance(key, bytes) and isinstance(value, bytes)):
                 key, value = resp.words_of((key, value))
-            reply = await self._set(resp.encode_set(key, value))
+            reply = await self._set(key, value)
             return reply == resp.OK or _decoded(reply) is not None
         options: list[Argument] = []
         if ex is not None:

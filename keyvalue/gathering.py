@@ -3,10 +3,10 @@
 Of hundreds of tasks each may set a key in one turn of the event loop. To carry each of these SETs
 through the gateway, the log and the state machine by itself costs more than all the rest. So those
 of a turn gather: a payload with many of them, as of a pipeline, is one request, and the reply is
-cut apart. Each task waits by nothing but its place among trio's tasks, as in :mod:`..node.calls`.
+cut apart. Each task waits by nothing but its place among trio's tasks (:mod:`.waits`).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Final, Never, Protocol
@@ -20,6 +20,7 @@ from ..node.gateway import COMMAND, Request
 from . import resp
 from .routes import RUN_COMMANDS
 from .service import AT_ONCE_BYTES, RESP3
+from .waits import waiting
 
 __all__ = ["Gathering"]
 
@@ -106,6 +107,7 @@ class Gathering:
         self._gathered = Gathered()
         self._room = 0
         self._begun = trio.lowlevel.ParkingLot()
+        self._wait = waiting(_DONE, resp.OK)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Submit after each turn of the loop what has gathered in it, until cancelled."""
@@ -119,7 +121,7 @@ class Gathering:
             self._submit()
             self._running, self._room = False, 0
 
-    def send(self, payload: bytes) -> Coroutine[Any, Any, bytes]:
+    def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
         """Have ``SET key value`` done, and return the reply; it must be awaited at once.
 
         It is no coroutine function: each frame of one costs its callers twice a call.
@@ -127,21 +129,18 @@ class Gathering:
         Raises:
             RequestError: there is no reply.
         """
-        gathered, size = self._gathered, len(payload)
+        gathered, size = self._gathered, len(key) + len(value) + resp.SET_FRAME_BYTES
         place = len(gathered.tasks)
         if size > self._room or place == RUN_COMMANDS:
             if size > self._most or not self._running:
-                return self._member.command(payload, RESP3)
+                return self._member.command(resp.encode_set(key, value), RESP3)
             self._full.append(gathered)
             self._gathered = gathered = Gathered()
             self._room, place = self._most, 0
         if not place:
             self._begun.unpark()
         self._room -= size
-        gathered.payloads.append(payload)
-        gathered.tasks.append(trio.lowlevel.current_task())
-        withdraw = partial(gathered.withdraw, place)
-        return trio.lowlevel.wait_task_rescheduled(withdraw)  # noqa: ASYNC105 - by who calls this
+        return self._wait(gathered, key, value)
 
     def _submit(self) -> None:
         """Submit what has gathered."""

@@ -21,7 +21,7 @@ from quorate._version import __version__  # not of a room, so it has no other pa
 from .. import ready
 from ..node.gateway import NodeStatus
 from ..storage import tables_rows, writer
-from . import plain, resp
+from . import plain, resp, waits
 from .cluster_view import leader_first, node_id
 from .glob import matcher
 from .session import PortState
@@ -30,7 +30,7 @@ __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply",
 
 REDIS_VERSION: Final = "7.4.0"
 
-COMPILED: Final = all(each.NATIVE for each in (plain, ready, tables_rows, writer))
+COMPILED: Final = all(each.NATIVE for each in (plain, ready, tables_rows, waits, writer))
 """Whether all of our C is there."""
 
 _Facts: TypeAlias = dict[str, str | int | float]

@@ -77,6 +77,10 @@ def encode_set(key: bytes, value: bytes) -> bytes:
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
 
 
+SET_FRAME_BYTES: Final = len(encode_set(b"", b"")) + 2 * len("000000000")
+"""What :func:`encode_set` adds, at most: lengths of ten digits are more than anything takes."""
+
+
 def bulk_array(items: Sequence[bytes]) -> bytes:
     """An array of bulk strings; it is also the form of a command."""
     return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from client_port_world import RawClient, World
 
+from quorate.keyvalue import waits
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
@@ -18,3 +20,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def client(world: World) -> RawClient:
     """Its first client."""
     return await world.connect()
+
+
+@pytest.fixture(params=["compiled", "trio"])
+def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tasks of the program wait by what was compiled; and once more by what trio has."""
+    if request.param == "trio":
+        monkeypatch.setattr(waits, "NATIVE", False)
+    elif not waits.NATIVE:
+        pytest.skip("keyvalue/waits.c was not compiled")

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
+import pytest
 import trio
 from gathering_world import OK, Member, Tasks, keys_of, tasks_at
 from service_world import Fed, open_service
@@ -21,6 +22,8 @@ from quorate.node.service import Command
 from quorate.simulation.peers import log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import ForwardReply, ForwardRequest, TermSpan
+
+pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 
 async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: Path) -> None:
