@@ -15,8 +15,6 @@ from quorate.keyvalue import resp, waits
 from quorate.keyvalue.waits import waiting
 from quorate.node.calls import Reply
 
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
-
 DONE = Reply(resp.OK)
 MANY = 3000
 """More than are kept for others when they are over."""
@@ -47,15 +45,15 @@ class Waited:
 
 
 @pytest.fixture
-def wait() -> Wait:
+def wait(each_way_to_wait: None) -> Wait:
     return waiting(DONE, resp.OK)
 
 
 @pytest.fixture
-def compiled(wait: Wait) -> Wait:
+def compiled() -> Wait:
     if not waits.NATIVE:
-        pytest.skip("it is trio's")
-    return wait
+        pytest.skip("keyvalue/waits.c was not compiled")
+    return waiting(DONE, resp.OK)
 
 
 async def gone_on(task: trio.lowlevel.Task) -> None:
