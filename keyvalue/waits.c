@@ -122,6 +122,18 @@ static Wait *take(Waits *self, State *state)
     return wait;
 }
 
+/* It is over, and there for another one. */
+static void keep(Wait *self)
+{
+    Waits *owner = self->owner;
+    Py_CLEAR(self->waited);
+    if (owner->count >= MOST_KEPT)
+        return;
+    self->next = owner->kept;
+    owner->kept = (Wait *)Py_NewRef(self);
+    owner->count++;
+}
+
 static int digits_of(Py_ssize_t length)
 {
     int digits = 1;
@@ -195,9 +207,10 @@ static PyObject *wait_for(Waits *self, PyObject *const *args, Py_ssize_t count)
         goto end;
     wait->place = PyList_GET_SIZE(tasks);
     wait->begun = false;
-    if (put(payloads, tasks, encode_set(args[1], args[2]), self->current_task) < 0)
+    if (put(payloads, tasks, encode_set(args[1], args[2]), self->current_task) < 0) {
+        keep(wait);
         Py_CLEAR(wait);
-    else
+    } else
         wait->waited = Py_NewRef(args[0]);
 end:
     Py_XDECREF(payloads);
@@ -205,24 +218,12 @@ end:
     return (PyObject *)wait;
 }
 
-/* It is over, and there for another one. */
-static void keep(Wait *self)
-{
-    Waits *owner = self->owner;
-    Py_CLEAR(self->waited);
-    if (owner == NULL || owner->count >= MOST_KEPT)
-        return;
-    self->next = owner->kept;
-    owner->kept = (Wait *)Py_NewRef(self);
-    owner->count++;
-}
-
 /* Begin to wait, or go on with an outcome. */
 static PySendResult go_on(PyObject *object, PyObject *outcome, PyObject **result)
 {
     Wait *self = (Wait *)object;
     *result = NULL;
-    if (self->waited == NULL || (outcome == Py_None) != !self->begun) {
+    if (self->waited == NULL || self->owner == NULL || (outcome == Py_None) != !self->begun) {
         PyErr_Format(PyExc_RuntimeError, "a wait is awaited once, by a task of trio");
         return PYGEN_ERROR;
     }
@@ -247,6 +248,19 @@ static PyObject *next(PyObject *self)
     return result;
 }
 
+/* As go_on; by this name it is called by CPython from 3.12 on, and before while a program is traced. */
+static PyObject *send(PyObject *self, PyObject *outcome)
+{
+    PyObject *result, *stop;
+    if (go_on(self, outcome, &result) != PYGEN_RETURN)
+        return result;
+    if ((stop = PyObject_CallOneArg(PyExc_StopIteration, result)) != NULL)
+        PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+    Py_DECREF(result);
+    return NULL;
+}
+
 /* The task is cancelled. */
 static PyObject *call(Wait *self, PyObject *args, PyObject *named)
 {
@@ -255,13 +269,18 @@ static PyObject *call(Wait *self, PyObject *args, PyObject *named)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "wait(raise)");
     if (self->waited == NULL)
         return PyErr_Format(PyExc_RuntimeError, "this wait is over");
-    PyObject *place = PyLong_FromSsize_t(self->place), *abort = NULL;
+    PyObject *place = PyLong_FromSsize_t(self->place), *waited = Py_NewRef(self->waited), *abort = NULL;
     if (place != NULL)
-        abort = PyObject_CallMethodObjArgs(
-            self->waited, state_of(Py_TYPE(self))->withdraw, place, raise, NULL);
+        abort = PyObject_CallMethodObjArgs(waited, state_of(Py_TYPE(self))->withdraw, place, raise, NULL);
     Py_XDECREF(place);
+    Py_DECREF(waited);
     return abort;
 }
+
+static PyMethodDef wait_methods[] = {
+    {"send", send, METH_O, "send(outcome)\n--\n\nAs a coroutine's."},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyMethodDef waits_methods[] = {
     {"wait", (PyCFunction)(void (*)(void))wait_for, METH_FASTCALL, "wait(waited, key, value)\n--\n\nSee waits.py."},
@@ -280,7 +299,8 @@ static PyType_Spec waits_spec = {
 static PyType_Slot wait_slots[] = {
     {Py_tp_traverse, traverse_wait}, {Py_tp_clear, clear_wait},      {Py_tp_dealloc, dealloc},
     {Py_tp_call, call},              {Py_am_await, PyObject_SelfIter}, {Py_am_send, go_on},
-    {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, next},         {0, NULL},
+    {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, next},         {Py_tp_methods, wait_methods},
+    {0, NULL},
 };
 
 static PyType_Spec wait_spec = {

@@ -121,4 +121,8 @@ def _can_repeat() -> bool:
     def withdraw(_raise: RaiseCancel) -> trio.lowlevel.Abort:
         return trio.lowlevel.Abort.SUCCEEDED
 
-    return getattr(_pause(withdraw), "__dict__", None) == {"abort_func": withdraw}
+    try:
+        yielded = _pause(withdraw)
+    except StopIteration:
+        return False
+    return getattr(yielded, "__dict__", None) == {"abort_func": withdraw}

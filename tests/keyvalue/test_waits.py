@@ -231,6 +231,41 @@ async def test_it_is_awaited_once_and_by_a_task_of_trio(compiled: Wait) -> None:
         next(by_hand)
 
 
+async def test_it_goes_on_by_a_call_too(compiled: Wait) -> None:
+    """So it does from CPython 3.12 on, and before while a program is traced."""
+    for outcome, reply in ((DONE, resp.OK), (Reply(b"-ERR no\r\n"), b"-ERR no\r\n")):
+        by_hand: Any = compiled(Waited(), b"a", b"").__await__()
+        by_hand.send(None)
+        with pytest.raises(StopIteration) as stopped:
+            by_hand.send(outcome)
+        assert stopped.value.value == reply
+    by_hand = compiled(Waited(), b"a", b"").__await__()
+    by_hand.send(None)
+    with pytest.raises(KeyError, match="no"):
+        by_hand.send(Error(KeyError("no")))
+
+
+async def test_a_program_may_be_traced(wait: Wait) -> None:
+    waited, seen = Waited(), list[bytes]()
+
+    async def ask() -> None:
+        seen.append(await wait(waited, b"a", b""))
+
+    def trace(*_event: object) -> Callable[..., object]:
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            waited.wake()
+    finally:
+        sys.settrace(before)
+    assert seen == [resp.OK]
+
+
 async def test_where_trio_yields_anything_else_each_wait_is_trios(
     compiled: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
