@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from types import FunctionType, coroutine
+from types import FrameType, FunctionType, coroutine
 from typing import Any
 
 import pytest
@@ -251,7 +251,7 @@ async def test_a_program_may_be_traced(wait: Wait) -> None:
     async def ask() -> None:
         seen.append(await wait(waited, b"a", b""))
 
-    def trace(*_event: object) -> Callable[..., object]:
+    def trace(_frame: FrameType, _event: str, _value: object) -> Callable[..., Any]:
         return trace
 
     before = sys.gettrace()
