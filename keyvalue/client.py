@@ -8,6 +8,8 @@ what comes back is bytes.
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
+import trio
+
 from ..errors import KeyValueError
 from ..node.gateway import UNSTAMPED, Stamp
 from . import resp
@@ -79,6 +81,7 @@ class KeyValue:
         """Return the value of a key, None if there is none."""
         return _optional(await self.execute("GET", key))
 
+    @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
     async def set(
         self,
         key: Text,

@@ -107,7 +107,7 @@ class Gathering:
         self._gathered = Gathered()
         self._room = 0
         self._begun = trio.lowlevel.ParkingLot()
-        self._wait = waiting(_DONE, resp.OK)
+        self._wait = waiting(_DONE)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Submit after each turn of the loop what has gathered in it, until cancelled."""
@@ -124,7 +124,8 @@ class Gathering:
     def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
         """Have ``SET key value`` done, and return the reply; it must be awaited at once.
 
-        It is no coroutine function: each frame of one costs its callers twice a call.
+        Until then Ctrl-C is to be kept away, as for `waits.waiting`. It is no coroutine function:
+        each frame of one costs its callers twice a call.
 
         Raises:
             RequestError: there is no reply.
@@ -137,10 +138,11 @@ class Gathering:
             self._full.append(gathered)
             self._gathered = gathered = Gathered()
             self._room, place = self._most, 0
+        wait = self._wait(gathered, key, value)
         if not place:
             self._begun.unpark()
         self._room -= size
-        return self._wait(gathered, key, value)
+        return wait
 
     def _submit(self) -> None:
         """Submit what has gathered."""

@@ -2,10 +2,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
-#include <structmember.h>
 
 #define SET "*3\r\n$3\r\nSET\r\n"
-#define MOST_KEPT 1024 /* waits that are over, for those that come; to free them is as many calls deep */
+#define MOST_KEPT 1024 /* waits that are over, for those that come; each takes half a kilobyte */
 
 typedef struct Wait Wait;
 
@@ -127,8 +126,10 @@ static void keep(Wait *self)
 {
     Waits *owner = self->owner;
     Py_CLEAR(self->waited);
-    if (owner->count >= MOST_KEPT)
+    if (owner->count >= MOST_KEPT) {
+        Py_CLEAR(self->trap); /* which leads back to it */
         return;
+    }
     self->next = owner->kept;
     owner->kept = (Wait *)Py_NewRef(self);
     owner->count++;
@@ -175,8 +176,8 @@ static PyObject *encode_set(PyObject *key, PyObject *value)
     return payload;
 }
 
-/* Put a SET and the present task in their places. */
-static int put(PyObject *payloads, PyObject *tasks, PyObject *payload, PyObject *current_task)
+/* Put a SET and the present task in their places; return where, -1 with an exception. */
+static Py_ssize_t put(PyObject *payloads, PyObject *tasks, PyObject *payload, PyObject *current_task)
 {
     PyObject *task = payload == NULL ? NULL : PyObject_CallNoArgs(current_task);
     Py_ssize_t place = PyList_GET_SIZE(payloads);
@@ -187,7 +188,7 @@ static int put(PyObject *payloads, PyObject *tasks, PyObject *payload, PyObject 
     }
     Py_XDECREF(task);
     Py_XDECREF(payload);
-    return failed ? -1 : 0;
+    return failed ? -1 : place;
 }
 
 static PyObject *wait_for(Waits *self, PyObject *const *args, Py_ssize_t count)
@@ -205,9 +206,8 @@ static PyObject *wait_for(Waits *self, PyObject *const *args, Py_ssize_t count)
     }
     if ((wait = take(self, state)) == NULL)
         goto end;
-    wait->place = PyList_GET_SIZE(tasks);
     wait->begun = false;
-    if (put(payloads, tasks, encode_set(args[1], args[2]), self->current_task) < 0) {
+    if ((wait->place = put(payloads, tasks, encode_set(args[1], args[2]), self->current_task)) < 0) {
         keep(wait);
         Py_CLEAR(wait);
     } else
@@ -342,10 +342,15 @@ static int clear(PyObject *module)
     return 0;
 }
 
+static void free_state(void *module)
+{
+    clear(module);
+}
+
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_waits", "See waits.py.", sizeof(State), NULL, slots, traverse, clear, NULL,
+    PyModuleDef_HEAD_INIT, "_waits", "See waits.py.", sizeof(State), NULL, slots, traverse, clear, free_state,
 };
 
 PyMODINIT_FUNC PyInit__waits(void)

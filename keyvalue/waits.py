@@ -80,29 +80,27 @@ class Waited(Protocol):
         ...
 
 
-def waiting(
-    done: Outcome[bytes], reply: bytes
-) -> Callable[[Waited, bytes, bytes], Awaitable[bytes]]:
+def waiting(done: Outcome[bytes]) -> Callable[[Waited, bytes, bytes], Awaitable[bytes]]:
     """Return a function that has the present task wait for a SET.
 
     It takes what the task is to wait for, the key and the value; puts the SET and the task in their
     places; and returns what must be awaited at once. That returns, or raises, the outcome with
-    which the task is rescheduled.
+    which the task is rescheduled. Who calls it must be protected from Ctrl-C until then
+    (`trio.lowlevel.enable_ki_protection`), or the task may be rescheduled that never waited.
 
     Args:
         done: the usual outcome.
-        reply: its value.
     """
     if not NATIVE or not _can_repeat():
         return _wait
-    return Waits(_pause, trio.lowlevel.current_task, done, reply).wait
+    return Waits(_pause, trio.lowlevel.current_task, done, done.unwrap()).wait
 
 
 def _wait(waited: Waited, key: bytes, value: bytes) -> Awaitable[bytes]:
     """Have the present task wait, as trio does."""
-    withdraw = partial(waited.withdraw, len(waited.tasks))
+    task, withdraw = trio.lowlevel.current_task(), partial(waited.withdraw, len(waited.tasks))
     waited.payloads.append(encode_set(key, value))
-    waited.tasks.append(trio.lowlevel.current_task())
+    waited.tasks.append(task)
     return trio.lowlevel.wait_task_rescheduled(withdraw)  # noqa: ASYNC105 - by who calls this
 
 

@@ -69,6 +69,8 @@ class Calls:
         self._at_once: list[bytes | RequestError] = []
         self._done_at_once = self._at_once.append
 
+    # Ctrl-C between `submit` and the wait would have a task woken that never waited.
+    @trio.lowlevel.enable_ki_protection
     async def ask(
         self, kind: RequestKind, payload: bytes, flags: int, stamp: Stamp = UNSTAMPED
     ) -> bytes:

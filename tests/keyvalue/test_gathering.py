@@ -1,5 +1,7 @@
 """SETs of many tasks that travel together: each task gets what became of its own."""
 
+from collections.abc import Awaitable
+
 import pytest
 import trio
 from gathering_world import OK, Member, Tasks, keys_of, tasks_at
@@ -13,6 +15,7 @@ from quorate.errors import (
     UnknownOutcomeError,
 )
 from quorate.keyvalue import resp
+from quorate.keyvalue.client import KeyValue
 from quorate.keyvalue.gathering import Gathering
 from quorate.keyvalue.routes import RUN_COMMANDS
 from quorate.keyvalue.service import AT_ONCE_BYTES, RESP3
@@ -247,3 +250,19 @@ async def test_what_has_gathered_when_it_ends_is_submitted_and_then_each_goes_al
         assert await tasks.seen() == {"after": True}
     assert member.alone == [resp.encode_set(key, b"x") for key in (b"before", b"after")]
     assert not member.turns
+
+
+async def test_ctrl_c_does_not_come_between_a_set_and_its_wait() -> None:
+    """Who is not protected from it might be rescheduled though it never came to wait."""
+
+    class Watched(Gathering):
+        protected = False
+
+        def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
+            self.protected = trio.lowlevel.currently_ki_protected()
+            return super().send(key, value)
+
+    watched = Watched(Member(), 1 << 20)
+    assert not trio.lowlevel.currently_ki_protected()
+    assert await KeyValue(Member(), watched).set("a", "x")
+    assert watched.protected

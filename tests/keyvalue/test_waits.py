@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from types import FrameType, FunctionType, coroutine
 from typing import Any
@@ -46,14 +47,14 @@ class Waited:
 
 @pytest.fixture
 def wait(each_way_to_wait: None) -> Wait:
-    return waiting(DONE, resp.OK)
+    return waiting(DONE)
 
 
 @pytest.fixture
 def compiled() -> Wait:
     if not waits.NATIVE:
         pytest.skip("keyvalue/waits.c was not compiled")
-    return waiting(DONE, resp.OK)
+    return waiting(DONE)
 
 
 async def gone_on(task: trio.lowlevel.Task) -> None:
@@ -216,6 +217,75 @@ async def test_what_is_no_bytes_is_refused_and_leaves_nothing(wait: Wait) -> Non
     assert (waited.payloads, waited.tasks) == ([], [])
 
 
+def test_outside_of_trio_it_is_refused_and_leaves_nothing(wait: Wait) -> None:
+    waited = Waited()
+    with pytest.raises(RuntimeError):
+        wait(waited, b"a", b"")
+    assert (waited.payloads, waited.tasks) == ([], [])
+
+
+def existing() -> int:
+    """How many waits there are."""
+    return sum(type(one).__qualname__ == "Wait" for one in gc.get_objects())
+
+
+async def test_what_is_over_is_taken_again(compiled: Wait) -> None:
+    first: Any = compiled(Waited(), b"a", b"")
+    go_through(first)
+    with pytest.raises(TypeError):
+        compiled(Waited(), b"a", "no bytes")  # type: ignore[arg-type]
+    assert compiled(Waited(), b"a", b"") is first
+
+
+def go_through(one: Any) -> None:
+    """Have a wait begin and end."""
+    one.send(None)
+    with pytest.raises(StopIteration):
+        one.send(DONE)
+
+
+async def test_no_more_than_a_thousand_are_kept_and_others_are_no_garbage(compiled: Wait) -> None:
+    def many() -> int:
+        some = [compiled(Waited(), b"a", b"") for _ in range(MANY)]
+        for number in range(MANY):
+            go_through(some[number])
+        return existing()
+
+    gc.disable()
+    try:
+        before = existing()
+        for _ in range(3):
+            assert many() >= before + MANY
+            assert existing() == before + 1024
+    finally:
+        gc.enable()
+
+
+async def test_all_is_freed_with_the_last_of_its_users(compiled: Wait) -> None:
+    def use() -> weakref.ref[Waited]:
+        wait, waited = waiting(DONE), Waited()
+        some: list[Any] = [wait(waited, b"a", b"") for _ in range(3)]
+        go_through(some[0])
+        some[1].send(None)
+        assert existing() == before + 3
+        return weakref.ref(waited)
+
+    gc.collect()  # what other tests have left
+    before = existing()
+    dead = use()
+    gc.collect()
+    assert (existing(), dead()) == (before, None)
+
+
+async def test_it_is_not_cancelled_when_it_is_over(compiled: Wait) -> None:
+    waited = Waited()
+    one: Any = compiled(waited, b"a", b"")
+    go_through(one)
+    with pytest.raises(RuntimeError, match="is over"):
+        one(int)
+    assert waited.withdrawn == []
+
+
 async def test_it_is_awaited_once_and_by_a_task_of_trio(compiled: Wait) -> None:
     waited = Waited()
     one = compiled(waited, b"a", b"")
@@ -275,4 +345,4 @@ async def test_where_trio_yields_anything_else_each_wait_is_trios(
 
     assert not isinstance(compiled, FunctionType)
     monkeypatch.setattr(trio.lowlevel, "wait_task_rescheduled", by_another_frame)
-    assert isinstance(waiting(DONE, resp.OK), FunctionType)
+    assert isinstance(waiting(DONE), FunctionType)

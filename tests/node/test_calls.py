@@ -139,3 +139,16 @@ async def test_a_reply_is_an_outcome_that_can_be_taken_again() -> None:
     assert (next(taker), reply.send(taker)) == (b"", b"a")
     assert (await anext(later), await reply.asend(later)) == (b"", b"a")
     await later.aclose()
+
+
+async def test_ctrl_c_does_not_come_between_a_request_and_its_wait() -> None:
+    """Who is not protected from it might be rescheduled though it never came to wait."""
+    protected = list[bool]()
+
+    def submit(request: Request) -> None:
+        protected.append(trio.lowlevel.currently_ki_protected())
+        request.done(b"reply")
+
+    assert not trio.lowlevel.currently_ki_protected()
+    assert await Calls(submit).ask(COMMAND, b"a", 0) == b"reply"
+    assert protected == [True]
