@@ -266,7 +266,9 @@ async def test_all_is_freed_with_the_last_of_its_users(compiled: Wait) -> None:
         wait, waited = waiting(DONE), Waited()
         some: list[Any] = [wait(waited, b"a", b"") for _ in range(3)]
         go_through(some[0])
-        some[1].send(None)
+        go_through(some[1])
+        some[2].send(None)
+        waited.tasks.append(some[2])  # as a task that waits holds its wait
         assert existing() == before + 3
         return weakref.ref(waited)
 
