@@ -2,11 +2,13 @@
 # whatever needs it, once for each requirements.lock; nothing outside this folder is touched.
 
 PYTHON ?= python3
-BIN := .venv/bin
-ready := .venv/.ready
+PYTHONS ?= python3.11 python3.12 python3.13
+VENV ?= .venv
+BIN := $(VENV)/bin
+ready := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo test check fmt crash soak mutants sweep model spin bench bench-peers lock clean
+.PHONY: help demo pipeline-demo test pythons check fmt crash soak mutants sweep model spin bench bench-peers lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +21,14 @@ pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and th
 
 test: $(ready) ## all tests, in two processes; ARGS="tests/house -k status"
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+
+pythons: ## make test with each Python that is there; PYTHONS="/path/to/python3.13", ARGS as for test
+	@for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
+	    { echo "There is no $$python."; continue; }; \
+	  echo "Python $$version"; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv/$$version || exit 1; \
+	done
 
 check: $(ready) ## format, lint and types; changes nothing
 	@$(BIN)/ruff format --check .
@@ -63,12 +73,12 @@ clean: ## remove everything that make has made
 	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ready): requirements.lock pyproject.toml ready.c keyvalue/plain.c storage/tables_rows.c storage/writer.c
+$(ready): requirements.lock pyproject.toml $(wildcard *.c */*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
-	@echo 'Setting up .venv, once.'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
-	  { rm -rf .venv; echo 'Python has no venv module; on Debian: apt install python3-venv'; exit 1; }
+	@echo 'Setting up $(VENV), once.'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo 'Python has no venv module; on Debian: apt install python3-venv'; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
