@@ -164,6 +164,8 @@ class Hub:
             self._passes = Passes(runnable)
             trio.lowlevel.add_instrument(self._passes)
 
+    # Ctrl-C before it waits would leave a task here that may be rescheduled though it never waited.
+    @trio.lowlevel.enable_ki_protection
     async def serve(self, file: int, heed: Callable[[], object]) -> None:
         """Have a callback called; see `whenever_readable`."""
         await trio.lowlevel.checkpoint_if_cancelled()
