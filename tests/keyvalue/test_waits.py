@@ -229,6 +229,13 @@ def existing() -> int:
     return sum(type(one).__qualname__ == "Wait" for one in gc.get_objects())
 
 
+def go_through(one: Any) -> None:
+    """Have a wait begin and end."""
+    one.send(None)
+    with pytest.raises(StopIteration):
+        one.send(DONE)
+
+
 async def test_what_is_over_is_taken_again(compiled: Wait) -> None:
     first: Any = compiled(Waited(), b"a", b"")
     go_through(first)
@@ -237,18 +244,11 @@ async def test_what_is_over_is_taken_again(compiled: Wait) -> None:
     assert compiled(Waited(), b"a", b"") is first
 
 
-def go_through(one: Any) -> None:
-    """Have a wait begin and end."""
-    one.send(None)
-    with pytest.raises(StopIteration):
-        one.send(DONE)
-
-
 async def test_no_more_than_a_thousand_are_kept_and_others_are_no_garbage(compiled: Wait) -> None:
     def many() -> int:
         some = [compiled(Waited(), b"a", b"") for _ in range(MANY)]
-        for number in range(MANY):
-            go_through(some[number])
+        for one in some:
+            go_through(one)
         return existing()
 
     gc.disable()
