@@ -150,6 +150,15 @@ async def test_what_the_system_has_no_room_for_is_nowhere(
     assert bell.file not in made[0].files
 
 
+@pytest.fixture
+def usual_ctrl_c() -> Generator[None]:
+    """As in a program of its own: where Spark has been Ctrl-C is Spark's, and trio leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
 def test_ctrl_c_before_it_waits_leaves_nothing_behind(
     bells: list[Bell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
