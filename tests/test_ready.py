@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import select
-import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from quorate import ready
 from quorate.ready import forget, look_into_trio, whenever_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Callable, Generator
 
 
 @pytest.fixture(autouse=True, params=["stays", "returns", "sleeps"])
@@ -148,39 +147,6 @@ async def test_what_the_system_has_no_room_for_is_nowhere(
         await whenever_readable(bell.file, bell.heard)
     assert len(made) == 2
     assert bell.file not in made[0].files
-
-
-@pytest.fixture
-def usual_ctrl_c() -> Generator[None]:
-    """As in a program of its own: where Spark has been Ctrl-C is Spark's, and trio leaves it so."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("usual_ctrl_c")
-def test_ctrl_c_before_it_waits_leaves_nothing_behind(
-    bells: list[Bell], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bell, wait = bells[0], trio.lowlevel.wait_task_rescheduled
-    interrupted = list[bool]()
-
-    def interrupt(abort: Callable[..., trio.lowlevel.Abort]) -> Awaitable[object]:
-        signal.raise_signal(signal.SIGINT)
-        return wait(abort)
-
-    async def main() -> None:
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr(trio.lowlevel, "wait_task_rescheduled", interrupt)
-                await whenever_readable(bell.file, bell.heard)
-        except KeyboardInterrupt:
-            interrupted.append(True)
-        forget(bell.file)
-        await trio.testing.wait_all_tasks_blocked()
-
-    trio.run(main)
-    assert interrupted == [True]
 
 
 async def test_who_waits_for_what_is_closed_is_told(bells: list[Bell]) -> None:
