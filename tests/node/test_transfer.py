@@ -152,6 +152,24 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
     assert s.state is State.CLOSED
 
 
+@scripted()
+async def test_who_hands_over_at_once_tells_no_more_of_its_term(s: Script) -> None:
+    """The target would follow again, and the writes would wait in vain."""
+    term = await s.lead()
+    s.member.core.role.followers[1].live = True  # type: ignore[attr-defined]
+    answers: list[object] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, s, "transfer 1", answers)
+        await s.until(lambda: s.store.append_position > 0)
+        for peer in s.peers.values():
+            peer.append_position(term, s.store.append_position, AppendFlags.READY)
+        await s.peers[1].hears(TimeoutNow)
+        told = s.peers[1].messages(NewLeadershipTerm)
+        await trio.sleep(3 * TIMEOUTS.leader_heartbeat_interval)
+        assert s.peers[1].messages(NewLeadershipTerm) == told
+        assert answers == []
+
+
 # --- the one who takes over -----------------------------------------------------------------------
 
 
