@@ -21,6 +21,7 @@ LONGEST_SECONDS: Final = 1800.0
 BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("cluster.py",),
     ("anatomy.py",),
+    ("lone_set.py",),
     ("growth.py", "--by", "members", "values", "clients"),
     ("growth_log.py",),
     ("overload.py",),

@@ -16,6 +16,7 @@ from typing import Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from results import FIGURES, Results, Row, read
 
 WIDTH: Final = 9.0
@@ -179,6 +180,26 @@ def anatomy(results: Results) -> Figure:
     return figure
 
 
+def lone_set(results: Results) -> Figure:
+    """A lone client's SET: each step begins where the one before has ended."""
+    figure, (axes,) = panels(1)
+    inks = dict(zip(("client", "leader", "follower", "disk"), INK, strict=False))
+    began = 0.0
+    for row in results.rows:
+        axes.barh(row["until"], row["us"], left=began, color=inks[row["whose"]])
+        began += row["us"]
+    axes.invert_yaxis()
+    axes.set_xlabel("µs")
+    axes.tick_params(axis="y", labelsize=7)
+    axes.legend(
+        [Patch(color=ink) for ink in inks.values()],
+        [*inks],
+        frameon=False,
+        title="whose turn it is",
+    )
+    return figure
+
+
 PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "peers": peers,
     "growth-members": growth("members", "members"),
@@ -189,6 +210,7 @@ PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
     "overload": overload,
     "catchup": catchup,
     "anatomy": anatomy,
+    "lone-set": lone_set,
 }
 
 

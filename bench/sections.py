@@ -308,6 +308,15 @@ def anatomy(results: Results) -> str:
     return f"{first}\n\n{second}"
 
 
+def lone_set(results: Results) -> str:
+    """A lone client's SET, step by step."""
+    whole = sum(row["us"] for row in results.rows)
+    rows = [{**row, "share": row["us"] / whole} for row in results.rows]
+    rows.append({"until": "in all", "us": whole})
+    columns = (("until", "until", "s"), ("µs", "us", ".0f"), ("of all", "share", ".0%"))
+    return table(rows, columns)
+
+
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
 """Tables that are made of several benches' results."""
 
@@ -330,6 +339,7 @@ SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "transport": transport,
     "spark": spark,
     "anatomy": anatomy,
+    "lone-set": lone_set,
 }
 
 PICTURES: Final = {
@@ -339,6 +349,7 @@ PICTURES: Final = {
     "growth-keys": "Rate, p99 and processor time over the number of keys",
     "growth-clients": "Rate, p99 and processor time over the number of clients",
     "anatomy": "What a lone client waits for, and what the leader's processor time goes to",
+    "lone-set": "A lone client's SET, from the client to the disks and back",
     "catchup": "Position of the follower, and the clients' rate, over time",
     "overload": "Latency and memory over time, phase after phase",
     "growth-log": "Restart, verification and pruning over the length of the log",
