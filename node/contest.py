@@ -296,12 +296,16 @@ class Election:
                 self.core.heard_leader(term, trio.current_time())
 
     def _on_scout(self, sender: int, message: Scout) -> None:
-        """Say whether we would vote for a member; of two that scout, one gives way."""
+        """Say whether we would vote for a member; of two that scout, one gives way.
+
+        Not whom the leader has asked to take over: it would come back to the leader to wait.
+        """
         core = self.core
         if message.member_id != sender:
             return
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        first = self.scouting and not rules.gives_way(core.log_end, core.member_id, message)
+        gives_way = rules.gives_way(core.log_end, core.member_id, message)
+        first = self.scouting and (self.mandate is not None or not gives_way)
         in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
         reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED:

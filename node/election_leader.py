@@ -55,11 +55,9 @@ async def leading(e: Election) -> State:
 
 
 async def _announce(e: Election, role: Leadership) -> None:
-    """Tell everybody of the new term until the election is closed.
-
-    Not until requests are taken: none are, again, while we hand over, and whom we ask to take over
-    would hear that it is to follow.
-    """
+    """Tell everybody of the new term until the election is closed."""
+    # Not until `accepting`: a handover sets that to False again, and the member that is to take
+    # over would follow us once more.
     while e.state is not State.CLOSED:
         e.core.broadcast(role.new_leadership_term(e.core.store.log_term))
         await trio.sleep(e.core.timeouts.leader_heartbeat_interval)

@@ -73,7 +73,7 @@ class Leadership(Role):
     Attributes:
         base: where the term begins: our append position when the ballot was won.
         publication_position: end of the log with what is not durable yet.
-        accepting: the election is closed; requests are taken into the log.
+        accepting: requests are taken into the log: not during the election, a handover or the end.
         announced: the commit position that the followers were told last.
     """
 
@@ -392,7 +392,8 @@ class Leadership(Role):
         timeout = self.core.timeouts.leader_heartbeat_timeout
         while self.ended is None:
             now = trio.current_time()
-            # During the election followers replicate and replay before they report.
+            # During the election followers replicate and replay before they report; and whom we
+            # hand over to may take its time.
             quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
             if quorum <= now:
                 self.end("inactive follower quorum")

@@ -156,6 +156,7 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
 async def test_who_hands_over_at_once_tells_no_more_of_its_term(s: Script) -> None:
     """The target would follow again, and the writes would wait in vain."""
     term = await s.lead()
+    leads_since = trio.current_time()
     s.member.core.role.followers[1].live = True  # type: ignore[attr-defined]
     answers: list[object] = []
     async with trio.open_nursery() as nursery:
@@ -164,6 +165,7 @@ async def test_who_hands_over_at_once_tells_no_more_of_its_term(s: Script) -> No
         for peer in s.peers.values():
             peer.append_position(term, s.store.append_position, AppendFlags.READY)
         await s.peers[1].hears(TimeoutNow)
+        assert trio.current_time() - leads_since < TIMEOUTS.leader_heartbeat_interval
         told = s.peers[1].messages(NewLeadershipTerm)
         await trio.sleep(3 * TIMEOUTS.leader_heartbeat_interval)
         assert s.peers[1].messages(NewLeadershipTerm) == told
@@ -187,6 +189,20 @@ async def test_whom_the_leader_asks_stands_at_once_and_is_voted_for_against_a_li
         peer.vote(1)
     await s.enters(State.LEADER_LOG_REPLICATION)
     assert (await leader.hears(NewLeadershipTerm)).leadership_term_id == 1
+
+
+@scripted()
+async def test_whom_the_leader_asks_gives_way_to_nobody(s: Script) -> None:
+    leader = await s.follow(1, 0)
+    for peer in s.peers.values():
+        peer.supports = None
+    leader.say(TimeoutNow(0, 1, ME))
+    await s.peers[2].hears(Scout)
+    s.peers[2].say(Scout(1, 0, 0, 2, 77))
+    assert (await s.peers[2].hears(ScoutReply)).reason is VoteReason.BUSY
+    for peer in s.peers.values():
+        peer.supports = VoteReason.GRANTED
+    await s.enters(State.CANDIDATE_BALLOT, within=2 * TIMEOUTS.canvass_interval)
 
 
 @scripted()
