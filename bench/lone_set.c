@@ -7,7 +7,6 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -25,7 +24,7 @@
 enum { SENT = 1, RECEIVED, SUBMITTED, HEARD };
 
 typedef struct {
-    int64_t began, ended, call, count;
+    int64_t began, ended, call, size;
 } Note;
 
 static Note *notes;
@@ -52,19 +51,24 @@ __attribute__((constructor)) static void begin(void)
         return;
     snprintf(path, sizeof path, "%s/%d", folder, getpid());
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ftruncate(file, ROOM * sizeof(Note)))
-        return;
-    void *found = mmap(NULL, ROOM * sizeof(Note), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    notes = found == MAP_FAILED ? NULL : found;
-    close(file);
+    void *found = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, ROOM * sizeof(Note)) == 0)
+        found = mmap(NULL, ROOM * sizeof(Note), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (found == MAP_FAILED)
+        perror(path); /* who reads the notes will miss them */
+    else
+        notes = found;
+    if (file >= 0)
+        close(file);
 }
 
-static long noted(int64_t began, int call, long count)
+/* Note a call, also one that failed: its size is -1 then. */
+static long noted(int64_t began, int call, long size)
 {
     unsigned place = notes == NULL ? ROOM : atomic_fetch_add(&used, 1);
     if (place < ROOM)
-        notes[place] = (Note){began, now_ns(), call, count};
-    return count;
+        notes[place] = (Note){began, now_ns(), call, size};
+    return size;
 }
 
 ssize_t send(int socket, const void *data, size_t length, int flags)

@@ -186,6 +186,8 @@ def lone_set(results: Results) -> Figure:
     inks = dict(zip(("client", "leader", "follower", "disk"), INK, strict=False))
     began = 0.0
     for row in results.rows:
+        if "until" not in row:
+            continue
         axes.barh(row["until"], row["us"], left=began, color=inks[row["whose"]])
         began += row["us"]
     axes.invert_yaxis()

@@ -309,10 +309,12 @@ def anatomy(results: Results) -> str:
 
 
 def lone_set(results: Results) -> str:
-    """A lone client's SET, step by step."""
-    whole = sum(row["us"] for row in results.rows)
-    rows = [{**row, "share": row["us"] / whole} for row in results.rows]
+    """A lone client's SET, step by step, and what stands beside it."""
+    steps = [row for row in results.rows if "until" in row]
+    whole = sum(row["us"] for row in steps)
+    rows = [{**row, "share": row["us"] / whole} for row in steps]
     rows.append({"until": "in all", "us": whole})
+    rows += [{**row, "until": row["beside"]} for row in results.rows if "beside" in row]
     columns = (("until", "until", "s"), ("µs", "us", ".0f"), ("of all", "share", ".0%"))
     return table(rows, columns)
 

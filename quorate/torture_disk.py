@@ -22,6 +22,7 @@ __all__ = [
     "empty",
     "environment",
     "fill",
+    "preloadable",
     "slow_down",
     "slow_library",
     "speed_up",
@@ -45,23 +46,32 @@ def slow_library(directory: Path) -> Path:
     Raises:
         DiskError: there is no C compiler, or it fails.
     """
+    with as_file(files("quorate").joinpath(_SOURCE)) as source:
+        return preloadable(source, directory)
+
+
+def preloadable(source: Path, directory: Path) -> Path:
+    """Compile a source of C into a library that can be preloaded, of the same name.
+
+    Raises:
+        DiskError: there is no C compiler, or it fails.
+    """
     compiler = os.environ.get("CC") or shutil.which("cc")
     if not compiler:
         raise DiskError("no C compiler (cc), which the library for it needs")
-    library = directory / "slow_disk.so"
-    with as_file(files("quorate").joinpath(_SOURCE)) as source:
-        command = [*compiler.split(), "-shared", "-fPIC", "-O1", "-o", str(library), str(source)]
-        try:
-            subprocess.run(  # noqa: S603 - the command is ours
-                [*command, "-ldl"],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=_COMPILE_SECONDS,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            raise DiskError(f"{command[0]}: {said.strip().splitlines()[0]}") from error
+    library = directory / source.with_suffix(".so").name
+    command = [*compiler.split(), "-shared", "-fPIC", "-O1", "-o", str(library), str(source)]
+    try:
+        subprocess.run(  # noqa: S603 - the command is ours
+            [*command, "-ldl"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_COMPILE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise DiskError(f"{command[0]}: {said.strip().splitlines()[0]}") from error
     return library
 
 

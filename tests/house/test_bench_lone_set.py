@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from quorate.torture_disk import preloadable
+
 sys.path.append(str(Path(__file__).parents[2] / "bench"))  # its scripts import each other so
 
+import lone_set
 from lone_set import (
     COMMAND,
     HEARD,
@@ -19,8 +24,8 @@ from lone_set import (
     SENT,
     STEPS,
     SUBMITTED,
+    Note,
     Notes,
-    compile_library,
     one_way,
 )
 
@@ -42,7 +47,7 @@ FIRST = [
     (55, 56, HEARD, 1),
     (60, 62, SENT, REPORT),
 ]
-SECOND = [(began + 3, ended + 3, call, count) for began, ended, call, count in FIRST]
+SECOND = [(began + 3, ended + 3, call, size) for began, ended, call, size in FIRST]
 
 
 def noted(directory: Path, name: str, notes: list[tuple[int, int, int, int]]) -> Notes:
@@ -68,9 +73,9 @@ def test_the_leaders_own_disk_may_be_the_last(tmp_path: Path) -> None:
     assert way[-3:] == (76, 80, 90)
 
 
-@pytest.mark.parametrize("missing", range(1, len(LEADER)))
+@pytest.mark.parametrize("missing", [1, 5, 6, 7])
 def test_without_a_note_there_is_no_way(tmp_path: Path, missing: int) -> None:
-    leader = noted(tmp_path, "leader", LEADER[:missing])
+    leader = noted(tmp_path, "leader", LEADER[:missing] + LEADER[missing + 1 :])
     assert one_way((10, 90), leader, [noted(tmp_path, "first", FIRST)]) is None
 
 
@@ -79,8 +84,32 @@ def test_nor_without_a_follower(tmp_path: Path) -> None:
     assert one_way((10, 90), leader, [noted(tmp_path, "first", FIRST[:-1])]) is None
 
 
-def test_no_compiler_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="no C compiler"):
-        compile_library(tmp_path)
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_process_notes_what_it_sends_and_receives(tmp_path: Path) -> None:
+    library = preloadable(Path(lone_set.__file__).with_suffix(".c"), tmp_path)
+    (folder := tmp_path / "notes").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", TALK],
+        env={"LD_PRELOAD": str(library), "QUORATE_NOTES": str(folder)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "EAGAIN\n"
+    (file,) = folder.iterdir()
+    notes = [Note(*each) for each in NOTE.iter_unpack(file.read_bytes()) if each[0]]
+    assert [(each.call, each.size) for each in notes] == [(SENT, 7), (RECEIVED, 7), (RECEIVED, -1)]
+    assert all(each.began <= each.ended for each in notes)
+
+
+TALK = """
+import errno, socket
+one, two = socket.socketpair()
+one.send(b"1234567")
+two.recv(100)
+two.setblocking(False)
+try:
+    two.recv(100)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
