@@ -29,10 +29,6 @@ typedef struct {
 
 static Note *notes;
 static atomic_uint used;
-static ssize_t (*next_send)(int, const void *, size_t, int);
-static ssize_t (*next_recv)(int, void *, size_t, int);
-static long (*next_syscall)(long, ...);
-
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -44,9 +40,6 @@ __attribute__((constructor)) static void begin(void)
 {
     char path[4096];
     const char *folder = getenv("QUORATE_NOTES");
-    next_send = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
-    next_recv = (ssize_t(*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
-    next_syscall = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
     if (folder == NULL)
         return;
     snprintf(path, sizeof path, "%s/%d", folder, getpid());
@@ -71,28 +64,39 @@ static long noted(int64_t began, int call, long size)
     return size;
 }
 
+/* What is called in their place is looked up by the first call, not by begin(): other libraries, that are
+ * begun before this one, may call them too. */
 ssize_t send(int socket, const void *data, size_t length, int flags)
 {
+    static ssize_t (*next)(int, const void *, size_t, int);
+    if (next == NULL)
+        next = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
     int64_t began = now_ns();
-    return noted(began, SENT, next_send(socket, data, length, flags));
+    return noted(began, SENT, next(socket, data, length, flags));
 }
 
 ssize_t recv(int socket, void *data, size_t length, int flags)
 {
+    static ssize_t (*next)(int, void *, size_t, int);
+    if (next == NULL)
+        next = (ssize_t(*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
     int64_t began = now_ns();
-    return noted(began, RECEIVED, next_recv(socket, data, length, flags));
+    return noted(began, RECEIVED, next(socket, data, length, flags));
 }
 
 long syscall(long number, ...)
 {
+    static long (*next)(long, ...);
     va_list given;
     long at[6];
     va_start(given, number);
     for (int i = 0; i < 6; i++)
         at[i] = va_arg(given, long);
     va_end(given);
+    if (next == NULL)
+        next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
     int64_t began = now_ns();
-    long result = next_syscall(number, at[0], at[1], at[2], at[3], at[4], at[5]);
+    long result = next(number, at[0], at[1], at[2], at[3], at[4], at[5]);
     if (number == SYS_io_submit)
         noted(began, SUBMITTED, result);
     else if (number == SYS_io_getevents)
