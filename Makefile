@@ -73,7 +73,7 @@ clean: ## remove everything that make has made
 	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ready): requirements.lock pyproject.toml $(wildcard *.c */*.c)
+$(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c */*.c))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
 	@echo 'Setting up $(VENV), once.'

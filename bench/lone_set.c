@@ -29,6 +29,7 @@ typedef struct {
 
 static Note *notes;
 static atomic_uint used;
+
 static int64_t now_ns(void)
 {
     struct timespec now;

@@ -30,7 +30,7 @@ from harness import USUAL, Common, lay_out_members, make_app, open_bench
 from results import BLOCK
 
 from quorate.cluster import LocalCluster
-from quorate.torture_disk import DiskError, preloadable
+from quorate.torture_disk import DiskError, preloadable, preloading
 from quorate.transport import AppendFlags, AppendPosition, encode
 
 SENT: Final = 1
@@ -45,6 +45,7 @@ REPORT: Final = len(encode(AppendPosition(0, 0, 0, AppendFlags.READY, 0)))
 NOTE: Final = Struct("=qqqq")
 
 BLOCKS: Final = 1024
+"""Of the file that is written to again and again."""
 
 FOLLOWED: Final = 0.95
 """So many of the SETs must be followed, or the figures are of some that are not like the others."""
@@ -173,7 +174,7 @@ async def follow(place: Path, seconds: float) -> list[tuple[int, ...]]:
         sys.exit(f"lone_set: {error}")
     # In memory: they must not be written to the disk that is measured.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as notes:
-        environment = {"LD_PRELOAD": str(library), "QUORATE_NOTES": notes}
+        environment = {**preloading(library), "QUORATE_NOTES": notes}
         asked, pids = await asked_of(place / "noted", seconds, environment)
         leader, *followers = [Notes(Path(notes) / str(pid)) for pid in pids]
     ways = [way for each in asked if (way := one_way(each, leader, followers))]

@@ -185,9 +185,7 @@ def lone_set(results: Results) -> Figure:
     figure, (axes,) = panels(1)
     inks = dict(zip(("client", "leader", "follower", "disk"), INK, strict=False))
     began = 0.0
-    for row in results.rows:
-        if "until" not in row:
-            continue
+    for row in (row for row in results.rows if "until" in row):
         axes.barh(row["until"], row["us"], left=began, color=inks[row["whose"]])
         began += row["us"]
     axes.invert_yaxis()

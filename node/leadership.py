@@ -392,8 +392,8 @@ class Leadership(Role):
         timeout = self.core.timeouts.leader_heartbeat_timeout
         while self.ended is None:
             now = trio.current_time()
-            # During the election followers replicate and replay before they report; and whom we
-            # hand over to may take its time.
+            # During the election followers replicate and replay before they report. (It is so in a
+            # handover too, which takes one of these timeouts at most.)
             quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
             if quorum <= now:
                 self.end("inactive follower quorum")

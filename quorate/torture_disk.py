@@ -23,6 +23,7 @@ __all__ = [
     "environment",
     "fill",
     "preloadable",
+    "preloading",
     "slow_down",
     "slow_library",
     "speed_up",
@@ -77,9 +78,13 @@ def preloadable(source: Path, directory: Path) -> Path:
 
 def environment(library: Path, member: MemberProcess) -> Mapping[str, str]:
     """What a member must be started with so that its disk can be slowed down."""
+    return {**preloading(library), "QUORATE_SLOW_DISK": str(_control(member))}
+
+
+def preloading(library: Path) -> Mapping[str, str]:
+    """What a process must be started with so that it loads a library, besides those it does."""
     before = os.environ.get("LD_PRELOAD")
-    preload = f"{before}:{library}" if before else str(library)
-    return {"LD_PRELOAD": preload, "QUORATE_SLOW_DISK": str(_control(member))}
+    return {"LD_PRELOAD": f"{before}:{library}" if before else str(library)}
 
 
 def _control(member: MemberProcess) -> Path:

@@ -61,8 +61,8 @@ def test_the_way_is_that_of_the_follower_which_reports_first(tmp_path: Path) -> 
     leader = noted(tmp_path, "leader", LEADER)
     followers = [noted(tmp_path, "second", SECOND), noted(tmp_path, "first", FIRST)]
     way = one_way((10, 90), leader, followers)
-    assert way == (10, 12, 20, 26, 35, 37, 56, 60, 71, 80, 90)
     assert way is not None
+    assert way == (10, 12, 20, 26, 35, 37, 56, 60, 71, 80, 90)
     assert len(way) == len(STEPS) + 1
 
 
