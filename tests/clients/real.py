@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import itertools
 import os
 import shutil
 import signal
@@ -139,3 +140,17 @@ def lose_disk(cluster: RealCluster, member: int) -> Path:
     directory.mkdir()
     file.write_text(configuration)
     return file
+
+
+def set_surely(client: redis.Redis, name: str, value: str | int) -> int:
+    """Set a key, again if the outcome is not known; return how often it was not."""
+    for unknown in itertools.count():
+        try:
+            assert client.set(name, value)
+        except redis.ResponseError as error:
+            # sent to a leader, and never answered: a member may not have heard of its death yet
+            if not str(error).startswith("UNKNOWN "):
+                raise
+        else:
+            return unknown
+    raise AssertionError

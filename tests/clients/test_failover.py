@@ -5,7 +5,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import asyncio
-import itertools
 
 import pytest
 import redis
@@ -15,21 +14,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import ClusterDownError
 from redis.retry import Retry
 
-from .real import PATIENCE_SECONDS, RealCluster
-
-
-def set_surely(client: redis.Redis, name: str, value: int) -> int:
-    """Set a key, again if the outcome is not known; return how often it was not."""
-    for unknown in itertools.count():
-        try:
-            assert client.set(name, value)
-        except redis.ResponseError as error:
-            # sent to the leader, and never answered
-            if not str(error).startswith("UNKNOWN "):
-                raise
-        else:
-            return unknown
-    raise AssertionError
+from .real import PATIENCE_SECONDS, RealCluster, set_surely
 
 
 def test_a_write_at_a_follower_waits_for_the_next_leader(whole: RealCluster) -> None:
