@@ -173,10 +173,10 @@ class ClientPort:
         for connection, events, data, count in ready:
             if connection is None:
                 self._resume(turn_ends)
-            elif data is not None:
-                connection.on_data(data, count)
-            else:
+            elif data is None:
                 connection.on_event(events)
+            elif connection.on_data(data, count):
+                continue  # which takes little more than a look at the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)

@@ -139,17 +139,18 @@ class Connection:
         elif events & ~(_READ | select.EPOLLOUT):
             self.close()
 
-    def on_data(self, data: bytes, count: int) -> None:
-        """So much was read from the socket, and `.plain` has counted so many commands in it."""
-        if self._lingering or self.fileno < 0 or self.session.closing:
-            return
-        port, conversation, session = self._port, self._conversation, self.session
-        session.seen_at = port.now
-        if count and len(data) <= port.run_bytes and conversation.is_plain:
-            conversation.share(port.coalesce(self, session.flags, data, count))
-            session.last_command = b"set" if count > 0 else b"get"
-        else:
+    def on_data(self, data: bytes, count: int) -> bool:
+        """So much was read from the socket, and `.plain` has counted so many commands in it.
+
+        Returns:
+            Whether it was just put with what other clients have sent.
+        """
+        if count and self._conversation.share(data, count):
+            return True
+        if not self.session.closing:
+            self.session.seen_at = self._port.now
             self._feed(data)
+        return False
 
     def on_readable(self) -> None:
         """Read once, and do what can be done."""

@@ -28,7 +28,6 @@ from ..node.gateway import UNSTAMPED, Request, RequestKind, Stamp
 from . import resp
 from .arguments import CommandError
 from .cluster_view import redirection
-from .coalesced import Coalesced
 from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer, control_words, must_wait, woven
 from .guard import NOTHING, CommandParser
@@ -123,20 +122,19 @@ class Conversation:
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether plain commands that come now may travel with those of other clients."""
-        session = self.session
-        return (
-            self._request is None
-            and not (self._paused or self._parser.waiting)
-            and session.transaction is None
-            and not (session.cluster_aware or session.closing)
-        )
+    def share(self, data: bytes, count: int) -> bool:
+        """Let plain commands, so many SETs or minus so many GETs, travel with those of others.
 
-    def share(self, request: Coalesced) -> None:
-        """What has come, nothing but plain commands, is a part of a request."""
-        self._request = request
+        False, without effect, if they may not.
+        """
+        session, port = self.session, self._port
+        busy = self._request is not None or self._paused or self._parser.incomplete is not None
+        apart = session.transaction is not None or session.cluster_aware or session.closing
+        if busy or apart or len(data) > port.run_bytes:
+            return False
+        self._request = port.coalesce(self._outlet, session.flags, data, count)
+        session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
+        return True
 
     def settle(self) -> bool:
         """Take it that the shared request is answered; False, without effect, if more is to do."""

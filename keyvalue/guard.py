@@ -276,32 +276,29 @@ class CommandScanner:
 class CommandParser:
     """What one connection received, as commands.
 
-    `failure` is set when the client broke the protocol: what was taken before is good, nothing
-    after it can be, and the connection must end.
+    Attributes:
+        failure: set when the client broke the protocol: what was taken before is good, nothing
+            after it can be, and the connection must end.
+        incomplete: what has come of a command that is not whole yet.
     """
 
-    __slots__ = ("_limits", "_scanner", "_whole", "failure")
+    __slots__ = ("_limits", "_whole", "failure", "incomplete")
 
     def __init__(self, whole: WholeCommands, limits: ParserLimits) -> None:
         self._whole = whole
         self._limits = limits
-        self._scanner: CommandScanner | None = None
+        self.incomplete: CommandScanner | None = None
         self.failure: WireError | None = None
 
     @property
     def waiting_bytes(self) -> int:
         """Length of the incomplete command."""
-        return len(self._scanner.buffer) if self._scanner is not None else 0
-
-    @property
-    def waiting(self) -> bool:
-        """Whether an incomplete command waits for more."""
-        return self._scanner is not None
+        return len(self.incomplete.buffer) if self.incomplete is not None else 0
 
     def take_untrusted(self, data: bytes) -> Taken:
         """Take the commands that are whole now; data is not empty. See `failure`."""
-        if self._scanner is not None:
-            return self._resume_untrusted(self._scanner, data)
+        if self.incomplete is not None:
+            return self._resume_untrusted(self.incomplete, data)
         commands, end = self._whole.split_untrusted(data)
         if end == len(data):
             return commands, data
@@ -318,7 +315,7 @@ class CommandParser:
             commands = self._parsed_untrusted(first)
         except WireError as wrong:
             return self._fail(wrong)
-        self._scanner = None
+        self.incomplete = None
         encoded = b"".join([_encoding(first, arguments) for arguments in commands])
         rest = scanner.rest()
         if not rest:
@@ -339,7 +336,7 @@ class CommandParser:
             self._fail(wrong)
         else:
             scanner.compact()
-            self._scanner = scanner if scanner.buffer else None
+            self.incomplete = scanner if scanner.buffer else None
         return commands, b"".join(encoded)
 
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
@@ -351,7 +348,7 @@ class CommandParser:
 
     def _fail(self, wrong: WireError) -> Taken:
         self.failure = wrong
-        self._scanner = None
+        self.incomplete = None
         return NOTHING
 
 

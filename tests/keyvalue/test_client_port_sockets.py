@@ -9,11 +9,10 @@ import pytest
 import trio
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import client_port, conversation
+from quorate.keyvalue import conversation
 from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
 from quorate.keyvalue.connection import RECEIVE_BYTES
 from quorate.keyvalue.session import PortState
-from quorate.node.gateway import Request
 
 OK = b"+OK\r\n"
 
@@ -155,39 +154,6 @@ async def test_clients_that_hog_the_loop_let_others_have_a_turn(
         received = await hog.receive_until(b"the end\r\n", chunk_bytes=1 << 20)
         assert received.count(b"# Raft") == count
         assert most < len(received), "so much is sent if a hog is served at a stretch"
-
-
-@pytest.mark.parametrize("turn_seconds", [-1.0, 60.0])
-async def test_a_long_turn_is_interrupted(
-    world: World, monkeypatch: pytest.MonkeyPatch, turn_seconds: float
-) -> None:
-    clients = [await world.connect() for _ in range(5)]
-    for one in clients:
-        await one.ask(command("PING"), b"+PONG\r\n")
-    monkeypatch.setattr(client_port, "TURN_SECONDS", turn_seconds)
-    turns, seen = 0, list[int]()
-
-    def submit(request: Request) -> None:
-        seen.append(turns)
-        world.member.answer(request)
-
-    monkeypatch.setattr(world.member, "submit", submit)
-    async with trio.open_nursery() as nursery:
-
-        async def other_task() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
-        nursery.start_soon(other_task)
-        for one in clients:
-            one.send_at_once(command("SET", "a", "1"))
-        for one in clients:
-            assert await one.receive(5) == OK
-        nursery.cancel_scope.cancel()
-    # trio runs the two in any order in each of its rounds
-    assert len(set(seen)) >= 3 if turn_seconds < 0 else len(set(seen)) == 1
 
 
 async def test_a_conversation_that_pauses_is_not_read_ahead_without_end(
