@@ -1,9 +1,9 @@
 """Peers beside us: the same load on the same machine, in turns.
 
 Three members each of quorate, once more with leases, of etcd and of RedisRaft, as far as the
-machine has them
-(:mod:`peer_clusters`). They are all up for the whole time, but one is loaded at a time; each kind
-of load goes round them before the next, so that a noisy minute hits all alike. Shown are the
+machine has them (:mod:`peer_clusters`). One of ours and one of theirs are up at a time, of which
+one is loaded: idle ones beside them take processors too, and whoever waits awake suffers most. Each
+kind of load is put on both before the next, so that a noisy minute hits both alike. Shown are the
 medians, and the median of the ratios of ours to theirs, turn by turn. After each run all members
 of the cluster must have as many writes more as were acknowledged.
 
@@ -17,8 +17,8 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -38,7 +38,6 @@ LOADS: Final = (
     *(Load(command, clients, 1) for command in BOTH for clients in CLIENTS),
     Load("set", 64, 16),
 )
-Found: TypeAlias = dict[Load, dict[str, list[Run]]]
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Peer]]
 GO: Final = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
 
@@ -67,16 +66,29 @@ async def build_etcd_load(directory: Path, console: Console) -> Path | None:
 
 
 def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Opener]:
-    """What opens each cluster that this machine has."""
-    found: list[Opener] = [
-        partial(open_quorate, place / "quorate"),
-        partial(open_quorate, place / "leased", leased=True),
-    ]
+    """What opens each peer that this machine has."""
+    found: list[Opener] = []
     if loader is not None:
         found.append(partial(open_etcd, place / "etcd", loader))
     if redisraft is not None:
         found.append(partial(open_redisraft, place / "redisraft", redisraft.absolute()))
     return found
+
+
+@attrs.frozen
+class Pair:
+    """What was measured of one of ours and one of theirs under a load, turn by turn."""
+
+    load: Load
+    our_name: str
+    their_name: str
+    ours: list[Run] = attrs.field(factory=list[Run])
+    theirs: list[Run] = attrs.field(factory=list[Run])
+
+    def ratio(self, of: Callable[[Run], float]) -> float:
+        """The median of the ratios of one figure."""
+        pairs = zip(self.ours, self.theirs, strict=True)
+        return statistics.median(of(our) / of(their) for our, their in pairs)
 
 
 async def measure(peer: Peer, load: Load, seconds: float) -> Run:
@@ -93,49 +105,57 @@ async def measure(peer: Peer, load: Load, seconds: float) -> Run:
     return Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
 
 
-async def run_all(peers: list[Peer], runs: int, seconds: float, console: Console) -> Found:
-    """Measure every load, in turns."""
-    found: Found = {load: {peer.name: [] for peer in peers} for load in LOADS}
-    for turn in range(runs):
-        for load in LOADS:
-            for peer in peers:
-                if load.command not in peer.commands:
-                    continue
-                if load.pipeline > 1 and not peer.pipelines:
-                    continue
-                run = await measure(peer, load, seconds)
-                found[load][peer.name].append(run)
-                console.print(
-                    f"[dim]{turn + 1}/{runs} {load.command} {load.clients} clients, pipeline "
-                    f"{load.pipeline}: {peer.name} {run.rate:,.0f}/s[/dim]"
-                )
-    return found
-
-
-def ratio(ours: list[Run], theirs: list[Run], of: Callable[[Run], float]) -> float:
-    """The median of the ratios of one figure, turn by turn."""
-    pairs = zip(ours, theirs, strict=True)
-    return statistics.median(of(our) / of(their) for our, their in pairs)
-
-
-def rows_of(found: Found) -> list[Row]:
-    """A line for each load and cluster: medians, ratios, and each run."""
-    return [
-        {
-            **attrs.asdict(load),
-            "cluster": name,
-            **attrs.asdict(median(runs)),
-            "ours_to_theirs": ratio(by_name[OURS], runs, lambda run: run.rate),
-            "p99_ours_to_theirs": ratio(by_name[OURS], runs, lambda run: run.p99_ms),
-            "leased_to_theirs": ratio(by_name[LEASED], runs, lambda run: run.rate)
-            if by_name[LEASED]
-            else None,
-            "runs": [*map(attrs.asdict, runs)],
-        }
-        for load, by_name in found.items()
-        for name, runs in by_name.items()
-        if runs
+async def in_turns(
+    ours: Peer, theirs: Peer, runs: int, seconds: float, console: Console
+) -> list[Pair]:
+    """Put every load on the two that both can be loaded with."""
+    loads = [
+        load
+        for load in LOADS
+        if load.command in ours.commands
+        and load.command in theirs.commands
+        and (load.pipeline == 1 or theirs.pipelines)
     ]
+    pairs = [Pair(load, ours.name, theirs.name) for load in loads]
+    for turn in range(runs):
+        for pair in pairs:
+            for peer, taken in ((ours, pair.ours), (theirs, pair.theirs)):
+                taken.append(await measure(peer, pair.load, seconds))
+                console.print(
+                    f"[dim]{turn + 1}/{runs} {pair.load.command} {pair.load.clients} clients, "
+                    f"pipeline {pair.load.pipeline}: {peer.name} {taken[-1].rate:,.0f}/s[/dim]"
+                )
+    return pairs
+
+
+def rows_of(pairs: list[Pair]) -> Iterator[Row]:
+    """A line for each load and cluster: medians, ratios to ours, and each run.
+
+    Of our own all runs, beside whomever they were; of the others those beside ours without leases.
+    """
+    for load in LOADS:
+        under = [pair for pair in pairs if pair.load == load]
+        own: dict[str, list[Run]] = {}
+        for pair in under:
+            own.setdefault(pair.our_name, []).extend(pair.ours)
+        for name, runs in own.items():
+            yield row_of(load, name, runs)
+        leased = {pair.their_name: pair for pair in under if pair.our_name == LEASED}
+        for pair in under:
+            if pair.our_name == OURS:
+                beside = leased.get(pair.their_name)
+                yield {
+                    **row_of(load, pair.their_name, pair.theirs),
+                    "ours_to_theirs": pair.ratio(lambda run: run.rate),
+                    "p99_ours_to_theirs": pair.ratio(lambda run: run.p99_ms),
+                    "leased_to_theirs": beside.ratio(lambda run: run.rate) if beside else None,
+                }
+
+
+def row_of(load: Load, cluster: str, runs: list[Run]) -> Row:
+    """A line without ratios."""
+    each = [*map(attrs.asdict, runs)]
+    return {**attrs.asdict(load), "cluster": cluster, **attrs.asdict(median(runs)), "runs": each}
 
 
 app = make_app()
@@ -165,14 +185,18 @@ async def main(
         runs, seconds = 1, 1.0
     with open_bench("peers", options, members=MEMBERS, runs=runs, seconds=seconds) as bench:
         loader = await build_etcd_load(bench.place, bench.console)
-        async with AsyncExitStack() as stack:
-            peers = [
-                await stack.enter_async_context(opener())
-                for opener in openers(bench.place, loader, redisraft)
-            ]
-            bench.rows += rows_of(await run_all(peers, runs, seconds, bench.console))
-            for peer in peers:
-                await peer.compare()
+        pairs: list[Pair] = []
+        for opener in openers(bench.place, loader, redisraft):
+            async with opener() as theirs:
+                for leased in (False, True):
+                    directory = bench.place / f"beside-{theirs.name}-{int(leased)}"
+                    async with open_quorate(directory, leased=leased) as ours:
+                        pairs += await in_turns(ours, theirs, runs, seconds, bench.console)
+                        await ours.compare()
+                await theirs.compare()
+        if not pairs:
+            raise SystemExit("neither etcd nor RedisRaft is here to be measured beside us")
+        bench.rows += rows_of(pairs)
 
 
 if __name__ == "__main__":
