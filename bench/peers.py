@@ -66,12 +66,14 @@ async def build_etcd_load(directory: Path, console: Console) -> Path | None:
 
 
 def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Opener]:
-    """What opens each peer that this machine has."""
+    """What opens each peer that this machine has; first the one that may not start."""
     found: list[Opener] = []
-    if loader is not None:
-        found.append(partial(open_etcd, place / "etcd", loader))
     if redisraft is not None:
         found.append(partial(open_redisraft, place / "redisraft", redisraft.absolute()))
+    if loader is not None:
+        found.append(partial(open_etcd, place / "etcd", loader))
+    if not found:
+        sys.exit("neither etcd nor RedisRaft is here to be measured beside us")
     return found
 
 
@@ -86,7 +88,7 @@ class Pair:
     theirs: list[Run] = attrs.field(factory=list[Run])
 
     def ratio(self, of: Callable[[Run], float]) -> float:
-        """The median of the ratios of one figure."""
+        """The median of the ratios of ours to theirs in one figure."""
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(of(our) / of(their) for our, their in pairs)
 
@@ -129,33 +131,40 @@ async def in_turns(
 
 
 def rows_of(pairs: list[Pair]) -> Iterator[Row]:
-    """A line for each load and cluster: medians, ratios to ours, and each run.
+    """A line for each load and cluster: medians and each run, of our own beside all others.
 
-    Of our own all runs, beside whomever they were; of the others those beside ours without leases.
+    That of a peer has also what ours did beside it, without and with leases, and the ratios.
     """
     for load in LOADS:
         under = [pair for pair in pairs if pair.load == load]
-        own: dict[str, list[Run]] = {}
-        for pair in under:
-            own.setdefault(pair.our_name, []).extend(pair.ours)
-        for name, runs in own.items():
-            yield row_of(load, name, runs)
+        for name in (OURS, LEASED):
+            runs = [run for pair in under if pair.our_name == name for run in pair.ours]
+            if runs:
+                yield row_of(load, name, runs)
         leased = {pair.their_name: pair for pair in under if pair.our_name == LEASED}
         for pair in under:
             if pair.our_name == OURS:
-                beside = leased.get(pair.their_name)
-                yield {
-                    **row_of(load, pair.their_name, pair.theirs),
-                    "ours_to_theirs": pair.ratio(lambda run: run.rate),
-                    "p99_ours_to_theirs": pair.ratio(lambda run: run.p99_ms),
-                    "leased_to_theirs": beside.ratio(lambda run: run.rate) if beside else None,
-                }
+                row = row_of(load, pair.their_name, pair.theirs) | beside("ours", pair)
+                row["p99_ours_to_theirs"] = pair.ratio(lambda run: run.p99_ms)
+                if other := leased.get(pair.their_name):
+                    row |= beside("leased", other)
+                yield row
 
 
-def row_of(load: Load, cluster: str, runs: list[Run]) -> Row:
-    """A line without ratios."""
+def row_of(load: Load, cluster: str, runs: list[Run]) -> dict[str, object]:
+    """What a cluster did."""
     each = [*map(attrs.asdict, runs)]
     return {**attrs.asdict(load), "cluster": cluster, **attrs.asdict(median(runs)), "runs": each}
+
+
+def beside(which: str, pair: Pair) -> dict[str, object]:
+    """What one of ours did beside a peer, and each run of the two."""
+    rates = [(our.rate, their.rate) for our, their in zip(pair.ours, pair.theirs, strict=True)]
+    return {
+        f"{which}_to_theirs": pair.ratio(lambda run: run.rate),
+        f"{which}_rate": statistics.median(our for our, _ in rates),
+        f"{which}_runs": rates,
+    }
 
 
 app = make_app()
@@ -186,16 +195,15 @@ async def main(
     with open_bench("peers", options, members=MEMBERS, runs=runs, seconds=seconds) as bench:
         loader = await build_etcd_load(bench.place, bench.console)
         pairs: list[Pair] = []
+        directory = bench.place / "quorate"
         for opener in openers(bench.place, loader, redisraft):
             async with opener() as theirs:
                 for leased in (False, True):
-                    directory = bench.place / f"beside-{theirs.name}-{int(leased)}"
                     async with open_quorate(directory, leased=leased) as ours:
                         pairs += await in_turns(ours, theirs, runs, seconds, bench.console)
                         await ours.compare()
+                    shutil.rmtree(directory)
                 await theirs.compare()
-        if not pairs:
-            raise SystemExit("neither etcd nor RedisRaft is here to be measured beside us")
         bench.rows += rows_of(pairs)
 
 

@@ -77,17 +77,22 @@ def in_words(facts: Row) -> str:
 
 
 def _revision() -> str:
-    """The commit, with a mark if something was changed since; empty outside of a repository."""
+    """The commit, with a mark if something was changed since; empty outside of a repository.
+
+    The figures of the bench before are no such change.
+    """
+    commit = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!bench/figures")
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*words: str) -> str:
+    """What git says; nothing where there is none, or no repository."""
     git = shutil.which("git")
     if git is None:
         return ""
-    done = subprocess.run(
-        [git, "describe", "--always", "--dirty", "--exclude", "*"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    place = Path(__file__).parent
+    done = subprocess.run([git, *words], cwd=place, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 

@@ -49,6 +49,12 @@ OURS: Final = "quorate"
 LEASED: Final = "quorate with leases"
 """Clusters of ours, as the rows of `peers.py` name them."""
 
+BESIDE: Final = (
+    *("rate", "ours_rate", "ours_to_theirs", "p99_ours_to_theirs"),
+    *("leased_rate", "leased_to_theirs"),
+)
+"""What those of the others have besides."""
+
 
 def peers(results: Results) -> str:
     """Ours beside theirs, a line for each kind of load."""
@@ -60,25 +66,21 @@ def peers(results: Results) -> str:
         line = lines.setdefault(kind, dict(zip(names, kind, strict=True)))
         name = row["cluster"]
         if name == OURS:
-            line |= {"rate": row["rate"], "p99_ms": row["p99_ms"]}
-            continue
-        if name == LEASED:
-            line |= {"leased": row["rate"]}
+            line["p99_ms"] = row["p99_ms"]
+        if name in {OURS, LEASED}:
             continue
         if name not in others:
             others.append(name)
-        line |= {f"{name} rate": row["rate"], f"{name} ratio": row["ours_to_theirs"]}
-        line |= {
-            f"{name} p99": row["p99_ours_to_theirs"],
-            f"{name} leased": row.get("leased_to_theirs"),
-        }
-    columns: list[Column] = [*KIND, PIPELINE, RUN[0], RUN[2], ("with leases", "leased", ",.0f")]
+        line |= {f"{name} {field}": row.get(field) for field in BESIDE}
+    columns: list[Column] = [*KIND, PIPELINE, RUN[2]]
     for name in others:
         columns += [
             (f"{name} a second", f"{name} rate", ",.0f"),
-            (f"ours to {name}'s", f"{name} ratio", ".2f"),
-            ("p99 likewise", f"{name} p99", ".2f"),
-            ("with leases", f"{name} leased", ".2f"),
+            ("ours", f"{name} ours_rate", ",.0f"),
+            (f"to {name}'s", f"{name} ours_to_theirs", ".2f"),
+            ("p99 likewise", f"{name} p99_ours_to_theirs", ".2f"),
+            ("with leases", f"{name} leased_rate", ",.0f"),
+            (f"to {name}'s", f"{name} leased_to_theirs", ".2f"),
         ]
     return table([*lines.values()], columns)
 
