@@ -7,8 +7,9 @@ cancellation simple: it comes between turns, and closes all connections.
 
 The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
 :data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` trio's other tasks have
-theirs. A conversation that takes long pauses by itself; an eventfd among the sockets brings the
-turn in which it goes on.
+theirs. (A plain command that is merely joined with others is no matter for the clock: it takes a
+microsecond.) A conversation that takes long pauses by itself; an eventfd among the sockets brings
+the turn in which it goes on.
 
 Caveats: Linux only, for the epoll. Descriptors are opened when the object is made and closed at
 the end of :meth:`ClientPort.run`, which can be called once.
@@ -106,7 +107,7 @@ class ClientPort:
         self._accepting = trio.CancelScope()
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
-        self._now = trio.lowlevel.current_clock().current_time  # each turn asks, for each client
+        self._now = trio.lowlevel.current_clock().current_time  # a turn asks for many a client
 
     @property
     def state(self) -> PortState:
@@ -176,7 +177,7 @@ class ClientPort:
             elif data is None:
                 connection.on_event(events)
             elif connection.on_data(data, count):
-                continue  # which takes little more than a look at the clock
+                continue  # to join them takes little more than a look at the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
