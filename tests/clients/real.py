@@ -4,7 +4,6 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
-import itertools
 import os
 import shutil
 import signal
@@ -25,6 +24,7 @@ from quorate.status import Survey, Verdict, survey
 
 MEMBERS: Final = 3
 PATIENCE_SECONDS: Final = 60.0
+MOST_UNKNOWN: Final = 10
 QUORATE: Final = [sys.executable, "-m", "quorate"]
 
 
@@ -144,7 +144,7 @@ def lose_disk(cluster: RealCluster, member: int) -> Path:
 
 def set_surely(client: redis.Redis, name: str, value: str | int) -> int:
     """Set a key, again if the outcome is not known; return how often it was not."""
-    for unknown in itertools.count():
+    for unknown in range(MOST_UNKNOWN):
         try:
             assert client.set(name, value)
         except redis.ResponseError as error:
@@ -153,4 +153,4 @@ def set_surely(client: redis.Redis, name: str, value: str | int) -> int:
                 raise
         else:
             return unknown
-    raise AssertionError
+    raise AssertionError(f"{name}: {MOST_UNKNOWN} outcomes in a row are unknown")

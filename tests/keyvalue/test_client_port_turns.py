@@ -150,10 +150,8 @@ async def test_a_turn_that_takes_too_long_gives_what_it_has(
     assert (world.port.state.gathered, calls.alone) == (None, [])
 
 
-@pytest.mark.parametrize(
-    ("turn_seconds", "options"),
-    [(-1.0, ["EX", "100"]), (-1.0, []), (60.0, ["EX", "100"])],
-)
+@pytest.mark.parametrize("turn_seconds", [-1.0, 60.0])
+@pytest.mark.parametrize("options", [[], ["EX", "100"]])
 async def test_a_long_turn_is_interrupted(
     world: World, monkeypatch: pytest.MonkeyPatch, turn_seconds: float, options: list[str]
 ) -> None:
