@@ -190,11 +190,13 @@ class _Client:
 
         WATCH does not notice that a key which was absent is made and deleted again. So the key is
         read before it, too: a value found twice was there in between, since none comes back.
+        And nothing may be watched from an earlier time that ended without EXEC: that the key was
+        absent then would hold, for who watches a key again watches it as it was at first.
         """
         before, status = await self._record(key, "get", (), resp, [(b"GET", key)])
         if status != "ok" or before is None:
             return
-        watched = [(b"WATCH", key), (b"GET", key)]
+        watched = [(b"UNWATCH",), (b"WATCH", key), (b"GET", key)]
         found, status = await self._record(key, "get", (), resp, watched)
         if status != "ok" or found != before or not isinstance(found, bytes):
             return

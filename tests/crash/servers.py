@@ -45,7 +45,10 @@ class FakeStore:
         self.commands += 1
         match command:
             case [b"WATCH", key]:
-                connection.watched = (key, self.state.get(key))
+                connection.watched.setdefault(key, self.state.get(key))
+                return b"+OK\r\n"
+            case [b"UNWATCH"]:
+                connection.watched.clear()
                 return b"+OK\r\n"
             case [b"MULTI"]:
                 connection.queued = []
@@ -64,8 +67,8 @@ class FakeStore:
 
     def _exec(self, connection: FakeConnection) -> bytes:
         queued, connection.queued = connection.queued or [], None
-        key, value = connection.watched
-        if self.changed(key, value):
+        watched, connection.watched = connection.watched, {}
+        if any(self.changed(key, value) for key, value in watched.items()):
             return b"*-1\r\n"
         replies = [self.execute(name.decode().lower(), k, args) for name, k, *args in queued]
         return b"*%d\r\n" % len(replies) + b"".join(map(encode, replies))
@@ -79,7 +82,7 @@ class FakeConnection:
     """What a store keeps of one client."""
 
     def __init__(self) -> None:
-        self.watched: tuple[bytes, bytes | None] = (b"", None)
+        self.watched: dict[bytes, bytes | None] = {}
         self.queued: list[list[bytes]] | None = None
 
 

@@ -176,6 +176,19 @@ class Careless(Slow):
         return False
 
 
+class Attentive(Slow):
+    """Notes when a key is watched while an earlier WATCH still holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched_twice: list[list[bytes]] = []
+
+    async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
+        if command[0] == b"WATCH" and connection.watched:
+            self.watched_twice.append([*connection.watched, *command[1:]])
+        return await super().answer(connection, command)
+
+
 async def judge(store: FakeStore, tmp_path: Path) -> tuple[Clients, Verdict]:
     """Let the torture's clients work on a store, and check what they wrote down."""
     path = tmp_path / "history.jsonl"
@@ -198,6 +211,13 @@ async def test_a_right_store_is_found_right(tmp_path: Path) -> None:
     assert clients.violations == []
     assert clients.outcomes["fail"] > 0  # somebody came between WATCH and EXEC
     assert len(clients.keys) > 10
+
+
+async def test_what_was_watched_for_a_write_that_was_not_made_is_let_go(tmp_path: Path) -> None:
+    """It may have been absent then, made since, and deleted again before EXEC."""
+    store = Attentive()
+    await judge(store, tmp_path)
+    assert store.watched_twice == []
 
 
 @pytest.mark.parametrize("store", [Forgetful, Repeating, Stale, Careless])
