@@ -133,7 +133,7 @@ def _line(client: Client, port: PortState) -> bytes:
         "psub": 0,
         "ssub": 0,
         "multi": queued,
-        "watch": len(session.watched),
+        "watch": len(session.watched.revisions),
         "qbuf": received,
         "qbuf-free": 0,
         "argv-mem": 0,

@@ -23,6 +23,7 @@ from .limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from .service import RESP3
 from .session import Counters, PortState, Session
 from .transaction import Queued, Transaction, weave
+from .watching import Watched
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
@@ -147,7 +148,7 @@ def _greeting(session: Session, port: PortState) -> bytes:
 def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
     if session.transaction is not None:
         return resp.error("ERR MULTI calls can not be nested")
-    session.transaction = Transaction.begin(session.watched)
+    session.transaction = Transaction.begin(session.watched.revisions)
     return resp.OK
 
 
@@ -155,12 +156,12 @@ def _discard(_arguments: Sequence[bytes], session: Session, _port: PortState) ->
     if session.transaction is None:
         return resp.error("ERR DISCARD without MULTI")
     session.transaction = None
-    session.watched = {}
+    session.watched = Watched()
     return resp.OK
 
 
 def _unwatch(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.watched = {}
+    session.watched = Watched()
     return resp.OK
 
 

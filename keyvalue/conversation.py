@@ -31,12 +31,13 @@ from .cluster_view import redirection
 from .commands import CommandSpec, Kind, fault, resolve
 from .connection_commands import answer, control_words, must_wait, woven
 from .guard import NOTHING, CommandParser
+from .once import read_once_untrusted
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .service import IN_PARTS, PART, TRANSACTION, part
 from .session import Outlet, PortState, Session
-from .special import read_once_untrusted, watched_keys
-from .transaction import Transaction, watch
+from .transaction import Transaction
+from .watching import Watched, query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ class Conversation:
         session, port = self.session, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
         apart = session.transaction is not None or session.cluster_aware or session.closing
-        if busy or apart or len(data) > port.run_bytes:
+        if busy or apart or session.watched.absent or len(data) > port.run_bytes:
             return False
         self._request = port.coalesce(self._outlet, session.flags, data, count)
         session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
@@ -229,10 +230,11 @@ class Conversation:
         stale = session.cluster_aware and not gateway.topology.is_leader
         if session.transaction is None and (not stale or session.read_only):
             end, payload, kind = len(self._commands), self._whole, None
-            if at == 0 and len(payload) <= self._port.run_bytes:
+            apart = session.watched.absent
+            if at == 0 and len(payload) <= self._port.run_bytes and not apart:
                 kind = uniform_kind(self._commands)
             if kind is None and not stale:
-                encoded, kind = run_of(self._commands, at, self._port.run_bytes)
+                encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not stale or kind is RequestKind.QUERY):
                 session.last_command = self._commands[end - 1][0]
@@ -303,15 +305,19 @@ class Conversation:
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Do one read or write of a client that may be told to go elsewhere."""
         session, gateway = self.session, self._port.gateway
-        encoded = resp.pack(tuple(arguments))
+        encoded, convert = resp.pack(tuple(arguments)), None
+        if stamp[0]:  # its reply is kept for whoever asks again
+            session.watched.touch(arguments)
+        elif session.watched.absent:
+            encoded, convert = session.watched.ask_along(spec, arguments, encoded)
         if session.cluster_aware and not gateway.topology.is_leader:
             if session.read_only and spec.kind is Kind.READ:
-                self.replies.append(gateway.stale_query(encoded, session.flags))
-                return
+                reply = gateway.stale_query(encoded, session.flags)
+                return self.replies.append(convert(reply) if convert else reply)
             if (moved := redirection(self._port, session, spec, arguments)) is not None:
-                self.replies.append(moved)
-                return
-        self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
+                return self.replies.append(moved)
+        self._convert = convert
+        return self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
 
     # Requests --------------------------------------------------------------------------------
 
@@ -358,22 +364,17 @@ class Conversation:
     # Transactions ----------------------------------------------------------------------------
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
-        moved = redirection(self._port, self.session, spec, arguments)
-        if moved is not None:
-            self._refuse(moved)
-            return
+        if (moved := redirection(self._port, self.session, spec, arguments)) is not None:
+            return self._refuse(moved)
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
-        if error is None:
-            self.replies.append(resp.QUEUED)
-        else:
-            self._refuse(error)
+        return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
 
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
         session, transaction = self.session, self.session.transaction
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
-        session.watched, session.transaction = {}, None
+        session.watched, session.transaction = Watched(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
@@ -391,8 +392,8 @@ class Conversation:
             return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
         if (moved := redirection(self._port, session, spec, arguments)) is not None:
             return self.replies.append(moved)
-        keys = watched_keys(arguments, session.watched, self._port.run_bytes)
+        keys = session.watched.more(arguments, self._port.run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
-        self._convert = lambda reply: watch(session.watched, reply, keys)
-        return self._submit(RequestKind.QUERY, resp.bulk_array([b"WATCH", *keys]), session.flags, 1)
+        self._convert = lambda reply: session.watched.keep(keys, reply)
+        return self._submit(RequestKind.QUERY, query(keys), session.flags, 1)

@@ -11,6 +11,7 @@ numbers, so the table is emptied when it is full.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ..node.gateway import RequestKind
@@ -77,7 +78,10 @@ def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
 
 
 def run_of(
-    commands: Sequence[list[bytes]], start: int, limit_bytes: int
+    commands: Sequence[list[bytes]],
+    start: int,
+    limit_bytes: int,
+    apart: AbstractSet[bytes] = frozenset(),
 ) -> tuple[list[bytes], RequestKind | None]:
     """Find how far a run goes, and as what it goes.
 
@@ -85,6 +89,7 @@ def run_of(
         commands: the commands of a chunk.
         start: index of the first command of the run.
         limit_bytes: of the whole run, unless its first command alone is longer.
+        apart: a command with one of these among its arguments is no part of a run.
 
     Returns:
         Its commands, encoded, and the kind; None if the first is no part of a run.
@@ -96,7 +101,7 @@ def run_of(
         route = _ROUTES[arguments[0], len(arguments)]
         if route == _ALONE and not run:
             return [pack(tuple(arguments))], RequestKind.QUERY
-        if route >= _NEITHER:
+        if route >= _NEITHER or (apart and not apart.isdisjoint(arguments)):
             break
         encoded = pack(tuple(arguments))
         size += len(encoded)

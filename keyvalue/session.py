@@ -17,6 +17,7 @@ from .coalesced import Coalesced, Sender
 from .routes import RUN_BYTES
 from .service import RESP3
 from .transaction import Transaction
+from .watching import Watched
 
 __all__ = [
     "Client",
@@ -89,8 +90,7 @@ class Session:
     closing: bool = False
     """Its last reply is given; the connection ends once that is sent."""
     transaction: Transaction | None = None
-    watched: dict[bytes, int] = attrs.field(factory=dict[bytes, int])
-    """Revisions of watched keys, when they were first watched."""
+    watched: Watched = attrs.field(factory=Watched)
 
     @property
     def resp3(self) -> bool:
@@ -103,7 +103,7 @@ class Session:
         self.flags = 0
         self.cluster_aware = self.read_only = self.no_evict = self.no_touch = False
         self.transaction = None
-        self.watched = {}
+        self.watched = Watched()
 
 
 class Client(Protocol):

@@ -1,10 +1,7 @@
-"""MULTI, EXEC and WATCH: what a connection keeps of a transaction before it is sent.
+"""MULTI and EXEC: what a connection keeps of a transaction before it is sent.
 
 Commands are queued here, on the connection; EXEC sends all of them as one request, so they are one
-entry of the log and nothing comes between them. WATCH needs no state in the cluster either: it is
-a query for the *revisions* of keys, which the connection keeps and EXEC sends along. The state
-machine compares them before it does anything. So a client may watch through one member and
-execute through another, or after a change of leader.
+entry of the log and nothing comes between them. With them goes what is watched (:mod:`.watching`).
 
 Connection commands inside MULTI (PING, CLIENT ID) are not the state machine's business: they are
 answered by the connection when the reply to the rest is there, and put in their places.
@@ -12,7 +9,7 @@ answered by the connection when the reply to the rest is there, and put in their
 Caveat: a transaction of reads alone is a query and leaves no trace in the log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Self
 
 import attrs
@@ -20,14 +17,14 @@ import attrs
 from . import resp
 from .commands import CommandSpec, Kind
 from .limits import MAX_TRANSACTION_COMMANDS
+from .reply_parts import split_array
 
-__all__ = ["Queued", "Transaction", "split_array", "watch", "weave"]
+__all__ = ["Queued", "Transaction", "weave"]
 
 _MAX_LOCAL: Final = 100  # they are answered all at once
 _TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
 _TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
 _TOO_LARGE: Final = resp.error("ERR the transaction is larger than this member takes")
-_WIDTHS: Final = {b"*": 1, b"~": 1, b">": 1, b"%": 2}
 
 
 @attrs.frozen
@@ -55,11 +52,11 @@ class Transaction:
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 
     @classmethod
-    def begin(cls, watched: dict[bytes, int]) -> Self:
+    def begin(cls, revisions: dict[bytes, int]) -> Self:
         """Begin one that is to be executed only if the watched keys have these revisions."""
-        if not watched:
+        if not revisions:
             return cls()
-        pairs = [item for key, revision in watched.items() for item in (key, b"%d" % revision)]
+        pairs = [item for key, revision in revisions.items() for item in (key, b"%d" % revision)]
         watch = resp.bulk_array([b"WATCH", *pairs])
         return cls(watch, size_bytes=len(watch))
 
@@ -110,40 +107,3 @@ def weave(reply: bytes, local: dict[int, Queued], answer: Callable[[Queued], byt
     for place, queued in local.items():
         replies.insert(place, answer(queued))
     return resp.array(replies)
-
-
-def split_array(reply: bytes) -> list[bytes] | None:
-    """Split an encoded array into its encoded elements; None if the reply is not an array."""
-    if reply[:1] != b"*" or reply[1:2] == b"-":
-        return None
-    at = reply.index(b"\r\n") + 2
-    elements: list[bytes] = []
-    for _ in range(int(reply[1 : at - 2])):
-        end = _end_of_reply(reply, at)
-        elements.append(reply[at:end])
-        at = end
-    return elements
-
-
-def _end_of_reply(data: bytes, at: int) -> int:
-    """Find where the reply that begins at a place ends. Our own replies: nothing is checked."""
-    left = 1
-    while left:
-        head, end = data[at : at + 1], data.index(b"\r\n", at) + 2
-        left -= 1
-        if head in (b"$", b"=", b"!"):
-            length = int(data[at + 1 : end - 2])
-            at = end + length + 2 if length >= 0 else end
-        else:
-            left += max(int(data[at + 1 : end - 2]), 0) * _WIDTHS[head] if head in _WIDTHS else 0
-            at = end
-    return at
-
-
-def watch(watched: dict[bytes, int], reply: bytes, keys: Sequence[bytes]) -> bytes:
-    """Note the revisions in the reply to the query WATCH, and answer the client."""
-    elements = split_array(reply)
-    if elements is None or len(elements) != len(keys):
-        return reply  # an error
-    watched.update((key, int(found[1:-2])) for key, found in zip(keys, elements, strict=True))
-    return resp.OK

@@ -1,4 +1,4 @@
-"""MULTI, EXEC and WATCH, from the socket to a real state machine."""
+"""MULTI and EXEC, from the socket to a real state machine."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from quorate.keyvalue import resp
 from quorate.keyvalue.client_port import ClientPortLimits
-from quorate.keyvalue.limits import MAX_TRANSACTION_COMMANDS, MAX_WATCHED_KEYS
-from quorate.keyvalue.transaction import split_array
+from quorate.keyvalue.limits import MAX_TRANSACTION_COMMANDS
+from quorate.keyvalue.reply_parts import split_array
 
-OK, QUEUED, NULL_ARRAY = b"+OK\r\n", b"+QUEUED\r\n", b"*-1\r\n"
+OK, QUEUED = b"+OK\r\n", b"+QUEUED\r\n"
 MULTI, EXEC, DISCARD = command("MULTI"), command("EXEC"), command("DISCARD")
 ABORTED = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
 
@@ -134,93 +134,6 @@ async def test_a_transaction_that_has_failed_holds_nothing(world: World, client:
     await client.receive_until(QUEUED * 4)
     assert one.session.transaction.body() == b""
     await client.ask(EXEC, ABORTED)
-
-
-# WATCH ---------------------------------------------------------------------------------------
-
-
-async def test_an_unchanged_key_lets_exec_happen(client: RawClient) -> None:
-    await client.ask(command("SET", "a", "1") + command("WATCH", "a", "b"), OK + OK)
-    await client.ask(MULTI + command("INCR", "a") + EXEC, OK + QUEUED + b"*1\r\n:2\r\n")
-
-
-async def test_a_changed_key_makes_exec_do_nothing(client: RawClient, other: RawClient) -> None:
-    await client.ask(command("WATCH", "a"), OK)
-    await other.ask(command("SET", "a", "theirs"), OK)
-    await client.ask(MULTI + command("SET", "a", "ours") + EXEC, OK + QUEUED + NULL_ARRAY)
-    await client.ask(command("GET", "a"), b"$6\r\ntheirs\r\n")
-    await client.ask(MULTI + command("SET", "a", "ours") + EXEC, OK + QUEUED + b"*1\r\n+OK\r\n")
-
-
-async def test_a_change_back_to_the_same_value_is_a_change(
-    client: RawClient, other: RawClient
-) -> None:
-    await other.ask(command("SET", "a", "1"), OK)
-    await client.ask(command("WATCH", "a"), OK)
-    await other.ask(command("SET", "a", "2") + command("SET", "a", "1"), OK + OK)
-    await client.ask(MULTI + command("GET", "a") + EXEC, OK + QUEUED + NULL_ARRAY)
-
-
-async def test_the_first_watch_of_a_key_counts(
-    world: World, client: RawClient, other: RawClient
-) -> None:
-    await client.ask(command("WATCH", "a"), OK)
-    await other.ask(command("SET", "a", "1"), OK)
-    await client.ask(command("WATCH", "a", "a"), OK)
-    assert world.member.queries == [command("WATCH", "a")]
-    await client.ask(MULTI + EXEC, OK + NULL_ARRAY)
-
-
-async def test_a_null_answer_is_of_the_clients_protocol_even_with_own_commands_inside(
-    client: RawClient, other: RawClient
-) -> None:
-    await client.send(command("HELLO", "3"))
-    await client.receive_until(b"modules\r\n*0\r\n")
-    await client.ask(command("WATCH", "a"), OK)
-    await other.ask(command("SET", "a", "1"), OK)
-    await client.ask(MULTI + command("PING") + command("GET", "a"), OK + QUEUED * 2)
-    await client.ask(EXEC, b"_\r\n")
-
-
-@pytest.mark.parametrize("forget", [command("UNWATCH"), MULTI + DISCARD, MULTI + EXEC])
-async def test_what_ends_a_watch(client: RawClient, other: RawClient, forget: bytes) -> None:
-    await client.ask(command("WATCH", "a"), OK)
-    await client.send(forget + command("ECHO", "done"))
-    await client.receive_until(b"done\r\n")
-    await other.ask(command("SET", "a", "1"), OK)
-    await client.ask(MULTI + command("GET", "a") + EXEC, OK + QUEUED + b"*1\r\n$1\r\n1\r\n")
-
-
-async def test_reset_ends_a_watch(client: RawClient, other: RawClient) -> None:
-    await client.ask(command("WATCH", "a") + command("RESET"), OK + b"+RESET\r\n")
-    await other.ask(command("SET", "a", "1"), OK)
-    await client.ask(MULTI + command("GET", "a") + EXEC, OK + QUEUED + b"*1\r\n$1\r\n1\r\n")
-
-
-async def test_watching_is_bounded(tmp_path: Path) -> None:
-    async with World.opened(tmp_path / "tables", ClientPortLimits(request_bytes=1000)) as world:
-        client = await world.connect()
-        await client.ask(command("WATCH", "a" * 600), OK)
-        await client.ask(command("WATCH", "b" * 600), b"-ERR too many watched keys\r\n")
-
-
-async def test_watched_keys_count_as_part_of_the_transaction(tmp_path: Path) -> None:
-    async with World.opened(tmp_path / "tables", ClientPortLimits(request_bytes=1000)) as world:
-        client = await world.connect()
-        await client.ask(command("WATCH", "a" * 600), OK)
-        error = b"-ERR the transaction is larger than this member takes\r\n"
-        await client.ask(MULTI + command("SET", "a", "1" * 400), OK + error)
-        await client.ask(EXEC, ABORTED)
-        await client.ask(MULTI + command("SET", "a", "1" * 400), OK + QUEUED)
-        await client.ask(EXEC, b"*1\r\n+OK\r\n")
-
-
-async def test_a_client_watches_so_many_keys_at_most(client: RawClient) -> None:
-    names = [b"%d" % i for i in range(MAX_WATCHED_KEYS)]
-    await client.ask(command("WATCH", *names), OK)
-    await client.ask(command("WATCH", names[0]), OK)
-    await client.ask(command("WATCH", "one more"), b"-ERR too many watched keys\r\n")
-    await client.ask(MULTI + command("SET", "a", "1") + EXEC, OK + QUEUED + b"*1\r\n+OK\r\n")
 
 
 # Replies inside replies ----------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""Commands that become a request of another form: QUORATE.ONCE and WATCH.
-
-What is read here came from a client; each function raises :class:`.arguments.CommandError`, whose
-reply is the answer, if the command can't be done now.
-"""
+"""QUORATE.ONCE: a command of a session, as a client sends it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,10 +9,9 @@ from ..node.gateway import Stamp
 from . import resp
 from .arguments import CommandError, parse_integer
 from .commands import CommandSpec, Kind, fault, resolve
-from .limits import MAX_WATCHED_KEYS
 from .transaction import Transaction
 
-__all__ = ["Once", "read_once_untrusted", "watched_keys"]
+__all__ = ["Once", "read_once_untrusted"]
 
 _NOT_A_NUMBER: Final = resp.error("ERR a session and a sequence are integers, 1 or more")
 _NOT_A_WRITE: Final = resp.error(
@@ -29,7 +24,6 @@ _IN_TRANSACTION: Final = resp.error(
 _WATCHES: Final = resp.error(
     "ERR QUORATE.ONCE can't be used with WATCH: nobody could send this EXEC again"
 )
-_TOO_MANY_KEYS: Final = resp.error("ERR too many watched keys")
 _WORDS_BEFORE_COMMAND: Final = 3
 
 
@@ -81,18 +75,3 @@ def read_once_untrusted(arguments: Sequence[bytes], transaction: Transaction | N
     if not once.is_exec and (spec.kind is not Kind.WRITE or spec.name == "quorate.session"):
         raise CommandError(_NOT_A_WRITE)
     return once
-
-
-def watched_keys(
-    arguments: Sequence[bytes], watched: dict[bytes, int], limit_bytes: int
-) -> list[bytes]:
-    """Return the keys that are not watched yet.
-
-    Raises:
-        CommandError: they would be too many, or too long.
-    """
-    keys = [key for key in dict.fromkeys(arguments[1:]) if key not in watched]
-    names = [*keys, *watched]
-    if len(names) > MAX_WATCHED_KEYS or sum(map(len, names)) > limit_bytes:
-        raise CommandError(_TOO_MANY_KEYS)
-    return keys
