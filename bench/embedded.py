@@ -32,6 +32,7 @@ from measuring import (
     median,
     processor_seconds,
     settled,
+    with_batches,
 )
 
 from quorate import Node, open_node
@@ -96,9 +97,8 @@ async def watched(
     await settled(cluster)
     pids = [os.getpid(), *(one.pid for one in cluster.members if one.pid is not None)]
     used, before = [*map(processor_seconds, pids)], node.status()
-    began = time.perf_counter()
     seen, count = await work()
-    elapsed, after = time.perf_counter() - began, node.status()
+    after = node.status()
     own, *others = (
         (processor_seconds(pid) - spent) / count * 1e6
         for pid, spent in zip(pids, used, strict=True)
@@ -108,13 +108,8 @@ async def watched(
         raise LostError(f"the leader has applied its log up to {applied}, not up to {end}")
     stretch = Stretch(before.append_position, after.append_position)
     await check_load(cluster.members[1:], LOAD, stretch, count)
-    return Run(
-        **attrs.asdict(seen),
-        leader_us=own,
-        follower_us=statistics.mean(others),
-        per_batch=count / max(1, after.batches - before.batches),
-        commits_per_s=(after.commits - before.commits) / elapsed,
-    )
+    run = Run(**attrs.asdict(seen), leader_us=own, follower_us=statistics.mean(others))
+    return with_batches(run, count, before, after)
 
 
 async def in_turns(

@@ -243,12 +243,15 @@ async def measure(
         leader_us=own / requests * 1e6,
         follower_us=others / requests * 1e6,
     )
-    if load.command == "get":
-        return run
+    return run if load.command == "get" else with_batches(run, requests, leader, after)
+
+
+def with_batches(run: Run, writes: int, before: NodeStatus, after: NodeStatus) -> Run:
+    """Add what the leader said of itself before and after a run of so many writes."""
     return attrs.evolve(
         run,
-        per_batch=requests / max(1, after.batches - leader.batches),
-        commits_per_s=(after.commits - leader.commits) / (requests / seen.rate),
+        per_batch=writes / max(1, after.batches - before.batches),
+        commits_per_s=(after.commits - before.commits) / (writes / run.rate),
     )
 
 

@@ -29,7 +29,9 @@ from sections import LEASED, OURS
 
 from quorate.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.node import Timeouts
+from quorate.node.gateway import MemberAddress, NodeStatus
 from quorate.respclient import RespError, open_resp
+from quorate.status import ask
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8
@@ -59,6 +61,7 @@ class Peer:
         compare: sees that all members have the same keys and values; raises `LostError`.
         commands: with which it is loaded.
         pipelines: whether a client may send more than one request before it is answered.
+        status: what our leader says of itself; None of the others'.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Peer:
     compare: Callable[[], Awaitable[None]]
     commands: Sequence[str] = BOTH
     pipelines: bool = True
+    status: Callable[[], Awaitable[NodeStatus]] | None = None
 
 
 @attrs.define
@@ -193,9 +197,16 @@ async def open_quorate(directory: Path, *, leased: bool = False) -> AsyncGenerat
             log.check,
             partial(check, cluster, Load("set", 1)),
             commands=("get",) if leased else BOTH,
+            status=partial(_status, members[0].address),
         )
         if (await settled(cluster))[0].member_id != leader:
             raise RuntimeError("the leader changed during a run; this machine is too busy")
+
+
+async def _status(address: MemberAddress) -> NodeStatus:
+    said = await ask(address)
+    assert said.status is not None, said
+    return said.status
 
 
 @asynccontextmanager

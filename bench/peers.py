@@ -5,7 +5,8 @@ machine has them (:mod:`peer_clusters`). One of ours and one of theirs are up at
 one is loaded: idle ones beside them take processors too, and whoever waits awake suffers most. Each
 kind of load is put on both before the next, so that a noisy minute hits both alike. Shown are the
 medians, and the median of the ratios of ours to theirs, turn by turn. After each run all members
-of the cluster must have as many writes more as were acknowledged.
+of the cluster must have as many writes more as were acknowledged. Of each cluster the processor
+time of its members is told, and of ours how many writes shared a batch and its leader's commits.
 
 - etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load/main.go`, which is built
   here against Debian's `golang-etcd-server-dev` with `golang-go`.
@@ -28,7 +29,7 @@ import trio
 from cluster import CLIENTS, MEMBERS
 from cyclopts import Parameter
 from harness import USUAL, Common, make_app, open_bench, stop_without
-from measuring import Load, Run, median, processor_seconds
+from measuring import Load, Run, median, processor_seconds, with_batches
 from peer_clusters import BOTH, Peer, open_etcd, open_quorate, open_redisraft
 from results import Row
 from rich.console import Console
@@ -97,14 +98,19 @@ async def measure(peer: Peer, load: Load, seconds: float) -> Run:
     """One run of about so many seconds, and a look for what it wrote."""
     guess = await peer.run(load, load.trial())
     requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
+    status = peer.status if load.command == "set" else None
+    said = await status() if status else None
     before = [*map(processor_seconds, peer.pids)]
     figures = await peer.run(load, requests)
     leader, *followers = (
         (processor_seconds(pid) - spent) / requests * 1e6
         for pid, spent in zip(peer.pids, before, strict=True)
     )
+    run = Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
+    if status and said:
+        run = with_batches(run, requests, said, await status())
     await peer.check(load, (load.trial() + requests) * (load.command == "set"))
-    return Run(**attrs.asdict(figures), leader_us=leader, follower_us=statistics.mean(followers))
+    return run
 
 
 async def in_turns(

@@ -82,7 +82,9 @@ def peers(results: Results) -> str:
             ("with leases", f"{name} leased_rate", ",.0f"),
             (f"to {name}'s", f"{name} leased_to_theirs", ".2f"),
         ]
-    return table([*lines.values()], columns)
+    beside = table([*lines.values()], columns)
+    each = table(_upper(results.rows), (*KIND, PIPELINE, ("cluster", "cluster", "s"), *RUN))
+    return f"{beside}\n\nAll runs of each cluster, beside whatever it was:\n\n{each}"
 
 
 def failover(results: Results) -> str:
