@@ -77,9 +77,9 @@ def p99_beside_snapshots(directory: Path) -> float | None:
 
 def _catchups() -> Iterator[Goal]:
     """Those of a member that comes back, by both ways."""
-    for way in ("a snapshot", "the log"):
+    for way, named in (("a snapshot", "a snapshot, as usual"), ("the log", "the log alone")):
         row = {"way": way}
-        words = f"1 GB behind, back by {way}"
+        words = f"1 GB behind, back by {named}"
         yield Goal(words, 100, field("catchup", row, "mb_per_s"), unit="MB/s")
         yield Goal("writes meanwhile, to before", 0.7, field("catchup", row, "during_to_whole"))
 
