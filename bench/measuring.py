@@ -111,12 +111,19 @@ def read_report(text: str) -> Latencies:
 
 
 async def benchmark(load: Load, port: int, requests: int) -> Latencies:
-    """Run redis-benchmark once; the requests are a whole number for each client."""
+    """Run redis-benchmark once; the requests are a whole number for each client.
+
+    Raises:
+        RuntimeError: it failed; with its own words.
+    """
     assert requests == load.whole(requests)
     command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
     command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
     command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests)]
-    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True)
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    if done.returncode:  # a reply was an error, for one
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {said[-500:]}")
     return read_report(done.stdout.decode())
 
 

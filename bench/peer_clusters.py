@@ -29,9 +29,8 @@ from sections import LEASED, OURS
 
 from quorate.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.node import Timeouts
-from quorate.node.gateway import MemberAddress, NodeStatus
+from quorate.node.gateway import NodeStatus
 from quorate.respclient import RespError, open_resp
-from quorate.status import ask
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8
@@ -120,13 +119,17 @@ class Log:
     cluster: LocalCluster
     mark: int
 
+    async def leader(self) -> NodeStatus:
+        """What the leader says of itself, once all members are idle."""
+        return (await settled(self.cluster))[0]
+
     async def check(self, load: Load, writes: int) -> None:
         """See that it has so many more writes.
 
         Raises:
             LostError: it has not, on one of the members.
         """
-        end = (await settled(self.cluster))[0].append_position
+        end = (await self.leader()).append_position
         await check_load(self.cluster.members, load, Stretch(self.mark, end), writes)
         self.mark = end
 
@@ -197,16 +200,10 @@ async def open_quorate(directory: Path, *, leased: bool = False) -> AsyncGenerat
             log.check,
             partial(check, cluster, Load("set", 1)),
             commands=("get",) if leased else BOTH,
-            status=partial(_status, members[0].address),
+            status=log.leader,
         )
-        if (await settled(cluster))[0].member_id != leader:
+        if (await log.leader()).member_id != leader:
             raise RuntimeError("the leader changed during a run; this machine is too busy")
-
-
-async def _status(address: MemberAddress) -> NodeStatus:
-    said = await ask(address)
-    assert said.status is not None, said
-    return said.status
 
 
 @asynccontextmanager
