@@ -188,10 +188,10 @@ class _Client:
     async def _compare_and_set(self, resp: RespClient, key: bytes) -> None:
         """Read a key, and change what was read unless somebody else did meanwhile.
 
-        WATCH does not notice that a key which was absent is made and deleted again. So the key is
-        read before it, too: a value found twice was there in between, since none comes back.
-        And nothing may be watched from an earlier time that ended without EXEC: that the key was
-        absent then would hold, for who watches a key again watches it as it was at first.
+        The key is read before WATCH, too: a value found twice was there in between, since none
+        comes back, so nothing hangs on how an absent key is watched. And nothing may be watched
+        from an earlier time that ended without EXEC: that the key was absent then would hold, for
+        who watches a key again watches it as it was at first.
         """
         before, status = await self._record(key, "get", (), resp, [(b"GET", key)])
         if status != "ok" or before is None:
