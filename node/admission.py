@@ -8,6 +8,7 @@ the entry is gone. So a store has a **standing**, durably (:mod:`quorate.storage
   has heard of, its own included. Once all members tell the same full list, each of them founds the
   cluster: its store is a MEMBER, and remembers the list. Who is in the list that a founder tells
   does so, too; who is not stands in the place of a lost store, and stops with `LostStoreError`.
+  An operator may name members that the founding does not wait for, see below.
 - RECOVERING, as an operator has said that it is (``quorate recover``). It follows a leader and gets
   all of the log. But it does not stand, gives no vote and no yes to a scout, and what it reports
   counts for nothing: not for the commit position, for READY, for reads, for a quorum heard.
@@ -18,6 +19,15 @@ the entry is gone. So a store has a **standing**, durably (:mod:`quorate.storage
 Why the list is safe. Each of its stores was fresh when it sent its list; the first to do so had
 heard of all the others. So at that moment all of them existed and were fresh: nothing had been
 committed that was not lost already, and all that was committed since rests on these very stores.
+
+Founding without named members (``quorate control found --without``). The member that is asked
+founds once every store that it has heard of reports the same list, the list holds a quorum of the
+configuration, and only named members are missing from it. The argument above holds for the stores
+of the list. A quorum of N is still N // 2 + 1, whatever the list: two lists that are both founded,
+by two operators with different words, share a store, and that store durably takes the side of one
+of them; the other side is no quorum. A member whose id is in no list was left out. Its store never
+had a vote, so it becomes RECOVERING by itself, and the log admits it as it admits a lost store. A
+left-out store that has a log (of a backup) stops with `LostStoreError`: its log was not compared.
 
 Why an admission is safe. Let q be the quorum of N, a the entry that admits W's new store, t its
 term. Entries that the old store had acknowledged are with q - 1 others, of which any leader that
@@ -44,25 +54,29 @@ from __future__ import annotations
 import json
 import logging
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from ..errors import LostStoreError, WireError
+from ..errors import LostStoreError, RefusedError, WireError
 from ..storage import Entry, EntryKind, Standing, StandingKind
 from ..storage.standing import encode_standing
 from ..transport import AdmissionRequest, AppendFlags, Founding, FoundingStore
 from .roles import Signal
-from .rules import LogEnd
+from .rules import NEVER, LogEnd
 
 if TYPE_CHECKING:
     from ..storage import Store
     from .core import Core
     from .followers import Follower
     from .following import Following
+    from .gateway import Request
     from .leadership import Leadership
 
 log = logging.getLogger("quorate.node")
+
+FOUND: Final = b"found"
+"""The verb of the control request that begins a cluster without named members."""
 
 
 class Founders:
@@ -75,6 +89,7 @@ class Founders:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._heard: dict[int, Founding] = {}
+        self._without: tuple[int, ...] = ()
         self._said = ""
         self._changed = Signal()
 
@@ -95,23 +110,87 @@ class Founders:
             if (stores := self._complete()) is not None:
                 await core.store.save_standing(stores)
                 core.links.set_history(stores.history)
-                log.info("member %d: the cluster is founded", core.member_id)
+                self._log_outcome(stores)
                 return
             self._tell()
             core.broadcast(self._founding(self._stores(), core.log_end, founded=False))
             await self._changed.wait(trio.current_time() + core.timeouts.canvass_interval)
 
+    def _log_outcome(self, standing: Standing) -> None:
+        """Log with which stores the cluster begins, or that it began without ours."""
+        own = self._core.member_id
+        if standing.kind is StandingKind.RECOVERING:
+            log.warning(
+                "member %d: the cluster was founded without this member; "
+                "it has no vote until the log admits its store",
+                own,
+            )
+            return
+        members = ", ".join(str(member) for member, _ in standing.founders)
+        log.info("member %d: the cluster is founded by members %s", own, members)
+
     def _tell(self) -> None:
-        """Tell for whom we wait, whenever that changes."""
+        """Log which members the founding waits for, whenever that changes."""
         waits = ", ".join(map(str, self.missing)) or "nobody"
         if waits != self._said:
             self._said = waits
             log.info(
-                "member %d: its store is new; the cluster begins once all members have told that "
-                "theirs are, too; not heard of: %s",
+                "member %d: its store is new; the cluster begins once all members report that "
+                "theirs are new, too; not heard of: %s%s",
                 self._core.member_id,
                 waits,
+                self._way_out(),
             )
+
+    def _way_out(self) -> str:
+        """Say how to begin without the missing members, where the others are a quorum."""
+        missing, core = self.missing, self._core
+        if not missing or core.size - len(missing) < core.quorum:
+            return ""
+        named, own = ",".join(map(str, missing)), core.config.own
+        return (
+            f". To begin without member {named}, which joins later: "
+            f"quorate control found --without {named} --connect {own.host}:{own.client_port}"
+        )
+
+    def take(self, request: Request) -> bool:
+        """Answer an operator who founds the cluster; say whether the request is one of his.
+
+        A waiting member has no leader that could answer, so this one does.
+        """
+        verb, _, rest = request.payload.partition(b" ")
+        if verb != FOUND or self._core.store.standing.kind is not StandingKind.FRESH:
+            return False
+        try:
+            self._without = self._named_untrusted(rest)
+        except RefusedError as error:
+            request.done(error)
+            return True
+        self._changed.notify()
+        named = ", ".join(map(str, self._without))
+        waits = [peer for peer in self.missing if peer not in self._without]
+        log.warning("member %d: founds without member %s", self._core.member_id, named)
+        still = f", once member {', '.join(map(str, waits))} is there" if waits else ""
+        request.done(f"the cluster begins without member {named}{still}".encode())
+        return True
+
+    def _named_untrusted(self, rest: bytes) -> tuple[int, ...]:
+        """Decode the members to begin without: ids with spaces in between.
+
+        Raises:
+            RefusedError: they are not other voters, or too few would be left for a quorum.
+        """
+        core, words = self._core, rest.decode("ascii", "replace").split()
+        known = {str(member): member for member in core.voters}
+        most = core.size - core.quorum
+        named = {known[word] for word in words if word in known}
+        if not words or not {*words} <= {*known} or len(named) > most:
+            others = ", ".join(known)
+            raise RefusedError(
+                f"found without {' '.join(words)!r}: expected at most {most} of the other voters "
+                f"{others}, so that a quorum of {core.quorum} is left"
+            )
+        return tuple(sorted(named))
 
     def on_message(self, sender: int, message: Founding) -> None:
         """Hear of another member's store; tell of ours if it is none of the fresh ones."""
@@ -133,10 +212,13 @@ class Founders:
                 stores = _pairs(message)
                 if (own.member_id, own.instance_id) in stores:
                     return _member(stores, _end(message))
+                left_out = own.member_id not in {member for member, _ in stores}
+                if left_out and core.log_end == NEVER:
+                    return Standing(StandingKind.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
         stores = self._stores()
         agreed = all(_pairs(message) == stores for message in self._heard.values())
-        if not agreed or len(stores) < core.size:
+        if not agreed or not {*self.missing} <= {*self._without}:
             return None
         ends = [_end(message) for message in self._heard.values()]
         return _member(stores, max([core.log_end, *ends]))

@@ -53,6 +53,7 @@ class Controls:
         self._asked = Signal()
         self._ruled = 0
         self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {
+            "found": self._found,
             "transfer": self._transfer,
             "snapshot": self._snapshot,
             "suspend": self._suspend,
@@ -117,6 +118,14 @@ class Controls:
             known = ", ".join(self._verbs)
             raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
         return await self._verbs[verb](arguments)
+
+    async def _found(self, _arguments: list[str]) -> str:
+        """Refuse: only a member that waits for a new cluster can do that (:mod:`.admission`)."""
+        await trio.lowlevel.checkpoint()
+        raise RefusedError(
+            "the cluster is founded already. A member that was left out joins when it is started; "
+            "one that has lost its disk joins with quorate recover"
+        )
 
     # --- transfer ---------------------------------------------------------------------------------
 

@@ -136,6 +136,8 @@ class Requests:
         return sent
 
     def _park(self, request: Request) -> None:
+        if request.kind is RequestKind.CONTROL and self._core.founders.take(request):
+            return
         if self._closed:
             request.done(NoLeaderError("this member stops; nothing was done"))
             return

@@ -3,10 +3,10 @@
 import json
 import re
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import attrs
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from .cli_status import Addresses, AsJson, parse_address
 from .node.gateway import MemberAddress
@@ -19,6 +19,7 @@ __all__ = [
     "ask",
     "ask_one_of",
     "control",
+    "found",
     "resume",
     "shutdown",
     "snapshot",
@@ -52,6 +53,31 @@ async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson 
         For programs.
     """
     return (await ask_one_of(connect, "snapshot")).tell(as_json=as_json)
+
+
+@control.command(help_epilogue="")
+async def found(
+    *,
+    without: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")],
+    connect: Addresses = ("127.0.0.1:7000",),
+    as_json: AsJson = False,
+) -> int:
+    """Begin a new cluster without members that do not run yet; they join when they are started.
+
+    A new cluster waits for all its members, since each must prove that its store is new. With this
+    word the others, a majority at least, begin alone. Ask a member that waits.
+
+    Parameters
+    ----------
+    without
+        Ids of the members to begin without.
+    connect
+        Where a waiting member listens for clients, HOST:PORT. May be given several times.
+    as_json
+        For programs.
+    """
+    ids = [str(member) for member in without]
+    return (await ask_one_of(connect, "found", *ids)).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
