@@ -217,10 +217,11 @@ class Founders:
                     return Standing(StandingKind.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
         stores = self._stores()
-        agreed = all(_pairs(message) == stores for message in self._heard.values())
+        heard = [each for each in self._heard.values() if each.member_id not in self._without]
+        agreed = all(self._counted(_pairs(message)) == stores for message in heard)
         if not agreed or not {*self.missing} <= {*self._without}:
             return None
-        ends = [_end(message) for message in self._heard.values()]
+        ends = [_end(message) for message in heard]
         return _member(stores, max([core.log_end, *ends]))
 
     def _lost(self, witness: int) -> str:
@@ -236,10 +237,15 @@ class Founders:
         )
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
-        """Our store and the fresh ones that we have heard of."""
+        """Our store and the fresh ones that we have heard of, but for those of named members."""
         own = self._core.store.identity
         heard = {peer: message.instance_id for peer, message in self._heard.items()}
-        return tuple(sorted({**heard, own.member_id: own.instance_id}.items()))
+        stores = sorted({**heard, own.member_id: own.instance_id}.items())
+        return self._counted(tuple(stores))
+
+    def _counted(self, stores: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """The stores of a list that the founding is about."""
+        return tuple(store for store in stores if store[0] not in self._without)
 
     def _founding(
         self, stores: tuple[tuple[int, int], ...], end: LogEnd, *, founded: bool

@@ -10,6 +10,7 @@ from . import rules
 if TYPE_CHECKING:
     from .core import Core
     from .following import Following
+    from .leadership import Leadership
     from .rules import BallotDecision
 
 
@@ -55,6 +56,17 @@ def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: 
     decision = decide(core, request, in_ballot=False, leader_alive=leader_alive)
     assert decision.promise is None
     core.send(sender, vote_message(core, request, decision))
+
+
+def refuse_rival(leadership: Leadership, sender: int, request: RequestVote) -> None:
+    """Answer a candidate although we lead, and let it follow if it can (Aeron: onRequestVote).
+
+    A candidate that has promised no term above ours need not lose its ballot and canvass first.
+    """
+    refuse_vote(leadership.core, sender, request, leader_alive=True)
+    if request.candidate_member_id == sender and request.candidate_term_id <= leadership.term:
+        message = leadership.new_leadership_term(request.log_leadership_term_id)
+        leadership.core.send(sender, message)
 
 
 def answer_rival(role: Following, sender: int, message: RequestVote | Scout) -> bool:

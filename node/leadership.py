@@ -44,7 +44,7 @@ from ..transport import (
 from . import rules
 from .announcement import CommitAnnouncements, announcement
 from .applier import Waiting
-from .ballots import answer_scout, refuse_vote
+from .ballots import answer_scout, refuse_rival
 from .catchup import Catchups
 from .control import Controls
 from .disk_watch import DiskWatch
@@ -166,8 +166,7 @@ class Leadership(Role):
                 follower.live = core.links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.publication_position += size
-        commands = sum(request.commands for request in requests or ())
-        self.proposals.sent(self.publication_position, commands)
+        self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
         header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
         core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
         core.store.append(batch, header=header)
@@ -203,16 +202,16 @@ class Leadership(Role):
 
     def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
         """Note what a follower says of itself."""
-        held = self.core.snapshots.held
         follower.says(has_vote=AppendFlags.NO_VOTE not in flags)
         if AppendFlags.READY in flags and not follower.ready:
-            held.pop(follower.member_id, None)
+            self.core.snapshots.held.pop(follower.member_id, None)
             follower.ready = True
             self.changed.notify()
         if AppendFlags.CATCHUP in flags:
             self.catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
-            held.setdefault(follower.member_id, self.core.store.start_position)
+            start, held = self.core.store.start_position, self.core.snapshots.held
+            held.setdefault(follower.member_id, start)
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
@@ -242,8 +241,8 @@ class Leadership(Role):
     def announce_commit(self, reached: int = 0) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
         self.announced = commit = max(reached, self.core.applier.commit_position)
-        own, confirm_id = self.core.member_id, self.reads.confirm_id
-        self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id))
+        own = self.core.member_id
+        self.core.broadcast(CommitPosition(self.term, commit, own, self.reads.confirm_id))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
@@ -302,24 +301,26 @@ class Leadership(Role):
         elif asked and rules.may_take_over(message, own=self.core.log_end, term=self.term):
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
         else:
-            refuse_vote(self.core, sender, message, leader_alive=True)
+            refuse_rival(self, sender, message)
 
     def on_receiving(self, member: int) -> None:
         """A follower whose report waits behind a long message of its own is there all the same."""
-        follower = self.followers[member]
-        if follower.heard_at >= 0:
+        if (follower := self.followers[member]).heard_at >= 0:
             follower.pulse.sign()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
+        term, who = message.log_leadership_term_id, follower.member_id
+        if term > self.term and self.publication_position == self.base:
+            # The leader of that term had a quorum, which refuses ours: our election is lost.
+            self.end(f"member {who} has log of term {term}", message=(who, message))
+            return
         follower.rejoins()
         # A member's log of our term never gets shorter, unless its disk was lost.
         follower.match = min(follower.match, message.log_position)
-        self.catchups.stop(follower.member_id)
-        if message.log_leadership_term_id <= self.term:
-            self.core.send(
-                follower.member_id, self.new_leadership_term(message.log_leadership_term_id)
-            )
+        self.catchups.stop(who)
+        if term <= self.term:
+            self.core.send(who, self.new_leadership_term(term))
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
         """Build the message for a member whose log ends in `log_term`."""
@@ -327,11 +328,10 @@ class Leadership(Role):
 
     def _on_subscribe(self, follower: Follower) -> None:
         """Let a follower join the live log: it gets every batch from here on, in order."""
-        joined = LogJoined(
-            self.term, self.session_id, self.publication_position, self.core.member_id
-        )
+        position = self.publication_position
+        joined = LogJoined(self.term, self.session_id, position, self.core.member_id)
         follower.live = self.core.links.send_frame(follower.member_id, encode(joined))
-        follower.join_position = self.publication_position
+        follower.join_position = position
 
     # --- tasks ------------------------------------------------------------------------------------
 

@@ -66,14 +66,14 @@ async def test_the_word_before_the_others_are_there_waits_for_a_quorum(
         assert await world.attempt(await world.leader(), b"one")
 
 
-async def test_a_named_member_that_is_there_after_all_founds_with_the_others(
+async def test_a_named_member_that_is_there_after_all_is_admitted_at_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with new_cluster(tmp_path) as world:
         await world.start(0)
         await word(world, 0, 2)
         await world.start(1, 2)
-        await world.settled()
+        await world.until(lambda: standing(world, 2) == "member")
         founders = {world.hosts[i].running.store.standing.founders for i in range(3)}
         assert len(founders) == 1
         assert [standing(world, i) for i in range(3)] == ["member"] * 3
@@ -102,14 +102,31 @@ async def test_a_founded_cluster_refuses_the_word(
             await word(world, leader, 2)
 
 
+async def test_a_member_that_only_others_have_heard_of_may_be_named(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        world.network.cut("h0", "h2")
+        await world.start()
+        await trio.sleep(PATIENCE)
+        assert world.leaders() == []
+        await word(world, 0, 2)
+        await world.until(lambda: standing(world, 0) == standing(world, 1) == "member")
+        assert await world.attempt(await world.leader(), b"one")
+
+
 async def test_contrary_words_never_make_two_clusters(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with new_cluster(tmp_path) as world:
-        await world.start(0, 1, 2)
+        world.network.cut("h0", "h2")
+        await world.start(0, 2)
         for i, without in ((0, 2), (2, 0)):
-            world.hosts[i].running.core.founders._without = (without,)
-        await world.until(lambda: any(host.state is State.CLOSED for host in world.hosts.values()))
+            assert "once member 1 is there" in await word(world, i, without)
+        await world.start(1)
+        leader = await world.leader()
+        assert await world.attempt(leader, b"one")
+        world.network.heal("h0", "h2")
         await trio.sleep(PATIENCE)
         leaders = [t for t in world.transitions if t.after is State.LEADER_READY]
         assert len({t.term for t in leaders}) == len(leaders)

@@ -55,6 +55,17 @@ async def test_a_leader_steps_down_when_somebody_lives_in_a_newer_term(
 
 
 @scripted()
+async def test_a_leader_in_its_election_gives_up_when_a_canvasser_has_log_of_a_newer_term(
+    s: Script,
+) -> None:
+    await s.win()
+    await s.enters(State.LEADER_READY)
+    s.peers[2].canvass(7, 960)
+    assert (await s.enters(State.INIT, within=0.1)).reason == "member 2 has log of term 7"
+    await s.enters(State.CANVASS)
+
+
+@scripted()
 async def test_a_deposed_leader_follows_by_the_very_message_that_deposed_it(s: Script) -> None:
     await s.lead()
     await s.until(lambda: s.store.append_position > 0)

@@ -323,6 +323,26 @@ async def test_a_canvasser_of_a_newer_log_term_gets_no_answer(s: Script) -> None
 
 
 @scripted()
+async def test_a_candidate_of_no_newer_term_is_refused_and_told_of_the_leader(s: Script) -> None:
+    term = await s.lead()
+    s.peers[2].forget()
+    s.peers[2].request_vote(term, -1, 0)
+    vote = await s.peers[2].hears(Vote)
+    told = await s.peers[2].hears(NewLeadershipTerm)
+    assert (vote.vote, told.leadership_term_id, told.log_leadership_term_id) == (False, term, -1)
+
+
+@scripted()
+async def test_a_candidate_of_a_newer_term_is_refused_and_not_told_of_the_leader(s: Script) -> None:
+    term = await s.lead()
+    s.peers[2].forget()
+    s.peers[2].request_vote(term + 1, -1, 0)
+    assert not (await s.peers[2].hears(Vote)).vote
+    with pytest.raises(trio.TooSlowError):  # it would refuse a leader below its promise
+        await s.peers[2].hears(NewLeadershipTerm, within=0.2)
+
+
+@scripted()
 @pytest.mark.parametrize("state", [State.LEADER_READY, State.CLOSED], ids=["ready", "closed"])
 async def test_a_candidate_is_refused_by_a_leader_whatever_its_term(
     s: Script, state: State
