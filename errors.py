@@ -4,9 +4,11 @@
 
     QuorateError
     ├── ConfigurationError          a setting is missing, unknown or out of range
+    │   └── UsageError              an argument of a command is
     ├── StorageError                the store on disk
     │   ├── StoreMismatchError      it belongs to another cluster or member, or to a newer format
     │   ├── StoreBusyError          another process has it open
+    │   ├── StoreAccessError        the system refuses access to it
     │   ├── LostStoreError          it is new, but the cluster has a history; or its vote is damaged
     │   ├── DamagedRecordError      a recorded batch does not match its checksum, key or term
     │   ├── DamagedTablesError      the materialised tables are damaged; they can be made anew
@@ -39,6 +41,10 @@ class ConfigurationError(QuorateError):
     """A setting is missing, unknown or out of range; named with its value and what was expected."""
 
 
+class UsageError(ConfigurationError):
+    """A command was called with a wrong argument; named with its value and what was expected."""
+
+
 class StorageError(QuorateError):
     """The store on disk can't do what was asked."""
 
@@ -49,6 +55,10 @@ class StoreMismatchError(StorageError):
 
 class StoreBusyError(StorageError):
     """Another process has the store open."""
+
+
+class StoreAccessError(StorageError):
+    """The system refuses access to the store: a permission, a read-only file system."""
 
 
 class LostStoreError(StorageError):

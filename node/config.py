@@ -28,6 +28,8 @@ night.
 """
 
 import math
+import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -72,7 +74,19 @@ _MAX_BYTES: Final = 60 * _MIB  # a request is one entry of one batch, and a batc
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
 _MEMBER_ID: Final = between(0, 2**31 - 1, "a member id, 0 to 2147483647")
 _FLAG: Final = Expects(lambda value: isinstance(value, bool), "true or false")
-_HOST: Final = matching(r"[^\s\[\]]{1,253}", "a host name or an address, without port or brackets")
+_HOST: Final = Expects(
+    lambda value: isinstance(value, str) and _is_host(value),
+    "a host name or an address, without port or brackets",
+)
+
+
+def _is_host(text: str) -> bool:
+    """Say whether a text can be a host: an IP address, or a name (which has no colon)."""
+    try:
+        ip_address(text.partition("%")[0])
+    except ValueError:
+        return re.fullmatch(r"[^\s\[\]:/]{1,253}", text) is not None
+    return True
 
 
 @attrs.frozen
@@ -351,7 +365,7 @@ def load_config(path: Path) -> NodeConfig:
     """
     config = structure(_with_profile(read_tables(path)), NodeConfig, path)
     # relative to the file: a folder with a member's file and stores can be moved
-    return attrs.evolve(config, directory=path.parent / config.directory)
+    return attrs.evolve(config, directory=path.parent / config.directory.expanduser())
 
 
 def _with_profile(tables: dict[str, object]) -> dict[str, object]:

@@ -6,6 +6,7 @@ whatever rises to here is told once, in the operator's words, and becomes an exi
 """
 
 import gc
+import io
 import os
 import sys
 import traceback
@@ -31,15 +32,17 @@ EX_CONFIG: Final = 78
 INTERRUPTED: Final = 130
 
 STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (errors.UsageError, EX_USAGE),
     (errors.ConfigurationError, EX_CONFIG),
     (errors.StoreMismatchError, EX_CONFIG),  # the configuration names somebody else's store
     (errors.StoreBusyError, EX_TEMPFAIL),
     (errors.LostStoreError, EX_NOINPUT),
+    (errors.StoreAccessError, EX_OSERR),
     (errors.StorageError, EX_IOERR),
     (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
 )
-"""Trouble that has a name, and its exit status; what is not here is a bug."""
+"""Errors and their exit statuses, the first that fits; any other error is a bug in quorate."""
 
 GARBAGE_THRESHOLD: Final = 10_000
 """With the usual 700 the collector runs a hundred times while modules are imported, for nothing."""
@@ -62,7 +65,7 @@ Exit status:
 - 64 - a wrong call
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
-- 71 - the system refused something, such as a port
+- 71 - the system refused something: a port, a directory, a permission
 - 74 - the store is damaged, or there is no room on its disk to begin with
 - 75 - another process has the store open
 - 76 - the member stopped rather than lose data
@@ -112,6 +115,9 @@ for _verb in ("export", "state", "audit", "report", "check"):
 def main() -> None:
     """Run the command line of this process, and exit."""
     gc.set_threshold(GARBAGE_THRESHOLD)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that a terminal lacks is no error
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -5,6 +5,7 @@ import json
 import random
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -72,7 +73,12 @@ async def backup(
 
 async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool) -> int:
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    tell = functools.partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
+    file = sys.stderr if as_json else sys.stdout
+
+    def tell(words: str) -> None:
+        when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
+        print(f"{when}{words}", file=file, flush=True)
+
     status, held = DONE, None
     try:
         async with open_backup(to, client, rng=rng, tell=tell) as opened:

@@ -11,11 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from .cluster import LocalCluster, MemberProcess, lay_out, open_cluster
+from .node.config import MAX_MEMBERS
 from .status import Survey, survey
 
 __all__ = ["cluster"]
 
 LocalProfile = Literal["lan", "aeron"]
+Members = Annotated[
+    int, Parameter(help=f"How many: 1 to {MAX_MEMBERS}. With 3, one may fail; with 5, two.")
+]
 
 LOOK_SECONDS: Final = 0.2
 """How often the members are asked who leads, and their ends are looked for."""
@@ -24,7 +28,7 @@ LOOK_SECONDS: Final = 0.2
 async def cluster(
     *,
     directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
-    members: int = 3,
+    members: Members = 3,
     client_port: int = 7000,
     profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
 ) -> int:
@@ -38,8 +42,6 @@ async def cluster(
     ----------
     directory
         Where the members live; made if absent.
-    members
-        How many: 1 to 9. With 3, one may fail; with 5, two.
     client_port
         Where member 0 listens for clients.
     profile

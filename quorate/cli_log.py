@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import attrs
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .cli_status import AsJson, make_console
+from .cli_show import make_console, print_table
+from .cli_status import AsJson
 from .errors import StoreMismatchError, WireError
 from .node.term_event import TermEvent, decode_term_event_untrusted
 from .storage.batch import Entry, EntryKind
@@ -27,7 +28,7 @@ from .storage.standing import StandingKind
 from .storage.verify import VerifyReport
 from .storage.verify import verify as verify_store
 from .storage.verify_tables import TablesReport, verify_tables
-from .words import counted, size, utc
+from .words import counted, parse_position, size, utc
 
 __all__ = [
     "PREVIEW_BYTES",
@@ -157,7 +158,7 @@ def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Co
             how = str(event.leader_member_id), f"{event.election_ms:,} ms", escape(event.reason)
         began = size(end - row.base), utc(row.timestamp_ms)
         table.add_row(str(row.term), f"{row.base:,}", to, *began, *how)
-    console.print(table)
+    print_table(console, table, spare=("length", "began", "election"))
 
 
 def _standing(found: Description) -> str:
@@ -238,12 +239,23 @@ def _show_report(report: VerifyReport, tables: TablesReport | None, console: Con
         console.print("The tables are made of the log: without their directory they are made anew.")
 
 
+def _position(_kind: object, tokens: Sequence[Token]) -> int:
+    """Read a position of the command line."""
+    if (position := parse_position(tokens[0].value)) is None:
+        raise ValueError("expected a log position, such as 3264 or 3,264")
+    return position
+
+
+From = Annotated[int | None, Parameter(name="--from", show_default=False, converter=_position)]
+To = Annotated[int | None, Parameter(name="--to", show_default=False, converter=_position)]
+
+
 def dump(
     directory: Path,
     /,
     *,
-    from_position: Annotated[int | None, Parameter(name="--from", show_default=False)] = None,
-    to_position: Annotated[int | None, Parameter(name="--to", show_default=False)] = None,
+    from_position: From = None,
+    to_position: To = None,
     as_json: AsJson = False,
 ) -> int:
     """Print the recorded batches and their entries, also those not yet known to be committed.

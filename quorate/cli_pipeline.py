@@ -22,7 +22,8 @@ from .cli_pipeline_show import (
     show_written,
 )
 from .cli_restore import parse_point
-from .cli_status import AsJson, make_console
+from .cli_show import make_console
+from .cli_status import AsJson
 from .cli_tables import show_frame
 from .storage.restore import check_empty
 from .words import counted
@@ -55,7 +56,7 @@ def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
     for text in settings:
         name, equals, value = text.partition("=")
         if not (equals and name):
-            raise errors.ConfigurationError(f'--conf "{text}": expected NAME=VALUE')
+            raise errors.UsageError(f'--conf "{text}": expected NAME=VALUE')
         pairs[name] = value
     if sys.stderr.isatty():
         pairs.setdefault("spark.ui.showConsoleProgress", "true")
@@ -199,7 +200,7 @@ def _either(directory: object, connect: str | None) -> None:
         ConfigurationError: it does.
     """
     if bool(directory) == bool(connect):
-        raise errors.ConfigurationError("expected either a directory or --connect HOST:PORT")
+        raise errors.UsageError("expected either a directory or --connect HOST:PORT")
 
 
 def _origin(directory: Path | None, connect: str | None) -> "Origin":
@@ -333,7 +334,7 @@ def check(
         A setting of Spark, NAME=VALUE; may be given several times.
     """
     if not history.exists():
-        raise errors.ConfigurationError(f"{history}: no such file")
+        raise errors.UsageError(f"{history}: no such file")
     with _spark(master, conf) as spark:
         from .pipeline.check import check_history  # noqa: PLC0415 - an extra
 

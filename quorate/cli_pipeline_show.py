@@ -9,7 +9,7 @@ import attrs
 from rich.console import Console
 
 from .cli_log import PREVIEW_BYTES, lines_of, plain_batch, preview
-from .cli_status import make_console
+from .cli_show import make_console
 from .cli_tables import show_frame, show_rows
 from .storage.describe import DumpedBatch
 from .words import counted, size, utc

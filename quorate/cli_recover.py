@@ -10,15 +10,16 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import attrs
 import trio
+from cyclopts import Parameter
 from rich.console import Console
 
 from .cli_status import AsJson
 from .embed import Node, open_node
-from .errors import ConfigurationError, StorageError
+from .errors import StorageError, UsageError
 from .force_quorum import force_a_quorum
 from .node.config import NodeConfig, load_config
 from .node.gateway import MemberAddress, NodeStatus
@@ -32,9 +33,11 @@ __all__ = ["recover"]
 LOOK_SECONDS: Final = 0.2
 NOBODY: Final = 2
 
+ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
+
 
 async def recover(
-    file: Path, /, *more: Path, force_quorum: bool = False, as_json: AsJson = False
+    file: Path, /, *more: Path, force_quorum: ForceQuorum = False, as_json: AsJson = False
 ) -> int:
     """Have a member whose disk was lost fetch everything, and be admitted by the others.
 
@@ -64,7 +67,7 @@ async def recover(
     if force_quorum:
         return await force_a_quorum([file, *more], as_json=as_json)
     if more:
-        raise ConfigurationError("quorate recover takes one configuration, unless --force-quorum")
+        raise UsageError("quorate recover takes one configuration, unless --force-quorum")
     config = load_config(file)
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(message)s")
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from .cli_log import store_of, whose
-from .cli_status import AsJson, make_console
+from .cli_show import make_console, print_table
+from .cli_status import AsJson
 from .storage.recovery import LookedAt, RecoveryPlan, plan_recovery
 from .words import size
 
@@ -53,7 +54,7 @@ def _show(plan: RecoveryPlan, console: Console) -> None:
         table.add_row(f"[bold]{name}[/bold]", escape(value))
     console.print(table)
     if plan.snapshots:
-        console.print(_table(plan.snapshots))
+        print_table(console, _table(plan.snapshots), spare=("digest", "unpacked", "log time"))
     console.print()
     if plan.trouble:
         console.print(f"It can't begin: {escape(plan.trouble)}.", style="red")

@@ -14,11 +14,11 @@ from cyclopts import Parameter
 from .cli_log import store_of, whose
 from .cli_status import AsJson
 from .cluster import lay_out
-from .errors import ConfigurationError, PrunedError
+from .errors import ConfigurationError, PrunedError, UsageError
 from .node.config import NodeConfig, load_config
 from .storage.restore import RestorePlan, moment, plan_restore
 from .storage.restore import restore as restore_store
-from .words import counted
+from .words import counted, parse_position
 
 __all__ = ["parse_point", "restore"]
 
@@ -123,14 +123,16 @@ def parse_point(at: str | None) -> tuple[int | None, int | None]:
     """Read a log position, or a time, into ms since the epoch; without a zone it is UTC.
 
     Raises:
-        ConfigurationError: it is neither.
+        UsageError: it is neither.
     """
-    if at is None or (at.isascii() and at.isdigit()):
-        return (int(at) if at else None), None
+    if at is None:
+        return None, None
+    if (position := parse_position(at)) is not None:
+        return position, None
     try:
         found = datetime.fromisoformat(at)
     except ValueError:
-        raise ConfigurationError(
+        raise UsageError(
             f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
         ) from None
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -140,7 +142,7 @@ def parse_point(at: str | None) -> tuple[int | None, int | None]:
 def _config_in(directory: Path) -> NodeConfig:
     file = directory / "node.toml"
     if not file.exists():
-        raise ConfigurationError(
+        raise UsageError(
             f"{directory}: no node.toml there that says which member it is to be; for a new "
             "cluster give its name with --new-cluster"
         )

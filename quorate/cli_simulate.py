@@ -14,12 +14,24 @@ import attrs
 from cyclopts import Parameter
 from rich.console import Console
 
-from .cli_status import AsJson, make_console
-from .errors import ConfigurationError
-from .simulation import Outcome, Plan, simulate
+from .cli_show import make_console
+from .cli_status import AsJson
+from .errors import UsageError
+from .simulation import SCENARIOS, Outcome, Plan, simulate
 from .simulation.run import SECONDS_PER_HOUR
 
 __all__ = ["simulate_seeds"]
+
+
+def _is_scenario(_kind: object, value: object) -> None:
+    if value not in SCENARIOS:
+        raise ValueError(f"expected one of {', '.join(SCENARIOS)}")
+
+
+Scenario = Annotated[
+    str,
+    Parameter(validator=_is_scenario, help=f"What is done to them: {', '.join(SCENARIOS)}."),
+]
 
 
 def simulate_seeds(
@@ -29,7 +41,7 @@ def simulate_seeds(
     first: Annotated[int, Parameter(show_default=False)] = 0,
     hours: float = 0.1,
     members: Literal[3, 5] = 3,
-    scenario: str = "storm",
+    scenario: Scenario = "storm",
     service: Annotated[str, Parameter(show_default=False)] = "",
     trace: Annotated[Path | None, Parameter(show_default=False)] = None,
     as_json: AsJson = False,
@@ -50,8 +62,6 @@ def simulate_seeds(
         Virtual hours of each seed.
     members
         Members of the cluster.
-    scenario
-        What is done to them: storm, calm, crashes, network, pauses, disks or clocks.
     service
         A state machine of your own, as package.module:Class, instead of the key-value store.
     trace
@@ -60,7 +70,7 @@ def simulate_seeds(
         One JSON object for each seed, instead of lines to be read.
     """
     if trace is not None and seed is None:
-        raise ConfigurationError("--trace: needs --seed")
+        raise UsageError("--trace: needs --seed")
     sys.path.insert(0, "")  # a service of the user's lies where he stands
     each = range(first, first + seeds) if seed is None else (seed,)
     plans = (Plan(one, members, hours, scenario, service) for one in each)

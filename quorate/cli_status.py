@@ -7,18 +7,19 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from .errors import ConfigurationError
+from .cli_show import make_console, print_table
+from .errors import UsageError
 from .node.gateway import MemberAddress, NodeStatus
 from .status import SETTLED, Answer, Survey, Verdict, survey
 from .words import age, counted, size
 
-__all__ = ["AsJson", "make_console", "render", "status"]
+__all__ = ["AsJson", "render", "status"]
 
 Addresses = Annotated[Sequence[str], Parameter(negative="", show_default=False)]
 Address = Annotated[str, Parameter(show_default=False)]
 AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
-_PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken
+_SPARE: Final = ("applied", "appended", "last heard", "election", "committed", "lag")
 
 
 async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
@@ -43,21 +44,15 @@ async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = 
     return int(seen.verdict)
 
 
-def make_console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
-
-
 def parse_address(text: str) -> MemberAddress:
     """Read ``HOST:PORT``; IPv6 in brackets.
 
     Raises:
-        ConfigurationError: it is not that.
+        UsageError: it is not that.
     """
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):  # noqa: PLR2004
-        raise ConfigurationError(f'--connect "{text}": expected HOST:PORT, as 127.0.0.1:7000')
+        raise UsageError(f'--connect "{text}": expected HOST:PORT, as 127.0.0.1:7000')
     return MemberAddress(-1, host.removeprefix("[").removesuffix("]"), int(port))
 
 
@@ -65,14 +60,14 @@ def render(seen: Survey, console: Console) -> None:
     """Print the rows and the verdict."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("member", "listens at", "role", "election", "term"):
-        table.add_column(name, no_wrap=name != "election")
+        table.add_column(name)
     for name in ("appended", "committed", "applied"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("lag")
-    table.add_column("last heard", no_wrap=True)
+        table.add_column(name, justify="right")
+    for name in ("lag", "last heard"):
+        table.add_column(name)
     for answer in seen.answers:
         table.add_row(*_row(seen, answer), style=_style(seen, answer))
-    console.print(table)
+    print_table(console, table, spare=_SPARE)
     console.print()
     if seen.verdict is Verdict.AGREED:
         console.print(_summary(seen), style="green")

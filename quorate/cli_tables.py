@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .cli_show import print_table
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -32,7 +34,7 @@ def show_frame(console: Console, frame: "DataFrame") -> None:
     rows = frame.take(_SHOWN + 1)
     for row in rows[:_SHOWN]:
         table.add_row(*map(_cell, row))
-    console.print(table)
+    print_table(console, table)
     if len(rows) > _SHOWN:
         console.print("...")
 

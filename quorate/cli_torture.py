@@ -14,11 +14,14 @@ from typing import Annotated, Final
 import attrs
 import trio
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 
-from .cli_status import AsJson, make_console
+from .cli_show import make_console
+from .cli_status import AsJson
 from .demo_show import summary
-from .errors import ConfigurationError
+from .errors import ConfigurationError, UsageError
+from .node.config import MAX_MEMBERS
 from .torture import Outcome, Plan, torture
 from .torture_disk import DiskError, slow_library
 from .torture_faults import FAULTS, Fault
@@ -31,12 +34,32 @@ _INSIDE: Final = "QUORATE_TORTURE_NAMESPACE"
 """Set in the process that runs in network namespaces of its own."""
 
 
+FEWEST_MEMBERS: Final = 3
+"""With fewer no member can be lost, and every fault stops the cluster."""
+
+ALL_FAULTS: Final = ",".join(FAULTS)
+
+Members = Annotated[
+    int,
+    Parameter(
+        validator=Number(gte=FEWEST_MEMBERS, lte=MAX_MEMBERS),
+        help=f"How many members: {FEWEST_MEMBERS} to {MAX_MEMBERS}.",
+    ),
+]
+Faults = Annotated[
+    str,
+    Parameter(
+        show_default=False, help=f"Some of {', '.join(FAULTS)}, with commas; all if left out."
+    ),
+]
+
+
 def torture_members(
     *,
     seconds: float = 90.0,
     kills: int = 20,
-    members: int = 3,
-    faults: Annotated[str, Parameter(show_default=False)] = ",".join(FAULTS),
+    members: Members = 3,
+    faults: Faults = ALL_FAULTS,
     history: Annotated[Path | None, Parameter(show_default=False)] = None,
     seed: int = 1,
     as_json: AsJson = False,
@@ -53,10 +76,6 @@ def torture_members(
         How long the faults go on at least.
     kills
         How many members are killed at least, if kills are among the faults.
-    members
-        How many members: 3 to 9.
-    faults
-        Some of kill, pause, partition, slow-disk, full-disk, with commas; all if left out.
     history
         Keep what every client asked and was told in this file, as JSON lines.
     seed
@@ -86,15 +105,13 @@ def _parse_faults(text: str) -> list[Fault]:
     """Read a list of faults.
 
     Raises:
-        ConfigurationError: one is unknown.
+        UsageError: one is unknown.
     """
     known: dict[str, Fault] = {fault: fault for fault in FAULTS}
     try:
         return [known[name] for name in dict.fromkeys(text.split(","))]
     except KeyError as error:
-        raise ConfigurationError(
-            f"--faults {text}: {error}: expected some of {','.join(FAULTS)}"
-        ) from None
+        raise UsageError(f"--faults {text}: {error}: expected some of {','.join(FAULTS)}") from None
 
 
 def _go_inside(chosen: Sequence[Fault], options: Sequence[str]) -> dict[Fault, str]:

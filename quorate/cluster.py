@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 import trio
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, UsageError
 from .node.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
 from .node.gateway import MemberAddress
 
@@ -66,15 +66,14 @@ def lay_out(
         hosts: where member 0, 1 and so on is reached.
 
     Raises:
-        ConfigurationError: a number is out of range, the directory can't be made, or a file that
-            is there says otherwise.
+        UsageError: a number is out of range.
+        ConfigurationError: a file that is there says otherwise.
+        OSError: the directory can't be made.
     """
     if not 1 <= members <= MAX_MEMBERS:
-        raise ConfigurationError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
+        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
     if not 1 <= client_port <= _LAST_PORT + 1 - members:
-        raise ConfigurationError(
-            f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}"
-        )
+        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = tuple(
         MemberConfig(i, hosts[i], member, client)
         for i, (client, member) in enumerate(_ports(members, client_port))
@@ -99,8 +98,8 @@ def _one(config: NodeConfig) -> NodeConfig:
             config.directory.mkdir(parents=True, exist_ok=True)
             file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise ConfigurationError(f"{config.directory}: can't be made: {reason}") from error
+        error.filename = f"{config.directory}: can't be made"
+        raise
     found = load_config(file)
     plain = [attrs.evolve(member, priority=0, standby=False) for member in found.members]
     if plain != [*config.members]:
@@ -203,7 +202,7 @@ class LocalCluster:
         """Start all members.
 
         Raises:
-            ConfigurationError: a port that they need is taken.
+            OSError: a port that they need is taken.
         """
         for member in self.members:
             _check_ports(member.config)
@@ -229,10 +228,8 @@ def _check_ports(config: NodeConfig) -> None:
         try:
             _bind(port)
         except OSError as error:
-            reason = os.strerror(error.errno or 0).lower()
-            raise ConfigurationError(
-                f"member {config.member_id} can't listen on {HOST}:{port}: {reason}"
-            ) from error
+            error.filename = f"member {config.member_id} can't listen on {HOST}:{port}"
+            raise
 
 
 def _bind(port: int) -> None:

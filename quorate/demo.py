@@ -19,11 +19,11 @@ import trio
 from cyclopts import Parameter
 
 from .cli_log import store_of
-from .cli_status import make_console
+from .cli_show import make_console
 from .cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from .demo_load import Loader, compare, library_files
 from .demo_show import LogTeller, show_progress, summary
-from .errors import ConfigurationError
+from .errors import UsageError
 from .node.gateway import NodeStatus
 from .status import SETTLED, Survey, Verdict, survey
 from .storage.verify import verify
@@ -52,7 +52,7 @@ async def demo(
         Where the members live, and stay afterwards; a temporary directory if left out.
     """
     if directory and directory.exists() and any(directory.iterdir()):
-        raise ConfigurationError(f"--dir {directory}: expected a new or an empty directory")
+        raise UsageError(f"--dir {directory}: expected a new or an empty directory")
     status = 128 + signal.SIGTERM
     with ExitStack() as stack:
         if directory is None:

@@ -19,10 +19,10 @@ import attrs
 import trio
 from cyclopts import App, Parameter
 
-from .cli_status import make_console
+from .cli_show import make_console
 from .cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from .demo_show import summary
-from .errors import ConfigurationError
+from .errors import UsageError
 from .node.gateway import NodeStatus
 from .pipeline.audit import audit
 from .pipeline.check import check_history
@@ -79,7 +79,7 @@ async def demo(
         How long the clients work.
     """
     if directory and directory.exists() and any(directory.iterdir()):
-        raise ConfigurationError(f"--dir {directory}: expected a new or an empty directory")
+        raise UsageError(f"--dir {directory}: expected a new or an empty directory")
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-pipeline-"))
     with ExitStack() as stack:
         story = _Story(place, seconds)

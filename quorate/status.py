@@ -12,6 +12,7 @@ them leads, and all name that one and the same term.
 import enum
 import json
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -105,6 +106,8 @@ def in_words(trouble: BaseException) -> str:
     match trouble:
         case BaseExceptionGroup(exceptions=(first, *_)):
             return in_words(cast("BaseException", first))
+        case socket.gaierror(strerror=str(words)):  # its numbers are not those of the system
+            return words.lower()
         case OSError(errno=int(number)):
             return os.strerror(number).lower()
         case OSError(__cause__=BaseException() as cause):  # trio's, of all addresses

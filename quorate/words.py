@@ -1,9 +1,10 @@
 """Numbers in words, for people."""
 
+import re
 import time
 from typing import Final
 
-__all__ = ["age", "counted", "size", "span", "utc"]
+__all__ = ["age", "counted", "parse_position", "size", "span", "utc"]
 
 _UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 _KIB: Final = 1024
@@ -33,6 +34,13 @@ def size(count: int) -> str:
         if value < _KIB:
             return f"{value:.1f} {unit}"
     return f"{value / _KIB:.1f} TiB"
+
+
+def parse_position(text: str) -> int | None:
+    """Read a log position as it is printed, ``3,264``, or without commas; None if it is none."""
+    if re.fullmatch(r"[0-9]+|[0-9]{1,3}(,[0-9]{3})+", text) is None:
+        return None
+    return int(text.replace(",", ""))
 
 
 def counted(count: int, one: str, many: str) -> str:

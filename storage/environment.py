@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
 
-from ..errors import StorageError, StoreBusyError, StoreFullError, StoreMismatchError
+from ..errors import (
+    StorageError,
+    StoreAccessError,
+    StoreBusyError,
+    StoreFullError,
+    StoreMismatchError,
+)
 from .executor import Lock
 from .pages import DATA_FILE, check_file
 
@@ -42,6 +48,7 @@ _LOCK_FILE: Final = "lock"
 _PID_BYTES: Final = 20
 _FILE_MODE: Final = 0o644
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 # With less room than this, an input/output error is LMDB's word for a write that was cut short.
 _LITTLE_ROOM_BYTES: Final = 8 << 20
 
@@ -213,10 +220,14 @@ def told(directory: Path) -> Generator[None]:
             raise StoreMismatchError(f"{text}; expected a store of quorate") from error
         if "already open in this process" in str(error):
             raise StoreBusyError(text) from error
+        if error.code in _REFUSED:
+            raise StoreAccessError(text) from error
         raise StorageError(text) from error
     except OSError as error:
         if error.errno in _FULL:
             raise StoreFullError(f"{directory}: {error}") from error
+        if error.errno in _REFUSED:
+            raise StoreAccessError(f"{directory}: {error}") from error
         raise StorageError(f"{directory}: {error}") from error
 
 

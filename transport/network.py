@@ -312,6 +312,9 @@ async def _resolve(
         found = await trio.socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=flags
         )
+    except socket.gaierror as error:
+        error.filename = str(address)  # the system does not say which
+        raise
     except UnicodeError as error:  # a name that can't be written in DNS
         raise OSError(errno.EINVAL, f"{address}: {error}") from None
     return [(family, kind, protocol, target) for family, kind, protocol, _, target in found]

@@ -14,6 +14,7 @@ from quorate._version import __version__
 from quorate.cli import (
     EX_CONFIG,
     EX_IOERR,
+    EX_NOINPUT,
     EX_OSERR,
     EX_PROTOCOL,
     EX_SOFTWARE,
@@ -108,7 +109,11 @@ def test_a_wrong_configuration_is_told_line_by_line(
     ("error", "status"),
     [
         (errors.ConfigurationError("x"), EX_CONFIG),
+        (errors.UsageError("x"), EX_USAGE),
         (errors.StoreMismatchError("x"), EX_CONFIG),
+        (errors.StoreAccessError("x"), EX_OSERR),
+        (errors.LostStoreError("x"), EX_NOINPUT),
+        (errors.DamagedRecordError(member_id=0, term=0, position=0, reason="x"), EX_IOERR),
         (errors.StoreBusyError("x"), EX_TEMPFAIL),
         (errors.StoreFullError("x"), EX_IOERR),
         (OSError(98, "address in use"), EX_OSERR),
@@ -137,6 +142,43 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
     assert ("are a bug in quorate" in told) == (status == EX_SOFTWARE)
     assert ("has stopped rather than lose data" in told) == (status == EX_PROTOCOL)
     assert "Errno" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--version"], 0, ""),
+        (["status", "--connect", "127.0.0.1:1"], 2, ""),
+        (["status", "--connect", "foo"], EX_USAGE, 'quorate: --connect "foo": expected HOST:PORT'),
+        (["cluster", "--dir", "d", "--members", "0"], EX_USAGE, "quorate: --members 0: expected 1"),
+        (["torture", "--members", "2"], EX_USAGE, "Must be >= 3"),
+        (["simulate", "--scenario", "foo"], EX_USAGE, "expected one of storm, standby, calm"),
+        (["simulate", "--trace", "t"], EX_USAGE, "quorate: --trace: needs --seed"),
+        (["restore", "--from", ".", "--to", ".", "--at", "x"], EX_USAGE, 'quorate: --at "x": '),
+        (["log", "dump", ".", "--from", "3,26"], EX_USAGE, "expected a log position"),
+        (["recover", "a", "b"], EX_USAGE, "quorate: quorate recover takes one configuration"),
+        (["pipeline", "audit", ".", "--conf", "x"], EX_USAGE, 'quorate: --conf "x": '),
+        (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: can't be read"),
+        (["log", "describe", "nowhere"], EX_CONFIG, "quorate: nowhere: no recording there"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_ends_with_the_status_that_readme_gives(
+    arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == status
+    assert words in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_a_terminal_without_unicode_gets_its_help() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "quorate", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"- a wrong call" in done.stdout
 
 
 def test_help_and_readme_tell_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +241,7 @@ def test_a_cluster_that_is_there_with_another_profile_is_told(tmp_path: Path) ->
 def test_a_directory_that_cant_be_made_is_told(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([verb, "--dir", "/proc/here"]) == EX_CONFIG
+    assert run([verb, "--dir", "/proc/here"]) == EX_OSERR
     told = capsys.readouterr().err
     assert told == "quorate: /proc/here/member-0: can't be made: No such file or directory\n"
 
@@ -224,9 +266,9 @@ def test_a_taken_port_is_told_before_anything_starts(
     port = free_client_port(3)
     with socket.create_server((HOST, port + 1)):
         status = run(["cluster", "--dir", str(tmp_path), "--client-port", str(port)])
-    assert status == EX_CONFIG
+    assert status == EX_OSERR
     told = capsys.readouterr().err
-    assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: address already in use\n"
+    assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: Address already in use\n"
 
 
 @pytest.mark.parametrize("port", ["client_port", "member_port"])
@@ -245,5 +287,5 @@ def test_the_demo_wants_an_empty_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "something").touch()
-    assert run(["demo", "--dir", str(tmp_path)]) == EX_CONFIG
+    assert run(["demo", "--dir", str(tmp_path)]) == EX_USAGE
     assert "expected a new or an empty directory" in capsys.readouterr().err

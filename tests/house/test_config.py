@@ -227,13 +227,35 @@ def test_timeouts_that_do_not_fit_are_told_with_the_numbers(
             ),
         ),
         ({"client_listen_host": ""}, 'client_listen_host = "": expected a host name'),
+        (
+            {"client_listen_host": "127.0.0.1:5"},
+            'client_listen_host = "127.0.0.1:5": expected a host name or an address, without port',
+        ),
     ],
-    ids=["none", "descending", "twice", "not a member", "port twice", "no host"],
+    ids=["none", "descending", "twice", "not a member", "port twice", "no host", "a port"],
 )
 def test_members_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         attrs.evolve(GOOD, **change)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("host", ["::1", "fe80::1%eth0", "node-1.example.org", "10.0.0.1"])
+def test_hosts_are_names_and_addresses_of_both_families(host: str) -> None:
+    assert attrs.evolve(GOOD, client_listen_host=host).client_listen_host == host
+
+
+def test_a_byte_order_mark_is_no_trouble(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(GOOD.to_toml(), encoding="utf-8-sig")
+    assert load_config(file).members == GOOD.members
+
+
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    file = tmp_path / "node.toml"
+    file.write_text(attrs.evolve(GOOD, directory=Path("~/orders")).to_toml(), encoding="utf-8")
+    assert load_config(file).directory == tmp_path / "home" / "orders"
 
 
 def test_a_missing_file_is_told_with_its_name(tmp_path: Path) -> None:

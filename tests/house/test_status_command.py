@@ -68,8 +68,8 @@ def seen(*said: NodeStatus | None) -> Survey:
 AGREED = seen(status_of(0), status_of(1), status_of(2))
 
 
-def shown(what: Survey) -> str:
-    console = Console(width=160, file=io.StringIO())
+def shown(what: Survey, width: int = 160) -> str:
+    console = Console(width=width, file=io.StringIO())
     render(what, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -92,6 +92,23 @@ def test_each_member_has_a_row_with_its_state_and_age() -> None:
     assert all(" ".join(row[3:7]) == "CLOSED for 12 s" for row in rows)
     assert [row[2] for row in rows] == ["follower", "leader", "follower"]
     assert all(row[8:11] == ["4,096"] * 3 for row in rows)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_a_narrow_terminal_loses_columns_and_never_a_digit(width: int) -> None:
+    far = status_of(0, append_position=1_234_567_890, commit_position=1_234_567_890)
+    text = shown(seen(far, status_of(1), None), width)
+    header, *rows = text.splitlines()[:4]
+    assert [row.split()[1] for row in rows] == [f"{HOST}:{7000 + n}" for n in range(3)]
+    assert all(len(line.rstrip()) <= width for line in (header, *rows))
+    for name in ("member", "listens at", "role", "term"):
+        assert name in header
+    assert ("lag" in header) == (width > 60)
+    left_out = [line for line in text.splitlines() if line.startswith("Left out")]
+    assert ("appended" in header) == (width == 160)
+    assert ("1,234,567,890" in rows[0]) == ("committed" in header)
+    assert bool(left_out) == (width < 160)
+    assert all("appended" in line for line in left_out)
 
 
 def test_lag_is_told_in_words() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cli import EX_CONFIG, run
+from quorate.cli import EX_CONFIG, EX_USAGE, run
 
 
 def test_an_unknown_fault_is_told_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["torture", "--faults", "kill,flood"]) == EX_CONFIG
+    assert run(["torture", "--faults", "kill,flood"]) == EX_USAGE
     told = "--faults kill,flood: 'flood': expected some of kill,pause,partition,slow-disk,full-disk"
     assert told in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.cli_pipeline_show import plain_audit, show_audit
-from quorate.cli_status import make_console
+from quorate.cli_show import make_console
 from quorate.pipeline.audit import Audit, Divergent, Finding, audit
 from quorate.pipeline.columns import ddl
 from quorate.pipeline.double_apply import doubly_applied, session_commands

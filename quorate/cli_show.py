@@ -1,0 +1,63 @@
+"""How tables are printed: whole cells, and as many columns as the terminal has room for.
+
+A wrapped port or position is read wrongly, and a cut one is not read at all. So no cell of a number
+or an address is ever wrapped or cut. A table that is too wide loses columns instead, in an order
+that its maker gives, and says which. Only a column of prose (``overflow="fold"``) may wrap.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+__all__ = ["make_console", "print_table"]
+
+_PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken
+_UNLIMITED: Final = 10_000
+_GAP: Final = 2
+_PROSE_WIDTH: Final = 24  # narrower than this, prose in a column can't be read
+
+
+def make_console() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) -> None:
+    """Print a table; one that is too wide without some of its columns.
+
+    Args:
+        console: where to.
+        table: without a box.
+        spare: headers of the columns that may be left out, the least important first.
+    """
+    left_out: list[str] = []
+    for name in spare:
+        if _width(console, table) <= console.width:
+            break
+        kept = [column for column in table.columns if column.header != name]
+        table.columns = [replace(column, _index=index) for index, column in enumerate(kept)]
+        left_out.append(name)
+    for column in table.columns:
+        column.no_wrap = column.overflow != "fold"
+    width, console.width = console.width, max(console.width, _width(console, table))
+    console.print(table)
+    console.width = width
+    if left_out:
+        words = f"Left out, since the terminal is too narrow: {', '.join(left_out)}."
+        console.print(words, style="dim", soft_wrap=True)
+
+
+def _width(console: Console, table: Table) -> int:
+    """How wide a table is if no number and no address in it is wrapped."""
+    options = console.options.update(max_width=_UNLIMITED)
+    widths = 0
+    for column in table.columns:
+        cells = [column.header, *column.cells]
+        widest = max(Measurement.get(console, options, cell).maximum for cell in cells)
+        widths += min(widest, _PROSE_WIDTH) if column.overflow == "fold" else widest
+    return widths + _GAP * (len(table.columns) - 1)
