@@ -16,7 +16,7 @@ from results import FIGURES, Results, Row, save, tell_circumstances
 from rich.console import Console
 from tables import section
 
-from quorate.cli_status import make_console
+from quorate.cli_show import make_console
 from quorate.cluster import HOST, free_client_port, lay_out
 from quorate.node.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
 

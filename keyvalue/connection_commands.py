@@ -287,8 +287,8 @@ def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> by
 
 
 def _lastsave(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """LASTSAVE: what was acknowledged is on disk, so that is now."""
-    return resp.integer(port.gateway.status().timestamp_ms // 1000)
+    """LASTSAVE: the log's time at the newest snapshot, 0 before the first one."""
+    return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
 
 
 def _status(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:

@@ -96,7 +96,7 @@ def _persistence(_port: PortState, status: NodeStatus) -> _Facts:
         "async_loading": 0,
         "rdb_changes_since_last_save": 0,
         "rdb_bgsave_in_progress": 0,
-        "rdb_last_save_time": status.timestamp_ms // 1000,
+        "rdb_last_save_time": status.snapshot_timestamp_ms // 1000,
         "rdb_last_bgsave_status": "ok",
         "aof_enabled": 1,
         "aof_rewrite_in_progress": 0,

@@ -154,7 +154,7 @@ class Election:
             self._extended_canvass = False
         self._tell(before, after)
 
-    def _tell(self, before: State, after: State) -> None:
+    def _tell(self, before: State, after: State, level: int = logging.INFO) -> None:
         core = self.core
         transition = Transition(
             at=trio.current_time(),
@@ -167,7 +167,8 @@ class Election:
             log_end=core.log_end,
             commit_position=core.applier.commit_position,
         )
-        log.info(
+        log.log(
+            level,
             "member %d: %s -> %s: %s (election %d, term %d, log %d/%d, commit %d)",
             core.member_id,
             before.name,
@@ -212,7 +213,9 @@ class Election:
         self._hand_over(ended)
         if self.count > 1:
             self.because(ended.reason)
-            self._tell(before, State.INIT)
+            # A leader or a quorum that is lost is what an operator looks for in the log.
+            lost = not (ended.in_order or self.core.closing)
+            self._tell(before, State.INIT, logging.WARNING if lost else logging.INFO)
 
     def _hand_over(self, ended: Ended) -> None:
         self.gone, self.mandate = ended.gone, ended.mandate

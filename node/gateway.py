@@ -174,7 +174,8 @@ class PeerStatus:
     """Another member, as seen from here. Positions are -1 and ages None when never heard.
 
     Between a leader and a follower both count the `heartbeats` that they heard of each other since
-    one leads the other, and the intervals in which none came, `missed`.
+    one leads the other, and the intervals in which none came, `missed`. If there is no link to it,
+    `trouble` says why.
     """
 
     member_id: int
@@ -183,6 +184,7 @@ class PeerStatus:
     last_heard_s: float | None
     heartbeats: int = 0
     missed: int = 0
+    trouble: str = ""
 
 
 @attrs.frozen
@@ -191,7 +193,7 @@ class NodeStatus:
 
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
-    `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
+    `snapshot_timestamp_ms` the log's time there, 0 without one; `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
     is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. Its
     `damage` says in words what was damaged here and has not come back yet, empty if nothing. The
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
@@ -231,6 +233,7 @@ class NodeStatus:
     commits: int
     lease_s: float
     peers: tuple[PeerStatus, ...]
+    snapshot_timestamp_ms: int = 0
 
 
 class Gateway(Protocol):

@@ -277,7 +277,7 @@ class Member:
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
-        core, contest = self.core, self._election
+        core, contest, newest = self.core, self._election, self.core.snapshots.newest
         now = trio.current_time()
         return NodeStatus(
             member_id=core.member_id,
@@ -303,13 +303,14 @@ class Member:
             commits=core.store.commits,
             lease_s=core.role.reads.lease_left if isinstance(core.role, Leadership) else 0.0,
             peers=tuple(self._peer_status(peer, now) for peer in core.peers),
-            snapshot_position=core.snapshots.newest.position if core.snapshots.newest else -1,
+            snapshot_position=newest.position if newest else -1,
             snapshot_activity=core.snapshots.activity,
             suspended=core.suspended,
             disk_full=core.disk_full,
             damage=core.damage,
             standing="standby" if core.standby else core.store.standing.kind.name.lower(),
             not_heard=tuple(core.founders.missing),
+            snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
         )
 
     def _role_name(self) -> str:
@@ -321,7 +322,8 @@ class Member:
         return "standby" if self.core.standby else "follower"
 
     def _peer_status(self, peer: int, now: float) -> PeerStatus:
-        role, connected = self.core.role, self.core.links.connected(peer)
+        role, links = self.core.role, self.core.links
+        connected, trouble = links.connected(peer), links.trouble(peer)
         position, pulse = -1, None
         if isinstance(role, Leadership):
             follower = role.followers[peer]
@@ -330,9 +332,9 @@ class Member:
         elif isinstance(role, Following) and peer == role.leader_id:
             pulse = role.pulse
         if pulse is None or pulse.heard_at < 0:
-            return PeerStatus(peer, connected, position, None)
+            return PeerStatus(peer, connected, position, None, trouble=trouble)
         heard = now - pulse.heard_at
-        return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed)
+        return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed, trouble)
 
 
 def _write_nothing(_group: Sequence[Write]) -> None:

@@ -21,7 +21,7 @@ from .cli_status import AsJson
 from .embed import Node, open_node
 from .errors import StorageError, UsageError
 from .force_quorum import force_a_quorum
-from .node.config import NodeConfig, load_config
+from .node.config import MemberConfig, NodeConfig, load_config
 from .node.gateway import MemberAddress, NodeStatus
 from .node.rules import quorum
 from .status import STANDBY, VOTING, Survey, survey
@@ -31,6 +31,8 @@ from .words import size
 __all__ = ["recover"]
 
 LOOK_SECONDS: Final = 0.2
+HINT_SECONDS: Final = 5.0
+"""After so long without progress it says what it waits for."""
 NOBODY: Final = 2
 
 ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -145,6 +147,8 @@ def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: C
             f"Member {each.member_id} is a {each.role} in term {each.term}; its log goes to "
             f"{each.append_position:,}, of which {each.commit_position:,} are committed{vote}."
         )
+    for words in _other_addresses(config, seen):
+        console.print(words, style="red")
     silent = [peer.member_id for peer in config.peers if peer.member_id not in _ids(others)]
     for member in silent:
         console.print(f"Member {member} does not answer.", style="red")
@@ -164,21 +168,63 @@ def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: C
         )
 
 
+def _other_addresses(config: NodeConfig, seen: Survey) -> list[str]:
+    """Say which members have another address of this member in their configuration."""
+    own = config.own
+    return [
+        f"Member {answer.address.member_id} has this member at {one.host}:{one.member_port}, and "
+        f"{own.host}:{own.member_port} is meant: put that into its node.toml and restart it; it "
+        "dials this member, and counts it, only there."
+        for answer in seen.answers
+        for one in answer.members
+        if one.member_id == own.member_id and (one.host, one.member_port) != _at(own)
+    ]
+
+
+def _at(member: MemberConfig) -> tuple[str, int]:
+    return member.host, member.member_port
+
+
 def _ids(others: list[NodeStatus]) -> list[int]:
     return [each.member_id for each in others]
 
 
 async def _admitted(node: Node, others: list[NodeStatus], console: Console) -> NodeStatus:
     """Wait until the member is admitted, and tell how it goes."""
-    end, said = max(each.append_position for each in others), ""
+    end, said, hinted = max(each.append_position for each in others), "", ""
+    patience = trio.current_time() + HINT_SECONDS
     while (status := node.status()).standing != VOTING:
         doing = status.snapshot_activity or f"{size(status.append_position)} of {size(end)}"
         words = f"{status.state}: {doing}"
         if words != said:
             console.print(words)
-            said = words
+            said, patience = words, trio.current_time() + HINT_SECONDS
+        if trio.current_time() > patience:
+            hint = await _why_it_waits(status, node)
+            if hint != hinted:
+                console.print(hint, style="red")
+                hinted = hint
+            patience = trio.current_time() + HINT_SECONDS
         await trio.sleep(LOOK_SECONDS)
     return status
+
+
+async def _why_it_waits(status: NodeStatus, node: Node) -> str:
+    """Say which links are missing, by the words of both ends."""
+    own = status.member_id
+    words = [
+        f"This member does not reach member {peer.member_id}: {peer.trouble}."
+        for peer in status.peers
+        if peer.trouble
+    ]
+    others = [one for one in node.topology.members if one.member_id != own]
+    for each in (await survey(others)).said:
+        words += [
+            f"Member {each.member_id} does not reach this member: {peer.trouble}."
+            for peer in each.peers
+            if peer.member_id == own and peer.trouble
+        ]
+    return "\n".join(words) or "It waits for a leader; quorate status says how the others are."
 
 
 def _plain(last: NodeStatus, others: list[NodeStatus], seconds: float) -> dict[str, object]:

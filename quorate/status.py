@@ -72,7 +72,7 @@ class _Topology:
 class _Said(NodeStatus):
     """The JSON object of the reply: the status, and the members as that member knows them."""
 
-    topology: _Topology
+    topology: _Topology = attrs.field(kw_only=True)
 
 
 def decode_status_untrusted(reply: object) -> _Said:

@@ -106,6 +106,11 @@ class OutgoingLink:
         return self._connection is not None
 
     @property
+    def trouble(self) -> str:
+        """Why there is no connection; empty if there is one, or none was tried yet."""
+        return "" if self.connected or not self._said else f"{self._address}: {self._said}"
+
+    @property
     def has_room(self) -> bool:
         """Whether bulk may be made for the peer: less than half a queue of it waits."""
         return self.connected and self._bulk.size < self._limits.queue_bytes // 2

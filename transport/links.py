@@ -175,6 +175,10 @@ class Links:
         """
         return self._links[member].refused and not self._reception.has_link(member)
 
+    def trouble(self, member: int) -> str:
+        """Say why there is no link to the peer; empty if there is one, or none was tried yet."""
+        return self._links[member].trouble
+
     def disconnect(self, member: int) -> None:
         """Close our link to the peer, which is then dialled anew."""
         self._links[member].close("closed by ourselves")

@@ -12,6 +12,8 @@ from pathlib import Path
 import redis
 
 from quorate.cli import EX_NOINPUT
+from quorate.cluster import free_client_port
+from quorate.node.config import load_config
 
 from .real import PATIENCE_SECONDS, QUORATE, RealCluster, lose_disk
 
@@ -53,6 +55,29 @@ def test_a_member_with_an_empty_directory_is_refused_and_recovers(directory: Pat
             assert client.set("key:0", "anew")
         cluster.restart_dead()
         cluster.wait_until_agreed()
+
+
+def test_a_member_at_a_new_address_is_told_what_the_others_must_change(directory: Path) -> None:
+    with RealCluster.run(directory) as cluster:
+        lost = (cluster.leader + 1) % 3
+        file = lose_disk(cluster, lost)
+        own = load_config(file).own
+        old, new = own.member_port, free_client_port(1)
+        text = file.read_text()
+        assert text.count(f"member_port = {old}") == 1
+        file.write_text(text.replace(f"member_port = {old}", f"member_port = {new}"))
+        with subprocess.Popen(
+            [*QUORATE, "recover", str(file)], stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            said = ""
+            while "does not reach this member" not in said and running.poll() is None:
+                said += running.stdout.readline()
+            running.terminate()
+        for other in {0, 1, 2} - {lost}:
+            has = f"Member {other} has this member at 127.0.0.1:{old}, and 127.0.0.1:{new} is meant"
+            assert has in said
+        assert f"does not reach this member: 127.0.0.1:{old}: " in said
 
 
 def test_nothing_is_done_while_nobody_answers(directory: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
         ("READWRITE", OK),
         ("UNWATCH", OK),
         ("TIME", b"*2\r\n$10\r\n1700000000\r\n$6\r\n123000\r\n"),
-        ("LASTSAVE", b":1700000000\r\n"),
+        ("LASTSAVE", b":1699999000\r\n"),
         ("WAIT x 0", not_integer()),
         ("WAIT 0 x", not_integer("timeout")),
         ("WAIT 0 -1", b"-ERR timeout is negative\r\n"),
