@@ -193,8 +193,8 @@ class NodeStatus:
 
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
-    `snapshot_timestamp_ms` the log's time there, 0 without one; `snapshot_activity` says in words what is being done with one, if anything is. A cluster that
-    is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. Its
+    `snapshot_timestamp_ms` the log's time there, 0 without one; `snapshot_activity` says in words
+    what is being done with one, if anything is. A cluster that is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. Its
     `damage` says in words what was damaged here and has not come back yet, empty if nothing. The
     `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
     and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
