@@ -194,12 +194,13 @@ class NodeStatus:
     Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
     waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
     `snapshot_timestamp_ms` the log's time there, 0 without one; `snapshot_activity` says in words
-    what is being done with one, if anything is. A cluster that is `suspended` takes no commands, a member whose disk is full (`disk_full`) appends nothing. Its
-    `damage` says in words what was damaged here and has not come back yet, empty if nothing. The
-    `standing` of its store is ``member`` once it has a vote, ``recovering`` before it is admitted,
-    and ``fresh`` before the cluster was founded, for which it has `not_heard` of these members;
-    that of a standby is ``standby``, and so is its `role`. Since its start it has applied so many
-    `entries` in so many `batches`, and made so many durable `commits` to its log. By what was
+    what is being done with one, if anything is. A cluster that is `suspended` takes no commands, a
+    member whose disk is full (`disk_full`) appends nothing. Its `damage` says in words what was
+    damaged here and has not come back yet, empty if nothing. The `standing` of its store is
+    ``member`` once it has a vote, ``recovering`` before it is admitted, and ``fresh`` before the
+    cluster was founded, for which it has `not_heard` of these members; that of a standby is
+    ``standby``, and so is its `role`. Since its start it has applied so many `entries` in so many
+    `batches`, and made so many durable `commits` to its log. By what was
     promised to a leader with a lease nobody else can lead for `lease_s` more; 0 if there is none.
     """
 
