@@ -35,7 +35,8 @@ async def following(e: Election) -> State:
     """Run the role of a follower until it ends or asks for another canvass."""
     core = e.core
     assert e.adopted is not None
-    role = core.role = Following(core, e.adopted)
+    compared = not isinstance(e.decision, rules.Install)
+    role = core.role = Following(core, e.adopted, compared=compared)
     e.inbox.clear()
     core.store.recorder.passing = True  # the leader's log is read, by who lacks it
     again: list[State] = []

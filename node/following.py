@@ -6,7 +6,8 @@ watches its leader. While a catch-up is under way, live batches that lie ahead w
 until the catch-up has reached the place where the live log began (replay merge).
 
 Nothing is recorded that does not begin exactly where our log ends; so our log stays a prefix of
-the leader's, which it was made by truncation before this role began.
+the leader's, which it was made by truncation before this role began. A log that is to give way to a
+snapshot was not compared with the leader's: nothing of it is committed, reported or added to.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Following(Role):
     Args:
         core: of the member.
         message: the NewLeadershipTerm by which the leader was adopted.
+        compared: our log was compared with the leader's, and is a prefix of it.
 
     Attributes:
         leader_id: whom we follow.
@@ -79,9 +81,10 @@ class Following(Role):
         pulse: what is heard of the leader.
     """
 
-    def __init__(self, core: Core, message: NewLeadershipTerm) -> None:
+    def __init__(self, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
         super().__init__()
         self.core = core
+        self.compared = compared
         self.leader_id = message.leader_member_id
         self.term = message.leadership_term_id
         self.base = message.term_base_log_position
@@ -211,13 +214,14 @@ class Following(Role):
         # A commit position travels behind the batches that it covers.
         if self.live_position is not None and commit_position > self.live_position:
             self.end(f"commit {commit_position}, but the live log came to {self.live_position}")
-            return
-        self.notified_commit = max(self.notified_commit, commit_position)
-        self._raise_commit()
+        else:
+            self.notified_commit = max(self.notified_commit, commit_position)
+            self._raise_commit()
 
     def _raise_commit(self) -> None:
-        """What is committed and durable here may be applied."""
-        self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
+        """What is committed and durable here may be applied, if our log is the leader's so far."""
+        if self.compared:
+            self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
 
     def on_link_up(self, member: int) -> None:
         """Our link to the leader may be what a state waits for."""
@@ -267,7 +271,7 @@ class Following(Role):
 
     def _append(self, header: BatchHeader, batch: bytes) -> None:
         """Record a checked batch that begins where our log ends."""
-        if self.ended is not None:
+        if self.ended is not None or not self.compared:
             return  # a stream's task may be one message behind the end of the role
         row = None
         if header.term != self._log_term:
@@ -291,16 +295,11 @@ class Following(Role):
 
     def report(self) -> None:
         """Tell the leader how far our log is durable, and that we are alive."""
-        self.core.send(
-            self.leader_id,
-            AppendPosition(
-                leadership_term_id=self.term,
-                log_position=self.core.store.recorded.append_position,
-                follower_member_id=self.core.member_id,
-                flags=self.flags if self.core.votes else self.flags | AppendFlags.NO_VOTE,
-                confirm_id=self._confirm_id,
-            ),
-        )
+        core = self.core
+        position = core.store.append_position if self.compared else 0
+        flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
+        report = AppendPosition(self.term, position, core.member_id, flags, self._confirm_id)
+        core.send(self.leader_id, report)
 
     async def anchor(self) -> None:
         """Make the term's row durable: from then on our reports may say READY."""
@@ -317,7 +316,7 @@ class Following(Role):
 
         A leader whose stream broke may send another, perhaps before we know of the break.
         """
-        if self.ended is not None:
+        if self.ended is not None or not self.compared:
             return
         self.catchup_position, self._catchup = join_position, stream
         self.changed.notify()
@@ -331,9 +330,9 @@ class Following(Role):
 
         A batch may be large, the network or the disk slow: to receive a part of it is progress.
         """
-        store = self.core.store
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
-        patience = self.core.timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
+        patience = self.core.timeouts.leader_heartbeat_timeout
+        patience += self.core.store.unsynced / SLOWEST_DISK
         return max(moved_at, heard_at, self.core.backlog.rests_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
@@ -393,7 +392,6 @@ class Following(Role):
 
     async def _watch_leader(self) -> None:
         while self.ended is None:
-            due = self.pulse.heard_at + self.core.timeouts.leader_heartbeat_timeout
-            if due <= trio.current_time():
+            if not self.leader_alive:
                 self.end("leader heartbeat timeout")
-            await sleep_until(due)
+            await sleep_until(self.pulse.heard_at + self.core.timeouts.leader_heartbeat_timeout)

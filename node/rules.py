@@ -455,7 +455,10 @@ class Replicate:
 
 @attrs.frozen
 class Install:
-    """The leader's log begins behind our end, at `oldest`: install a snapshot from there on."""
+    """The leader's log begins behind our end, at `oldest`: install a snapshot from there on.
+
+    The logs were not compared, so what we have is not known to be the leader's.
+    """
 
     oldest: int
 

@@ -57,7 +57,7 @@ async def serve(core: Core, hello: Hello, stream: FrameStream) -> bool:
     """
     outside = hello.member_id == NULL_VALUE
     asked = hello.purpose in {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT}
-    if core.standby and asked and not isinstance(core.role, Following):
+    if core.standby and asked and not (isinstance(core.role, Following) and core.role.compared):
         # It has no part in the history of the cluster: before a leader has looked at its log, that
         # may be from before the cluster was restored, or its quorum forced.
         return True

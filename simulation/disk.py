@@ -54,6 +54,7 @@ if TYPE_CHECKING:
             ...
 
 
+PLENTY: Final = 1 << 50
 DATA_FILE: Final = "data.mdb"
 HEADER_PAGES: Final = 2
 SECTOR_BYTES: Final = 512
@@ -92,10 +93,11 @@ class Disk:
         self.latency = latency
         self.jitter = jitter
         self.writes = 0
-        self.room = 1 << 50
+        self.room = PLENTY
         self.errors: list[tuple[Exception, bool]] = []
         self.full: Exception | None = None
         self._stalled_until = 0.0
+        self._mended = trio.Event()
         self._lanes: list[Lane[Job]] = []
 
     def lane(self, directory: Path) -> LaneFactory:
@@ -118,15 +120,18 @@ class Disk:
         self._stalled_until = max(self._stalled_until, trio.current_time() + seconds)
 
     def mend(self) -> None:
-        """Take away what was done to it: stalls, errors, fullness."""
-        self._stalled_until, self.full = 0.0, None
+        """Take away what was done to it: stalls, errors, fullness, want of room."""
+        self._stalled_until, self.full, self.room = 0.0, None, PLENTY
+        self._mended.set()
+        self._mended = trio.Event()
         self.errors.clear()
 
     async def turn(self) -> None:
         """Wait as long as one write takes."""
         await trio.sleep(self.latency + self.rng.uniform(0.0, self.jitter))
-        while (until := self._stalled_until) > trio.current_time():  # noqa: ASYNC110 - it moves
-            await trio.sleep_until(until)
+        while (until := self._stalled_until) > trio.current_time():
+            with trio.move_on_at(until):
+                await self._mended.wait()
 
     def cut_power(self, fate: Fate = Fate.LOST) -> None:
         """Write nothing more; what is under way has this fate. Then stop what runs on it."""

@@ -200,6 +200,14 @@ class Counted:
     position: int
 
 
+@attrs.frozen
+class Settled:
+    """The cluster has come to rest: a member's log up to a position is the final one."""
+
+    member: int
+    position: int
+
+
 # --- services -------------------------------------------------------------------------------------
 
 
@@ -332,6 +340,7 @@ Fact: TypeAlias = (
     | Writes
     | Deposed
     | Counted
+    | Settled
     | Applied
     | Stamped
     | Reached

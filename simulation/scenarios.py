@@ -54,7 +54,7 @@ class Scenario:
             jitter=unit * rng.choice((0.0, 0.004, 0.04)),
             fsync=unit * rng.choice((0.004, 0.04)),
             fsync_jitter=unit * rng.choice((0.0, 0.01)),
-            snapshot=OFTEN if rng.random() < self.snapshots else SnapshotPolicy(),
+            snapshot=_pruning(seed) if rng.random() < self.snapshots else SnapshotPolicy(),
             founded=rng.random() < FOUNDED,
             contain=True,
         )
@@ -71,6 +71,11 @@ def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:
         return timeouts
     lease = timeouts.leader_heartbeat_timeout * rng.choice((0.3, 0.7, 1.0))
     return attrs.evolve(timeouts, leader_lease=lease)
+
+
+def _pruning(seed: int) -> SnapshotPolicy:
+    """Draw how little log is kept; by a generator of its own."""
+    return Random(f"{seed}/pruning").choice((OFTEN, AT_ONCE))
 
 
 def _slower(factor: float) -> Timeouts:
@@ -100,6 +105,9 @@ FOUNDED: Final = 0.9
 
 OFTEN: Final = SnapshotPolicy(keep=2, interval_bytes=64 << 10, interval_entries=50, margin_bytes=0)
 
+AT_ONCE: Final = attrs.evolve(OFTEN, keep=1, interval_entries=10)
+"""Hardly a member that was away still finds what it lacks in the others' logs."""
+
 USUAL: Final[dict[str, float]] = {
     "kill": 2,
     "cut power": 2,
@@ -107,6 +115,7 @@ USUAL: Final[dict[str, float]] = {
     "revive": 2,
     "stop": 0.5,
     "transfer": 0.5,
+    "snapshot": 0.5,
     "pause": 2,
     "cut": 4,
     "isolate": 3,
@@ -123,6 +132,7 @@ USUAL: Final[dict[str, float]] = {
     "stall disk": 1,
     "fail disk": 0.5,
     "fill disk": 0.3,
+    "crowd disk": 0.5,
     "rot disk": 0.1,
     "lose disk": 0.2,
     "set clock": 0.5,
@@ -204,6 +214,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
             "reset",
             "slow disk",
             "lose disk",
+            "snapshot",
+            "crowd disk",
             "crash at a transition",
         ),
         wipes=0.5,

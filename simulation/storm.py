@@ -21,6 +21,7 @@ import trio
 
 from ..errors import RequestError
 from .door import Door, Serials
+from .facts import Settled
 from .invariants import ViolationError
 from .nemesis import Nemesis
 
@@ -218,6 +219,7 @@ class Storm:
             )
 
         await self._within(equal, f"members {ids} have applied everything up to {end}")
+        self.observer.tell(Settled(next(iter(world.leaders()), ids[0]), end))
         disks = self.observer.known.disks
         await self._within(
             lambda: all(disks[i].votes for i in ids if i in self.observer.known.voters),

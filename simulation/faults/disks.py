@@ -7,6 +7,7 @@ What the cluster must survive, and what it may refuse:
 - A failed or a refused write: the member stops, loudly. Nothing that was acknowledged is lost,
   whether the bytes of the failed write are there after a restart or not. The cluster serves as
   long as a quorum of disks works; a member that is started on a full disk may stop again.
+- Want of room, short of the reserve: survived. Such a member takes and installs no snapshots.
 - Rot in recorded batches, on a minority of the disks: nothing that was acknowledged is lost. Who
   reads a rotten batch mends it from another member or stops, and never sends it; who finds the end
   of its log rotten votes for nobody who lacks that. The intact ones, which are a quorum, must serve
@@ -23,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import DamagedRecordError, StorageError, StoreFullError
-from ..disk import rot
+from ..disk import PLENTY, rot
 from .processes import revive_later
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ async def fill_disk(n: Nemesis) -> None:
     disk = n.world.hosts[n.anyone()].disk
     disk.full = SimulatedFullError("no space left on device")
     n.later(n.a_while(), disk.mend)
+
+
+async def crowd_disk(n: Nemesis) -> None:
+    """Leave so little room for a while that a member serves, but writes no snapshot."""
+    host = n.world.hosts[n.anyone()]
+    host.disk.room = host.config.limits.reserve_bytes * 3 // 2
+    n.later(n.a_while(), lambda: setattr(host.disk, "room", PLENTY))
 
 
 async def rot_disk(n: Nemesis) -> None:

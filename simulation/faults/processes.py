@@ -111,12 +111,19 @@ async def transfer(n: Nemesis) -> None:
     """Have an operator ask for another leader."""
     running = [i for i in n.world.running() if not n.world.hosts[i].paused]
     if running:
-        n.spawn(_transfer, n, n.rng.choice(running), n.anyone())
+        n.spawn(_ask, n, n.rng.choice(running), f"transfer {n.anyone()}")
 
 
-async def _transfer(n: Nemesis, at: int, target: int) -> None:
+async def snapshot(n: Nemesis) -> None:
+    """Have an operator ask for a snapshot, behind which log may be dropped."""
+    running = [i for i in n.world.running() if not n.world.hosts[i].paused]
+    if running:
+        n.spawn(_ask, n, n.rng.choice(running), "snapshot")
+
+
+async def _ask(n: Nemesis, at: int, words: str) -> None:
     with contextlib.suppress(RequestError), trio.move_on_after(n.unit):
-        await n.world.hosts[at].running.control(f"transfer {target}")
+        await n.world.hosts[at].running.control(words)
 
 
 async def pause(n: Nemesis) -> None:

@@ -23,6 +23,7 @@ from .no_phantoms import NoPhantoms
 from .nothing_lost import NothingLost
 from .once_per_session import OncePerSession
 from .one_at_a_time import OneAtATime
+from .only_the_final_log import OnlyTheFinalLog
 from .real_time_order import RealTimeOrder
 from .state_machine_safety import StateMachineSafety
 from .term_table import TermTable
@@ -47,6 +48,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     CommittedForEver,
     LeaderCompleteness,
     StateMachineSafety,
+    OnlyTheFinalLog,
     EqualExpiry,
     NoPhantoms,
     ExactlyOnce,

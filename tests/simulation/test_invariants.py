@@ -26,6 +26,7 @@ from quorate.simulation.facts import (
     Reached,
     Recorded,
     Refused,
+    Settled,
     Stamped,
     Started,
     TermRecorded,
@@ -172,6 +173,22 @@ PLANTED = [
         "StateMachineSafety", [Reached(0, 96, b"x"), Reached(1, 96, b"x")], Reached(2, 96, b"y")
     ),
     Planted("StateMachineSafety", [Holds(0, 96, b"x"), Holds(1, 96, b"x")], Holds(2, 96, b"y")),
+    Planted(
+        "OnlyTheFinalLog",
+        [
+            *recorded(0, 1),
+            Committed(0, 192),
+            Reached(0, 192, b"x"),
+            TermRecorded(2, 0, 0),
+            Recorded(2, A),
+            Reached(2, 96, b"y"),
+            Settled(0, 192),
+            Reached(2, 160, b"z"),
+            TermRecorded(2, 1, 96),
+            Recorded(2, attrs.evolve(OTHER, end=160)),
+        ],
+        Settled(0, 192),
+    ),
     Planted(
         "EqualExpiry",
         [Probed(0, 96, b"TTL", b":5"), Probed(1, 192, b"TTL", b":4"), Probed(1, 96, b"TTL", b":5")],

@@ -17,6 +17,7 @@ from .schedules import (
     a_request_for_a_vote_comes_late,
     a_wiped_member_meets_the_one_that_lags,
     a_write_outlives_its_leader,
+    an_old_leader_returns_where_the_log_is_pruned,
     echoes_of_a_lease_are_slow,
     only_a_wiped_member_hears_the_leader,
     the_followers_of_a_lease_restart,
@@ -107,6 +108,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(recording.truncate_too_much, 20),
     Mutant(recording.commit_with_a_minority, 5, cheap=True),
     Mutant(recording.commit_what_is_received, 5, cheap=True),
+    Mutant(
+        recording.commit_before_comparing, 0, schedule=an_old_leader_returns_where_the_log_is_pruned
+    ),
     Mutant(recording.write_the_row_late, 5, cheap=True),
     Mutant(recording.forget_bytes_at_a_power_cut, 5, cheap=True),
     Mutant(recording.let_the_commit_position_go_back, 5, cheap=True),

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from quorate.simulation import Observer, Plan, run, simulate
+from quorate.simulation.facts import Settled
 from quorate.simulation.ledger import open_ledgers
 
 from ..hazards.harm import harm
@@ -64,6 +65,9 @@ async def _play(schedule: Schedule, directory: Path, members: int) -> list[str]:
     async with open_ledgers(directory, members, observer=observer, contain=True) as stage:
         try:
             await schedule(stage)
+            (leader,) = stage.leaders()
+            end = stage.hosts[leader].running.status().applied_position
+            observer.tell(Settled(leader, end))
         except (AssertionError, trio.TooSlowError) as wrong:
             return [*observer.violations, str(wrong) or "the schedule does not come to its end"]
         return [*observer.violations, *harm(stage)]

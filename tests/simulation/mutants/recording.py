@@ -14,7 +14,7 @@ from quorate.node.leadership import Leadership
 from quorate.storage import changes
 from quorate.storage.changes import Change
 from quorate.storage.store import Store
-from quorate.transport import AppendFlags, AppendPosition
+from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,6 +116,17 @@ def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
         self.core.applier.commit(self.core.store.append_position)
 
     patch.setattr(Following, "_raise_commit", raise_commit)
+
+
+def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
+    """Take one's log for the leader's before it was compared: while a snapshot is to be fetched."""
+    init = Following.__init__
+
+    def made(self: Following, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
+        del compared
+        init(self, core, message, compared=True)
+
+    patch.setattr(Following, "__init__", made)
 
 
 def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
