@@ -9,6 +9,7 @@ the commit position is ever applied, so that truncation never has to undo anythi
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Never
@@ -73,6 +74,8 @@ class Applier:
         batches: likewise.
         wanting: the service has nothing to begin with; nothing is applied before it has (`jump`).
         lagging: a part of what is committed waits for :meth:`run` to apply it.
+        waits_since: since when :meth:`run` waits for one action, or for what it reads back;
+            infinity if it does not.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
         read: reads what is not in memory from the recording.
@@ -92,6 +95,7 @@ class Applier:
         self.wanting = False
         self.batches = 0
         self.lagging = self.applied_position < self.commit_position
+        self.waits_since = math.inf
         self.progressed = Signal()
         self.caught_up = Signal()
         self.read: Callable[..., Awaitable[list[bytes]]] = store.read
@@ -156,12 +160,14 @@ class Applier:
                 await self._behind.wait()
             await trio.lowlevel.checkpoint()
             async with self._turn:
+                self.waits_since = self._now()
                 if self._action is not None:
                     await self.on_action(*self._action)
                     self._action = None
                 self._apply_waiting()
                 if self.applied_position < self.commit_position and not self._at_hand():
                     await self._read_back()
+                self.waits_since = math.inf
                 self._look()
 
     def _look(self) -> None:

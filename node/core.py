@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from .config import NodeConfig, Timeouts
     from .snapshots import Snapshots
     from .states import State
+
+
+CUT_SECONDS: Final = 8.0
+"""How long a flush of the tables in front of a snapshot's cut may take on a slow disk: 64 MiB at
+`roles.SLOWEST_DISK`. If this is shorter, a leader on a slow disk steps down at a snapshot; if it is
+longer, clients wait longer for another leader when the tables' disk hangs."""
 
 
 @attrs.frozen
@@ -188,7 +194,13 @@ class Core:
     @property
     def may_stand(self) -> bool:
         """Whether we may be elected."""
-        return self.votes and self.log_end >= self.floor
+        return self.votes and self.log_end >= self.floor and self.applies
+
+    @property
+    def applies(self) -> bool:
+        """Whether what is committed gets applied here, or is waited for not too long."""
+        patience = 2 * self.timeouts.leader_heartbeat_timeout + CUT_SECONDS
+        return trio.current_time() < self.applier.waits_since + patience
 
     @property
     def promised(self) -> NodeState:

@@ -4,6 +4,17 @@ It can still talk, and its followers have what it sent them. So after one and a 
 timeouts without progress it stops taking requests and hands over, to a follower that has all of its
 log; that costs little more than the time which the disk has cost already. Without such a follower,
 as when all disks are slow, it waits; after two heartbeat timeouts it steps down.
+
+Every write to the recording counts: batches, and also the row of a new term that a winner makes
+durable before it takes requests. A write that is under way when the member steps down may still
+become durable. That is safe: INIT waits until all that was submitted is durable, or has failed, and
+only then looks at where the log ends. A term's row that comes so late is an empty term at the end
+of the log, as after a crash between that row and the first batch; nobody else can have won that
+term, and this member never stands in it again.
+
+The tables may lie on another disk. While they hang in front of a snapshot's cut, nothing is applied
+and nothing is proposed. So a leader whose applier waits for too long steps down, too, and does not
+stand again before it goes on (`Core.may_stand`).
 """
 
 from __future__ import annotations
@@ -19,9 +30,34 @@ from .roles import SLOWEST_DISK, sleep_until
 
 if TYPE_CHECKING:
     from ..errors import RequestError
+    from ..storage import Store
     from .leadership import Leadership
 
 log = logging.getLogger("quorate.node")
+
+
+class Progress:
+    """Notes when a store last went on with what waits to be written.
+
+    Args:
+        store: it watches.
+
+    Attributes:
+        moved_at: when that was, as of the last look; then, if nothing waited.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._recorded = store.recorded
+        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self.moved_at = self._now()
+
+    def look(self) -> None:
+        """Look whether it has moved, or has nothing to do."""
+        recorded = self._store.recorded
+        if recorded is not self._recorded or recorded is self._store.submitted:
+            self._recorded = recorded
+            self.moved_at = self._now()
 
 
 class DiskWatch:
@@ -29,52 +65,38 @@ class DiskWatch:
 
     Args:
         leadership: that ends when it stalls.
+
+    Attributes:
+        look: to be called before something is submitted, and when something has become durable.
     """
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
         self._core = leadership.core
-        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
-        self._moved_at = self._now()
+        self._progress = Progress(leadership.core.store)
         self._asked = False
-
-    def moved(self) -> None:
-        """Something has become durable."""
-        if self._waits():
-            self._moved_at = self._now()
-
-    def appends(self) -> None:
-        """Something is about to be submitted."""
-        if not self._waits():
-            self._moved_at = self._now()
-
-    @property
-    def moved_at(self) -> float:
-        """When the recording last went on; now, if nothing waits."""
-        return self._moved_at if self._waits() else self._now()
-
-    def _waits(self) -> bool:
-        """Whether something that was submitted is not durable yet."""
-        durable = self._core.store.recorded.append_position
-        return durable < self._leadership.publication_position
+        self.look = self._progress.look
 
     async def run(self) -> None:
         """Watch; until cancelled, or the leadership has ended."""
         leadership, timeouts = self._leadership, self._core.timeouts
         timeout = timeouts.leader_heartbeat_timeout
         while leadership.ended is None:
+            self.look()
             now = trio.current_time()
             unwritten = leadership.publication_position - self._core.store.append_position
-            end = self.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
+            end = self._progress.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
             due = end - timeout / 2
             if end <= now:
                 leadership.end("our disk has stalled")
+            elif not self._core.applies:
+                leadership.end("what is committed is not applied: our tables' disk has stalled")
             elif due <= now:
                 self._hand_over()
             again = now + timeouts.leader_heartbeat_interval
             await sleep_until(again)
             # While the whole process was held up it is not the disk that stood still.
-            self._moved_at += trio.current_time() - again
+            self._progress.moved_at += trio.current_time() - again
 
     def _hand_over(self) -> None:
         """Ask a follower that has all of our log to take over, if there is one."""

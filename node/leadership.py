@@ -150,7 +150,7 @@ class Leadership(Role):
     def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
         """Append a batch of entries to the log: to the followers and to our own recorder."""
         core = self.core
-        self._disk.appends()
+        self._disk.look()
         self.announced = core.applier.commit_position
         position, now_ms = self.publication_position, self._time.now_ms()
         batch = encode_batch(
@@ -184,7 +184,7 @@ class Leadership(Role):
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Our own recording counts like a follower's."""
-        self._disk.moved()
+        self._disk.look()
         self.catchups.durable.notify()
         self._advance()
 

@@ -35,6 +35,7 @@ from ..transport import (
 from . import rules
 from .ballots import answer_scout, refuse_vote
 from .following import MAX_UNSYNCED_BYTES
+from .roles import SLOWEST_DISK
 
 if TYPE_CHECKING:
     from ..storage import BatchHeader
@@ -47,12 +48,13 @@ async def draw_level(e: Election, ahead: Vote) -> None:
 
     Raises:
         TransportError: it can't be had, or somebody lives in a newer term.
-        trio.TooSlowError: nothing of it has come for a heartbeat timeout.
+        trio.TooSlowError: nothing of it has come for a heartbeat timeout, or our disk stands still.
         OSError: the voter can't be reached.
     """
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_hold_off, e)
         nursery.start_soon(_listen, e)
+        nursery.start_soon(_watch, e)
         await _Fetch(e, ahead).run()
         nursery.cancel_scope.cancel()
 
@@ -64,6 +66,24 @@ async def _hold_off(e: Election) -> Never:
         commit = core.applier.commit_position
         core.broadcast(CommitPosition(e.promised_term, commit, core.member_id, 0))
         await trio.sleep(core.timeouts.leader_heartbeat_interval)
+
+
+async def _watch(e: Election) -> Never:
+    """Give up when nothing is done for too long, as by our disk: the others wait for us.
+
+    Raises:
+        trio.TooSlowError: it was too long.
+    """
+    store, timeouts = e.core.store, e.core.timeouts
+    state, moved_at = (store.submitted, store.recorded), trio.current_time()
+    while True:
+        await trio.sleep(timeouts.leader_heartbeat_interval)
+        before, state = state, (store.submitted, store.recorded)
+        if state[0] is not before[0] or state[1] is not before[1]:
+            moved_at = trio.current_time()
+        patience = 2 * timeouts.leader_heartbeat_timeout + store.unsynced / SLOWEST_DISK
+        if trio.current_time() >= moved_at + patience:
+            raise trio.TooSlowError("our disk has stalled while the log of a voter was fetched")
 
 
 async def _listen(e: Election) -> Never:

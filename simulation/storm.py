@@ -3,7 +3,8 @@
 Each round is a storm of faults under load, and then:
 
 1. The faults stop. Any quorum of intact members with a vote is healed, the others are dead or cut
-   off. It must elect a leader and serve. (A cluster that was not founded yet needs all of them.)
+   off, or talk while their disks hang. It must elect a leader and serve. (A cluster that was not
+   founded yet needs all of them.)
 2. All intact members are healed. They must follow one leader, serve, and hold the same.
 3. Members whose recordings are rotten get empty disks; now and then another one too. Each must
    catch up before anything else is done (see :mod:`.faults.disks`).
@@ -14,12 +15,15 @@ For each healing the cluster has :meth:`Storm.patience` of virtual time.
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..errors import RequestError
+from ..node import State
+from ..node.core import CUT_SECONDS
 from .door import Door, Serials
 from .facts import Settled
 from .invariants import ViolationError
@@ -88,6 +92,8 @@ class Storm:
         ]
         self._doing = list(zip(self.doors, doing, strict=True))
         self._unit = world.setting.timeouts.leader_heartbeat_timeout
+        self._hang_in_a_ballot: list[int] = []
+        world.after_every_event(self._look_at_a_ballot)
 
     async def run(self, seconds: float) -> None:
         """Storm and heal for that long.
@@ -134,7 +140,7 @@ class Storm:
         """How long a healing may take, in seconds."""
         canvass = self.world.setting.timeouts.startup_canvass
         terms = max(len(disk.bases) for disk in self.observer.known.disks.values())
-        return 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit
+        return 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit + CUT_SECONDS
 
     async def _heal(self) -> None:
         world, ids = self.world, list(self.world.hosts)
@@ -144,12 +150,19 @@ class Storm:
         voting = [i for i in intact if self.observer.known.disks[i].votes]
         size = self.observer.known.quorum
         quorum = self.rng.sample(voting, size) if len(voting) >= size else intact
-        if self.rng.random() < 0.5:
-            await self._let_go(world.others(*quorum))
-        else:
-            for i in world.others(*quorum):
+        others = world.others(*quorum)
+        chance = self.rng.random()
+        if chance < 0.4:
+            await self._let_go(others)
+        elif chance < 0.7:
+            for i in others:
                 world.isolate(i)
-        await self._serves(quorum)
+        else:
+            self._hang(others)
+        await self._serves(quorum, hanging=chance >= 0.7)
+        self._hang_in_a_ballot.clear()
+        for i in others:
+            world.hosts[i].disk.mend()
         world.mend()
         await self._serves(intact)
         await self._converges(intact)
@@ -158,6 +171,19 @@ class Storm:
             await workload.finish(self.doors[0])
         await self._converges(ids)
         self.nemesis.check_failures()
+
+    def _hang(self, ids: list[int]) -> None:
+        """Have disks complete nothing any more: at once, or when their member stands."""
+        if self.rng.random() < 0.5:
+            self._hang_in_a_ballot += ids
+        else:
+            for i in ids:
+                self.world.hosts[i].disk.stall(math.inf)
+
+    def _look_at_a_ballot(self, i: int) -> None:
+        host = self.world.hosts[i]
+        if i in self._hang_in_a_ballot and host.member and host.state is State.CANDIDATE_BALLOT:
+            host.disk.stall(math.inf)
 
     async def _let_go(self, ids: list[int]) -> None:
         await self.world.kill(*(i for i in ids if not self.world.hosts[i].stopped))
@@ -175,8 +201,11 @@ class Storm:
             await self._converges(self.world.running())
         self.nemesis.rotten.clear()
 
-    async def _serves(self, ids: list[int]) -> None:
-        """All of them lead or follow one of them before long, and it takes commands."""
+    async def _serves(self, ids: list[int], *, hanging: bool = False) -> None:
+        """All of them lead or follow one of them before long, and it takes commands.
+
+        Where others' disks are hanging it may be one of those that leads, until there is a command.
+        """
         world, since = self.world, trio.current_time()
         for i in ids:
             if world.hosts[i].ending:
@@ -188,7 +217,7 @@ class Storm:
             running = [world.hosts[i].running.status() for i in ids if world.hosts[i].member]
             leaders = {each.leader_id for each in running if each.state == "CLOSED"}
             closed = all(each.state == "CLOSED" for each in running) and len(running) == len(ids)
-            return closed and len(leaders) == 1 and not leaders.isdisjoint(ids)
+            return closed and len(leaders) == 1 and (hanging or not leaders.isdisjoint(ids))
 
         await self._within(joined, f"members {ids} follow one leader")
         with trio.move_on_after(self.patience) as scope:

@@ -27,6 +27,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "pause": processes.pause,
     "cut": network.cut,
     "isolate": network.isolate,
+    "strand": network.strand,
     "partition": network.partition,
     "mend": network.mend,
     "clog": network.clog,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from ...transport.memory_direction import Pace
+from .processes import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +51,29 @@ def isolate_it(n: Nemesis, victim: int) -> None:
             cut_for_a_while(n, other, victim, together)
         if way != "deaf":
             cut_for_a_while(n, victim, other, together)
+
+
+async def strand(n: Nemesis) -> None:
+    """Cut a leader off for so long that the others may drop the log that it lacks.
+
+    What it was sent last, nobody else has.
+    """
+    leaders = n.world.leaders()
+    if not leaders:
+        return
+    victim, seconds = n.rng.choice(leaders), n.unit * n.rng.uniform(4.0, 12.0)
+    for other in n.world.others(victim):
+        cut_for_a_while(n, other, victim, seconds)
+        cut_for_a_while(n, victim, other, seconds)
+    n.spawn(_have_the_others_prune, n, victim, seconds)
+
+
+async def _have_the_others_prune(n: Nemesis, victim: int, seconds: float) -> None:
+    for _ in range(2):
+        await trio.sleep(0.45 * seconds)
+        others = [i for i in n.world.running() if i != victim and not n.world.hosts[i].paused]
+        if others:
+            await ask(n, n.rng.choice(others), "snapshot")
 
 
 async def partition(n: Nemesis) -> None:

@@ -111,17 +111,18 @@ async def transfer(n: Nemesis) -> None:
     """Have an operator ask for another leader."""
     running = [i for i in n.world.running() if not n.world.hosts[i].paused]
     if running:
-        n.spawn(_ask, n, n.rng.choice(running), f"transfer {n.anyone()}")
+        n.spawn(ask, n, n.rng.choice(running), f"transfer {n.anyone()}")
 
 
 async def snapshot(n: Nemesis) -> None:
     """Have an operator ask for a snapshot, behind which log may be dropped."""
     running = [i for i in n.world.running() if not n.world.hosts[i].paused]
     if running:
-        n.spawn(_ask, n, n.rng.choice(running), "snapshot")
+        n.spawn(ask, n, n.rng.choice(running), "snapshot")
 
 
-async def _ask(n: Nemesis, at: int, words: str) -> None:
+async def ask(n: Nemesis, at: int, words: str) -> None:
+    """Ask a member for what an operator may ask; whether it is done is nobody's business."""
     with contextlib.suppress(RequestError), trio.move_on_after(n.unit):
         await n.world.hosts[at].running.control(words)
 

@@ -22,6 +22,7 @@ from .schedules import (
     only_a_wiped_member_hears_the_leader,
     the_followers_of_a_lease_restart,
     the_longer_log_is_silent,
+    the_winners_disk_hangs,
     two_stand_in_one_term,
 )
 from .stores import an_old_vote_is_counted_after_an_admission, the_end_of_a_log_rots
@@ -111,6 +112,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         recording.commit_before_comparing, 0, schedule=an_old_leader_returns_where_the_log_is_pruned
     ),
+    Mutant(recording.lead_with_a_hanging_disk, 0, schedule=the_winners_disk_hangs),
     Mutant(recording.write_the_row_late, 5, cheap=True),
     Mutant(recording.forget_bytes_at_a_power_cut, 5, cheap=True),
     Mutant(recording.let_the_commit_position_go_back, 5, cheap=True),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from quorate.node import rules
 from quorate.node.applier import Applier
 from quorate.node.core import Core
+from quorate.node.disk_watch import DiskWatch
 from quorate.node.following import Following
 from quorate.node.leadership import Leadership
 from quorate.storage import changes
@@ -127,6 +129,15 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
         init(self, core, message, compared=True)
 
     patch.setattr(Following, "__init__", made)
+
+
+def lead_with_a_hanging_disk(patch: pytest.MonkeyPatch) -> None:
+    """Do not look at one's own disk, neither as a winner nor as a leader."""
+
+    async def run(_watch: DiskWatch) -> None:
+        await trio.sleep_forever()
+
+    patch.setattr(DiskWatch, "run", run)
 
 
 def write_the_row_late(patch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,33 @@ async def an_old_leader_returns_where_the_log_is_pruned(stage: World[Ledger]) ->
     await rest(stage)
 
 
+async def the_winners_disk_hangs(stage: World[Ledger]) -> None:
+    """A disk hangs once the vote of its member for itself is durable; the member wins.
+
+    A storm comes across it rarely: it is one write of each election.
+
+    Raises:
+        AssertionError: nobody takes its place.
+    """
+    old = await begin(stage)
+    hanging: list[int] = []
+
+    def look(i: int) -> None:
+        host = stage.hosts[i]
+        if not hanging and i != old and host.member and host.state is State.CANDIDATE_BALLOT:
+            hanging.append(i)
+            host.disk.stall(10 * PATIENCE)
+
+    stage.after_every_event(look)
+    await stage.kill(old)
+    await stage.start(old)
+    await trio.sleep(PATIENCE)
+    assert hanging
+    assert stage.leaders() not in ([], hanging), "Liveness: nobody takes the winner's place"
+    stage.hosts[hanging[0]].disk.mend()
+    await rest(stage)
+
+
 def _promised(stage: World[Ledger], member: int) -> int:
     return stage.hosts[member].running.store.node_state.candidate_term
 
