@@ -25,7 +25,7 @@ from .contest import Election, Peer
 from .election_follower import following
 from .election_leader import leading
 from .reloading import reload
-from .scouting import NOT_WAITED_FOR, scout
+from .scouting import NOT_WAITED_FOR, next_term, scout
 from .states import State
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def init(e: Election) -> State:
     await core.founders.found()
     await reload(core)
     if core.size == 1 and not core.standby:
-        await core.promise(NodeState(e.promised_term + 1, core.member_id))
+        await core.promise(NodeState(next_term(e), core.member_id))
         e.because("the only member")
         return State.LEADER_LOG_REPLICATION
     e.because("looking for a leader")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ..errors import SafetyViolationError
 from .leadership import Leadership
 from .levelling import draw_level
 from .preference import Preference
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from .contest import Election
+    from .core import Core
 
 
 async def leading(e: Election) -> State:
@@ -30,6 +32,7 @@ async def leading(e: Election) -> State:
     assert core.promised.voted_for == core.member_id, f"{core.promised}: won by another"
     if e.ahead is not None:
         await draw_level(e, e.ahead)
+    _check_term(core, e.promised_term)
     core.leadership_term = e.promised_term
     core.leader_id = core.member_id
     role = Leadership(core, e.promised_term, core.rng.getrandbits(31))
@@ -52,6 +55,19 @@ async def leading(e: Election) -> State:
     if not core.closing:
         e.canvass_once()  # all hear that we lead no more, however long INIT waits for our disk
     return e.reopen(ended)
+
+
+def _check_term(core: Core, term: int) -> None:
+    """Refuse to begin a term that our log has already, or that is below its last one.
+
+    Raises:
+        SafetyViolationError: it is such a term: its batches would stand under two openings.
+    """
+    if term <= core.store.log_term:
+        raise SafetyViolationError(
+            f"member {core.member_id}: won term {term}, but its log holds term "
+            f"{core.store.log_term}; expected a term above all in the log"
+        )
 
 
 async def _announce(e: Election, role: Leadership) -> None:

@@ -25,6 +25,16 @@ NOT_WAITED_FOR: Final = {VoteReason.NO_VOTE, VoteReason.PROMISED}
 """Why a member does not vote that has nothing against the candidate: it vetoes nothing."""
 
 
+def next_term(e: Election) -> int:
+    """Return the term to stand in: above all that we promised or heard, and above all in our log.
+
+    The log may hold terms in which this store has promised nothing, as after a restore.
+    """
+    core = e.core
+    known = e.promised_term, e.highest_term_heard, core.leadership_term, core.store.log_term
+    return max(known) + 1
+
+
 async def scout(e: Election) -> State | None:
     """Ask all that have a vote; raise the term, durably, if a quorum would vote for us.
 
@@ -65,8 +75,7 @@ class Round:
         self._restart()
 
     def _restart(self) -> None:
-        e, end = self._e, self._e.core.log_end
-        term = max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1
+        e, end, term = self._e, self._e.core.log_end, next_term(self._e)
         nonce = e.core.rng.getrandbits(62)
         mandate = e.mandate
         self._question = Scout(

@@ -16,6 +16,7 @@ from .cli_status import AsJson
 from .cluster import lay_out
 from .errors import ConfigurationError, PrunedError, UsageError
 from .node.config import NodeConfig, load_config
+from .restored import start_once
 from .storage.restore import RestorePlan, moment, plan_restore
 from .storage.restore import restore as restore_store
 from .words import counted, parse_position
@@ -43,7 +44,8 @@ async def restore(
 ) -> int:
     """Make a member, or all members of a new cluster, of a backup, as of any point of its log.
 
-    What is written is verified. Then `quorate run` serves just that state.
+    What is written is verified, and each member is started once. Then `quorate run` serves just
+    that state.
 
     Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
 
@@ -91,6 +93,7 @@ async def _restore_all(
     recovering: bool,
 ) -> None:
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    made: list[int] = []
     for config in configs:
         batches = await restore_store(
             plan,
@@ -100,9 +103,14 @@ async def _restore_all(
             rng=rng,
             recovering=recovering,
         )
+        made.append(batches)
+    complete = {config.member_id for config in configs} >= {*configs[0].voters}
+    elect = complete and not recovering
+    await start_once(configs, plan.point.position, rng, elect=elect)
+    for config, batches in zip(configs, made, strict=True):
         tell(
             f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '
-            f"{counted(batches, 'batch', 'batches')} of log, verified"
+            f"{counted(batches, 'batch', 'batches')} of log, verified and started once"
         )
 
 

@@ -24,6 +24,7 @@ from .batch import decode_header_untrusted
 from .environment import make_directory, sync_directory, told
 from .executor import ThreadExecutor
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
 from .snapshot_file import SnapshotHead, SnapshotReader
@@ -229,6 +230,8 @@ async def restore(
             with open_readonly(plan.source / "log") as source:
                 await _copy(source.scan(plan.start, plan.point.position), store)
             await store.save_committed(plan.point.position)
+            if store.terms:  # it follows or begins no term that its log has already
+                await store.save_node_state(NodeState(store.log_term))
             if recovering:
                 await store.save_standing(Standing(StandingKind.RECOVERING))
             nursery.cancel_scope.cancel()

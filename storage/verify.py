@@ -3,8 +3,8 @@
 A pure function that returns data; whoever calls it prints it. It reads in short transactions, so a
 member may run meanwhile, in another process. It checks every checksum, that every
 batch is the one its key names, that the log has no hole, that terms lie where the recording log
-says, that the leader's clock never went back, and that every snapshot beside it is whole. It goes
-on after a finding.
+says and are opened once, that the leader's clock never went back, and that every snapshot beside
+it is whole. It goes on after a finding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from ..errors import DamagedRecordError, StorageError, WireError
-from .batch import BatchHeader, check_batch_untrusted
+from .batch import (
+    DESCRIPTOR_BYTES,
+    HEADER_BYTES,
+    BatchHeader,
+    EntryKind,
+    check_batch_untrusted,
+)
 from .environment import Environment
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from .journal import read_journal
@@ -306,7 +312,18 @@ class _Verifier:
         self.entries += header.count
         for words in self.contradictions(term, position, header):
             self.found(term, position, words)
+        if (words := self.reopening(value, header)) is not None:
+            self.found(term, position, words)
         self.timestamp_ms = header.timestamp_ms
+
+    def reopening(self, value: bytes, header: BatchHeader) -> str | None:
+        """Say whether a batch opens a term that began before: only its first entry may."""
+        kinds = value[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
+        index = kinds[::DESCRIPTOR_BYTES].rfind(EntryKind.NEW_LEADERSHIP_TERM)
+        row = row_of(self.terms, header.term)
+        if index < 0 or row is None or (index, header.position) == (0, row.base):
+            return None
+        return f"its entry {index} opens the term a second time; the term begins at {row.base}"
 
     def contradictions(self, term: int, position: int, header: BatchHeader) -> Iterator[str]:
         """Say where the header of an intact batch disagrees with its surroundings."""

@@ -16,6 +16,7 @@ from .durable_stays import DurableStays
 from .election_safety import ElectionSafety
 from .exactly_once import ExactlyOnce
 from .expiry import EqualExpiry
+from .fresh_terms import FreshTerms
 from .leader_append_only import LeaderAppendOnly
 from .leader_completeness import LeaderCompleteness
 from .log_matching import LogMatching
@@ -35,6 +36,7 @@ __all__ = ["INVARIANTS", "Invariant", "ViolationError"]
 INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     ElectionSafety,
     OneAtATime,
+    FreshTerms,
     Votes,
     LeaderAppendOnly,
     LogMatching,

@@ -54,6 +54,18 @@ def test_a_new_cluster_serves_exactly_what_was_before_a_mistake(
         assert client.incr("key:99") == 100
 
 
+def test_a_cluster_of_one_was_started_once(backup: tuple[Path, int], directory: Path) -> None:
+    there, _before = backup
+    words = ["--new-cluster", "rescue", "--members", "1"]
+    done = quorate("restore", "--from", str(there), "--to", str(directory), *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.rstrip().endswith("verified and started once")
+    assert quorate("log", "verify", str(directory / "member-0")).returncode == 0
+    found = json.loads(quorate("log", "describe", "--json", str(directory / "member-0")).stdout)
+    assert found["terms"][-1]["term"] >= 1  # of its own election
+
+
 def test_a_member_is_restored_and_catches_up(whole: RealCluster, backup: tuple[Path, int]) -> None:
     there, before = backup
     with redis.Redis(port=whole.leader_port) as client:

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from quorate.errors import PrunedError, StorageError, StoreMismatchError
+from quorate.errors import (
+    PrunedError,
+    SafetyViolationError,
+    StorageError,
+    StoreMismatchError,
+    leaves,
+)
+from quorate.node import election
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import (
     InlineExecutor,
+    NodeState,
     check_snapshot,
     decode_header_untrusted,
     open_readonly,
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from quorate.node.contest import Election
     from quorate.simulation import Ledger, World
     from quorate.storage import BatchHeader
     from quorate.storage.restore import RestorePlan
@@ -243,3 +252,70 @@ async def test_a_cluster_of_another_name_takes_the_snapshot_for_its_own(
     ours, theirs = check_snapshot(new), check_snapshot(old)
     assert ours.head == attrs.evolve(theirs.head, cluster="rescue")
     assert ours.digest == theirs.digest
+
+
+async def test_a_lone_member_begins_a_term_above_all_in_its_restored_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    plan = await plan_of_a_lone_member(tmp_path / "old")
+    await make(plan, tmp_path / "new", members=1)
+    assert verify(tmp_path / "new" / "member-0" / "log").ok
+    async with open_ledgers(tmp_path / "new", 1) as world:
+        await world.start()
+        await world.settled()
+        await world.command(0, b"and on")
+        assert [row.term for row in world.hosts[0].running.store.terms] == [0, 1]
+    assert verify(tmp_path / "new" / "member-0" / "log").ok
+
+
+async def test_so_does_one_that_has_promised_nothing_yet(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await plan_of_a_lone_member(tmp_path / "old")
+    forget_promises(monkeypatch)
+    await make(plan, tmp_path / "new", members=1)
+    async with open_ledgers(tmp_path / "new", 1) as world:
+        await world.start()
+        await world.settled()
+        assert [row.term for row in world.hosts[0].running.store.terms] == [0, 1]
+
+
+async def test_a_term_that_the_log_has_already_is_never_begun(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = await plan_of_a_lone_member(tmp_path / "old")
+    forget_promises(monkeypatch)
+    await make(plan, tmp_path / "new", members=1)
+
+    def next_promise(e: Election) -> int:
+        return e.promised_term + 1
+
+    monkeypatch.setattr(election, "next_term", next_promise)
+    async with open_ledgers(tmp_path / "new", 1, contain=True) as world:
+        await world.start()
+        await world.until(lambda: bool(world.failures))
+        (failure,) = leaves(world.failures[0])
+        assert isinstance(failure, SafetyViolationError)
+        assert "won term 0, but its log holds term 0" in str(failure)
+    assert verify(tmp_path / "new" / "member-0" / "log").ok
+
+
+async def plan_of_a_lone_member(directory: Path) -> RestorePlan:
+    """Give the plan to restore a log of term 0 alone."""
+    async with open_ledgers(directory, 1) as world:
+        await world.start()
+        await world.settled()
+        await load(world, 0, 3, b"a")
+        place = world.hosts[0].config.directory
+    plan = plan_restore(place)
+    assert plan.point.position > 0
+    return plan
+
+
+def forget_promises(patch: pytest.MonkeyPatch) -> None:
+    """Have a restored store promise nothing, as those of earlier versions did."""
+
+    def nothing(_term: int) -> NodeState:
+        return NodeState()
+
+    patch.setattr("quorate.storage.restore.NodeState", nothing)

@@ -11,6 +11,8 @@ from storage_world import batch_at, begin_term, fill, open_store, running
 from quorate.errors import PrunedError, StoreBusyError, StoreMismatchError
 from quorate.storage import (
     DumpedBatch,
+    Entry,
+    EntryKind,
     InlineExecutor,
     NodeState,
     SnapshotRow,
@@ -18,6 +20,7 @@ from quorate.storage import (
     decode_header_untrusted,
     describe,
     dump,
+    encode_batch,
     open_readonly,
     verify,
 )
@@ -63,6 +66,23 @@ async def test_an_intact_store_verifies(tmp_path: Path) -> None:
     assert (report.batches, report.entries, report.terms) == (2, 4, 2)
     assert report.bytes == sum(map(len, batches))
     assert report.findings == ()
+
+
+def opening_at(position: int, *, behind: int = 0) -> bytes:
+    """Return a batch whose last entry opens term 0."""
+    entries = [Entry(EntryKind.COMMAND, b"x")] * behind + [Entry(EntryKind.NEW_LEADERSHIP_TERM)]
+    return encode_batch(entries, term=0, position=position, timestamp_ms=0, commit_position=0)
+
+
+async def test_a_second_opening_of_a_term_is_found(tmp_path: Path) -> None:
+    async with running(open_store(tmp_path, InlineExecutor)) as store:
+        await store.append_durably(opening_at(0), term_row=TermRow(0, 0, None, 0))
+        first = store.append_position
+        await store.append_durably(opening_at(first))
+        await store.append_durably(opening_at(store.append_position, behind=1))
+    found = [(each.term, each.position, each.reason) for each in verify(tmp_path).findings]
+    words = "opens the term a second time; the term begins at 0"
+    assert found == [(0, first, f"its entry 0 {words}"), (0, 2 * first, f"its entry 1 {words}")]
 
 
 def test_an_empty_store_verifies(tmp_path: Path) -> None:
