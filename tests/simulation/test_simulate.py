@@ -16,6 +16,8 @@ from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from quorate.node import Command
     from quorate.storage import BatchHeader
 
@@ -87,8 +89,13 @@ class Sums(Ledger):
         self.total = 0
 
     def apply(self, command: Command) -> bytes:
+        super().apply(command)
         self.total += int(command.payload)
         return b"%d" % self.total
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        await super().load(pieces, position, timestamp_ms)
+        self.total = sum(map(int, self.payloads))
 
     def query(self, payload: bytes, flags: int) -> bytes:
         return b"%d" % self.total
