@@ -112,7 +112,10 @@ class Backup:
             self._tell(words)
 
     def _clear_up(self) -> None:
-        missing = self._folder.open(self.store.snapshots)
+        store = self.store
+        missing = self._folder.open(
+            store.snapshots, cluster=store.identity.cluster, terms=store.terms
+        )
         if missing:
             names = ", ".join(row.name for row in missing)
             raise StorageError(f"{self._folder.directory}: missing snapshots: {names}")

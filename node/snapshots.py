@@ -136,7 +136,11 @@ class Snapshots:
             StorageError: the log does not reach back to the service's state, no snapshot is whole,
                 and there is no other member.
         """
-        missing = await self._lane.read(partial(self.folder.open, self._store.snapshots))
+        store = self._store
+        cluster, terms = store.identity.cluster, store.terms
+        missing = await self._lane.read(
+            partial(self.folder.open, store.snapshots, cluster=cluster, terms=terms)
+        )
         if missing:
             names = ", ".join(row.name for row in missing)
             log.error("member %d: missing snapshots: %s", self._config.member_id, names)
@@ -288,7 +292,7 @@ class Snapshots:
         Raises:
             StoreFullError: there is not.
         """
-        free, reserve = self._free(self._config.directory), self._config.limits.reserve_bytes
+        free, reserve = self._free(self.folder.directory), self._config.limits.reserve_bytes
         if free < 2 * reserve:
             raise StoreFullError(f"{free} bytes are free, and the reserve is {reserve}")
 

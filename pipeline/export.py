@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from typing import TYPE_CHECKING, Final, cast
@@ -41,6 +42,8 @@ __all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_
 
 _FORMAT: Final = 1
 _NAME: Final = "manifest.json"
+_CURRENT: Final = re.compile("at=[0-9]{20,}")
+"""What a folder of kv_current is called; what has another name is not ours to delete."""
 
 
 @attrs.frozen
@@ -117,7 +120,7 @@ def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
     parts = (*(known.parts if known else ()), begin)
     _publish(to, Manifest(cluster, end.position, term, parts))
     for stale in (to / "kv_current").iterdir():
-        if stale != _current(to, end.position):
+        if _CURRENT.fullmatch(stale.name) and stale != _current(to, end.position):
             shutil.rmtree(stale)
     return done
 

@@ -160,7 +160,7 @@ def state(
         Write it into this directory as a snapshot, of which `quorate restore --new-cluster` makes
         a cluster. Sessions are left out.
     to
-        Write all keys there, as Parquet; an older result is replaced.
+        Write all keys there, as Parquet; an older result is replaced, anything else is not.
     master
         Where Spark runs.
     conf
@@ -170,6 +170,7 @@ def state(
     if snapshot is not None:
         check_empty(snapshot)
     with _spark(master, conf) as spark:
+        from .pipeline.results import write_result  # noqa: PLC0415 - an extra
         from .pipeline.versions import NOT_OF_STATE, present  # noqa: PLC0415 - an extra
 
         origin = _origin(directory, connect)
@@ -177,7 +178,7 @@ def state(
         there = present(spark, origin, moment).persist()
         found = there.drop(*NOT_OF_STATE)
         if to is not None:
-            found.write.mode("overwrite").parquet(str(to))
+            write_result(found, to)
         show_state(make_console(), found, moment)
         if snapshot is not None:
             _write_snapshot(spark, origin, moment, snapshot, there)
@@ -288,13 +289,14 @@ def report(
     with _spark(master, conf) as spark:
         from .pipeline.page import render  # noqa: PLC0415 - an extra
         from .pipeline.report import report as run  # noqa: PLC0415 - an extra
+        from .pipeline.results import write_result  # noqa: PLC0415 - an extra
 
         found = run(spark, _origin(directory, connect), separator=separator)
         console = make_console()
         for name in ("terms", "load", "operations", "keys", "prefixes"):
             frame: DataFrame = getattr(found, name)
             frame.persist()
-            frame.write.mode("overwrite").parquet(str(to / name))
+            write_result(frame, to / name)
         page = to / "report.html"
         page.write_text(render(found), encoding="utf-8")
         show_frame(console, found.terms.drop("base", "began", "ended", "batches", "bytes"))
@@ -337,10 +339,11 @@ def check(
         raise errors.UsageError(f"{history}: no such file")
     with _spark(master, conf) as spark:
         from .pipeline.check import check_history  # noqa: PLC0415 - an extra
+        from .pipeline.results import write_result  # noqa: PLC0415 - an extra
 
         found = check_history(spark, history, seconds_per_key=seconds_per_key).persist()
         if to is not None:
-            found.write.mode("overwrite").parquet(str(to))
+            write_result(found, to)
         console = make_console()
         counts = {row[0]: (row[1], row[2]) for row in _by_verdict(found).collect()}
         for row in found.where("verdict != 'linearizable'").orderBy("key").collect():

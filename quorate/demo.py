@@ -26,6 +26,7 @@ from .demo_show import LogTeller, show_progress, summary
 from .errors import UsageError
 from .node.gateway import NodeStatus
 from .status import SETTLED, Survey, Verdict, survey
+from .storage.environment import content_of
 from .storage.verify import verify
 from .words import size, span
 
@@ -51,7 +52,7 @@ async def demo(
     directory
         Where the members live, and stay afterwards; a temporary directory if left out.
     """
-    if directory and directory.exists() and any(directory.iterdir()):
+    if directory and directory.exists() and content_of(directory):
         raise UsageError(f"--dir {directory}: expected a new or an empty directory")
     status = 128 + signal.SIGTERM
     with ExitStack() as stack:

@@ -34,6 +34,7 @@ from .pipeline.versions import moment_at, state
 from .respclient import Reply
 from .simulation.history import HistoryWriter
 from .status import Survey, Verdict, survey
+from .storage.environment import content_of
 from .torture_clients import Clients
 from .words import span
 
@@ -78,7 +79,7 @@ async def demo(
     seconds
         How long the clients work.
     """
-    if directory and directory.exists() and any(directory.iterdir()):
+    if directory and directory.exists() and content_of(directory):
         raise UsageError(f"--dir {directory}: expected a new or an empty directory")
     place = directory or Path(tempfile.mkdtemp(prefix="quorate-pipeline-"))
     with ExitStack() as stack:

@@ -74,6 +74,19 @@ class Wiped:
 
 
 @attrs.frozen
+class Deleted:
+    """A file that is not quorate's has gone from a member's folder.
+
+    Args:
+        member: whose folder.
+        name: of the file.
+    """
+
+    member: int
+    name: str
+
+
+@attrs.frozen
 class CutOff:
     """The end of a member's log was damaged, and is cut off, durably; it remembers that."""
 
@@ -325,6 +338,7 @@ class Refused:
 Fact: TypeAlias = (
     Started
     | Wiped
+    | Deleted
     | CutOff
     | Standing
     | Truncating

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import attrs
 import trio
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..node import Member, NodeConfig
     from ..transport import MemoryNetwork
     from .disk import LaneFactory
+
+LITTER: Final = ("log/notes.txt", "service/photo.jpg", "snapshots/snapshot-of-monday.bak")
 
 S_co = TypeVar("S_co", bound=Service, covariant=True)
 
@@ -82,6 +84,7 @@ class Host(Generic[S_co]):
         clock: what it takes the time from.
         starts: how often it was started.
         paused: it stands still.
+        littered: there are files in its folders that are not quorate's.
         ended: is set when this life of the member is over, or the last; the next has its own.
     """
 
@@ -95,6 +98,7 @@ class Host(Generic[S_co]):
     member: Member | None = None
     starts: int = 0
     paused: bool = False
+    littered: bool = False
     ended: trio.Event = attrs.field(factory=trio.Event)
     _service: S_co | None = None
     _starting: bool = False
@@ -243,8 +247,25 @@ class Host(Generic[S_co]):
         """Lose the disk; the member must be gone. An operator has it recover."""
         assert self.stopped, f"member {self.member_id} still runs"
         shutil.rmtree(self.config.directory)
+        if self.littered:
+            self.litter()
         rng = random.Random(f"{self.seed}/wiped/{self.member_id}/{self.starts}")
         self.make_store(rng.getrandbits(64), StandingKind.RECOVERING)
+
+    def litter(self) -> None:
+        """Put into the member's folders what people and file systems put there."""
+        for path in self._litter:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"not quorate's")
+        self.littered = True
+
+    def deleted(self) -> list[str]:
+        """Return what has gone of that."""
+        return [path.name for path in self._litter if self.littered and not path.exists()]
+
+    @property
+    def _litter(self) -> list[Path]:
+        return [self.config.directory / name for name in LITTER]
 
     def make_store(
         self, instance_id: int, kind: StandingKind, founders: tuple[tuple[int, int], ...] = ()

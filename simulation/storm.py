@@ -102,6 +102,7 @@ class Storm:
             ViolationError: something that must hold does not.
         """
         for i, host in self.world.hosts.items():
+            host.litter()
             host.clock = self.scenario.clock(random.Random(f"{self.world.setting.seed}/clock/{i}"))
         await self.world.start()
         end = trio.current_time() + seconds

@@ -15,6 +15,7 @@ from ..node.config import Limits
 from ..storage import found
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
+from .facts import Deleted
 from .host import Host, S_co
 from .messages import Messages
 from .scheduler import seeded_scheduler
@@ -132,6 +133,8 @@ class World(Generic[S_co]):
         self.services.append(self.hosts[i].service)
         if self.observer is not None:
             self._observe_member(member, self.observer)
+            for name in self.hosts[i].deleted():
+                self.observer.tell(Deleted(i, name))
         member.observe(self._observe)
         deliver, durable = member.on_message, store.on_durable
 

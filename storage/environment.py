@@ -43,8 +43,13 @@ if TYPE_CHECKING:
     Cursor: TypeAlias = lmdb.Cursor[bytes]
 
 INITIAL_MAP_BYTES: Final = 1 << 30
+FOLDERS: Final = ("log", "tables", "snapshots")
+"""What a member's directory holds; each may be the root of a volume, or a link to one."""
+LOCK_TABLE: Final = "lock.mdb"
+"""LMDB's own file, with a slot for each reader."""
 _NEW_FILE: Final = "data.mdb.new"
 _LOCK_FILE: Final = "lock"
+_OF_FILE_SYSTEM: Final = "lost+found"
 _PID_BYTES: Final = 20
 _FILE_MODE: Final = 0o644
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -232,8 +237,17 @@ def told(directory: Path) -> Generator[None]:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return how many bytes the file system leaves to us."""
-    system = os.statvfs(directory)
+    """Return how many bytes the file system leaves to us: for a member's directory the least.
+
+    Its log and its tables may be on file systems of their own. One for snapshots does not count: a
+    member serves without them.
+    """
+    places = [directory, *(directory / name for name in FOLDERS[:2])]
+    return min(_free(place) for place in places if place == directory or place.is_dir())
+
+
+def _free(place: Path) -> int:
+    system = os.statvfs(place)
     return system.f_bavail * system.f_frsize
 
 
@@ -264,11 +278,25 @@ def _locked(directory: Path) -> Generator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory and the missing ones above it, durably."""
+    """Make the directory and the missing ones above it, durably.
+
+    Raises:
+        StorageError: it is a link to a directory that is not there.
+    """
     if not directory.is_dir():
+        if directory.is_symlink():
+            raise StorageError(
+                f"{directory}: a link to {directory.readlink()}, where no directory is; "
+                "is its volume mounted?"
+            )
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
         sync_directory(directory.parent)
+
+
+def content_of(directory: Path) -> list[Path]:
+    """Return what lies in a directory; what a file system keeps in its root does not count."""
+    return sorted(path for path in directory.iterdir() if path.name != _OF_FILE_SYSTEM)
 
 
 def _make(
@@ -283,8 +311,24 @@ def _make(
         initialise(raw)
         raw.sync(True)
     lock.unlink(missing_ok=True)
+    # Of an environment that is gone, which a tool may still read: its slots would be taken for ours.
+    (directory / LOCK_TABLE).unlink(missing_ok=True)
     new.rename(directory / DATA_FILE)
     sync_directory(directory)
+
+
+def remove_environment(directory: Path) -> None:
+    """Remove the environment in a directory, durably; it counts as gone with the first file.
+
+    The directory and whatever else is in it stay: it may be the root of a volume, or a link.
+
+    Raises:
+        StoreBusyError: a handle holds it.
+    """
+    with told(directory), _locked(directory):
+        for name in (DATA_FILE, LOCK_TABLE, _NEW_FILE, f"{_NEW_FILE}-lock"):
+            (directory / name).unlink(missing_ok=True)
+        sync_directory(directory)
 
 
 def sync_directory(directory: Path) -> None:

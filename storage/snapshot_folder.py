@@ -5,17 +5,25 @@ only then its row is put into the recording log, which makes it exist. It goes t
 first the row, then the file. So a crash leaves, besides what the rows name, only leftovers, which
 are removed at the next start. A transfer that broke off is kept, for it can go on.
 
+What else lies in the folder belongs to somebody else and stays: an operator's copy, ``lost+found``
+of a volume, a snapshot of a log that was lost. A leftover is a regular file that has the full name
+of one of ours. If it is whole it also has to be of the very log that the store has now, and a row
+must name another snapshot that is there: else it may be the last one of its kind.
+
 Everything here blocks; it is called by way of `storage.Executor.read`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 from ..errors import StorageError
 from .environment import make_directory, sync_directory, told
+from .recording_log import row_of
 from .snapshot_file import (
     Encoder,
     SnapshotHead,
@@ -31,10 +39,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from .recording_log import SnapshotRow
+    from .recording_log import SnapshotRow, TermRow
+
+log = logging.getLogger("quorate.storage")
 
 _NEW: Final = ".new"
 _PART: Final = ".part"
+_NAME: Final = re.compile(r"snapshot-[0-9]{20,}-[0-9]+(\.new|\.part)?")
+"""The full name of a file that is written here, as `SnapshotHead.name` and the above make it."""
 
 
 class SnapshotFolder:
@@ -43,8 +55,22 @@ class SnapshotFolder:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def open(self, rows: Iterable[SnapshotRow]) -> list[SnapshotRow]:
-        """Remove leftovers of a crash; return the rows whose files are missing.
+    def open(
+        self,
+        rows: Iterable[SnapshotRow],
+        *,
+        cluster: str = "",
+        terms: tuple[TermRow, ...] = (),
+    ) -> list[SnapshotRow]:
+        """Make the folder if absent, and remove leftovers of a crash.
+
+        Args:
+            rows: the snapshots that the store names.
+            cluster: whose store it is.
+            terms: its recording log. A store without terms is new: nothing is removed then.
+
+        Returns:
+            The rows whose files are missing.
 
         Raises:
             StorageError: the folder can't be made or looked into.
@@ -52,12 +78,22 @@ class SnapshotFolder:
         with told(self.directory):
             make_directory(self.directory)
             names = {row.name: row for row in rows}
-            found = sorted(self.directory.iterdir())
-            for path in found:
-                if path.suffix != _PART and path.name not in names:
-                    path.unlink()
-            present = {path.name for path in found}
-            return [row for name, row in names.items() if name not in present]
+            missing = [row for row in names.values() if not self.path_of(row).exists()]
+            for path, suffix in self._ours():
+                if path.name in names or suffix == _PART or not terms:
+                    continue
+                if suffix == _NEW or (len(missing) < len(names) and _is_of(path, cluster, terms)):
+                    _remove(path, "no row names it")
+                else:
+                    log.warning("snapshot_kept path=%s reason=not_known_to_be_ours", path)
+            return missing
+
+    def _ours(self) -> Iterator[tuple[Path, str]]:
+        """Yield the regular files that have the name of one of ours, with the suffix of each."""
+        for path in sorted(self.directory.iterdir()):
+            found = _NAME.fullmatch(path.name)
+            if found and path.is_file() and not path.is_symlink():
+                yield path, found[1] or ""
 
     def path_of(self, row: SnapshotRow) -> Path:
         """Say where a snapshot lies."""
@@ -82,8 +118,8 @@ class SnapshotFolder:
 
     def arriving(self) -> tuple[int, int, int]:
         """Say of which snapshot a part has come: position, term, bytes; -1, -1, 0 for none."""
-        for path in sorted(self.directory.glob(f"*{_PART}")):
-            if size := whole_bytes(path):
+        for path, suffix in self._ours():
+            if suffix == _PART and (size := whole_bytes(path)):
                 with SnapshotReader(path) as reader:
                     return reader.head.position, reader.head.term, size
         return -1, -1, 0
@@ -99,6 +135,11 @@ class SnapshotFolder:
         Raises:
             StorageError: less than that has come before; or the disk failed.
         """
+        path = self.directory / (head.name + _PART)
+        with told(self.directory):
+            for old, suffix in self._ours():
+                if suffix == _PART and old != path:
+                    _remove(old, "nobody offers it any more")
         return Transfer(self.directory, head, first, offset)
 
 
@@ -157,8 +198,7 @@ class SnapshotWriter:
         self._write(self._encoder.end())
         with told(self._directory):
             _sync_and_close(self._file)
-            self._path.rename(self._directory / self._head.name)
-            sync_directory(self._directory)
+            _give_name(self._path, self._head)
         encoder = self._encoder
         return Summary(
             self._head, encoder.pieces, encoder.raw_bytes, self.file_bytes, encoder.digest
@@ -206,9 +246,6 @@ class Transfer:
         self._path = directory / (head.name + _PART)
         self.offset = offset
         with told(directory):
-            for old in sorted(directory.glob(f"*{_PART}")):
-                if old != self._path:
-                    old.unlink()  # of a snapshot that nobody offers any more
             if offset > len(first) and whole_bytes(self._path) >= offset:
                 self._file: BinaryIO = self._path.open("r+b")
                 self._file.truncate(offset)
@@ -257,9 +294,54 @@ class Transfer:
             self.abandon()
             raise StorageError(f"{self._path}: it is not the snapshot that was offered")
         with told(self._directory):
-            self._path.rename(self._directory / self._head.name)
-            sync_directory(self._directory)
+            _give_name(self._path, self._head)
         return summary
+
+
+def _head_in(path: Path) -> SnapshotHead | None:
+    """Return the head of a file; None if it is none of a snapshot, or damaged."""
+    try:
+        with SnapshotReader(path) as reader:
+            return reader.head
+    except StorageError:
+        return None
+
+
+def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
+    """Whether a snapshot is of the log with this recording log, which goes on from it.
+
+    Two logs of one name may have the same terms, but not terms that began in the same millisecond.
+    """
+    head = _head_in(path)
+    if head is None or (head.cluster, head.name) != (cluster, path.name):
+        return False
+    row, theirs = row_of(terms, head.term), row_of(head.terms, head.term)
+    if row is None or theirs is None:
+        return False
+    began = (row.base, row.timestamp_ms) == (theirs.base, theirs.timestamp_ms)
+    return began and (row.end is None or head.position <= row.end)
+
+
+def _remove(path: Path, reason: str) -> None:
+    path.unlink()
+    log.info("snapshot_removed path=%s reason=%s", path, reason.replace(" ", "_"))
+
+
+def _give_name(path: Path, head: SnapshotHead) -> None:
+    """Give a snapshot that is whole its own name, durably.
+
+    Raises:
+        StorageError: a snapshot of another log has that name.
+    """
+    named = path.with_name(head.name)
+    there = _head_in(named)  # a damaged one is replaced
+    if there is not None and (there.cluster, there.row) != (head.cluster, head.row):
+        raise StorageError(
+            f"{named}: there is a snapshot of another log, of cluster {there.cluster!r}; "
+            "move it away"
+        )
+    path.rename(named)
+    sync_directory(named.parent)
 
 
 def _sync_and_close(file: BinaryIO) -> None:

@@ -16,6 +16,7 @@ from .durable_stays import DurableStays
 from .election_safety import ElectionSafety
 from .exactly_once import ExactlyOnce
 from .expiry import EqualExpiry
+from .foreign_files_stay import ForeignFilesStay
 from .fresh_terms import FreshTerms
 from .leader_append_only import LeaderAppendOnly
 from .leader_completeness import LeaderCompleteness
@@ -43,6 +44,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     TermTable,
     AnchoredTerms,
     DurableStays,
+    ForeignFilesStay,
     TruthfulReports,
     CountsArePrefixes,
     CommitMonotonic,

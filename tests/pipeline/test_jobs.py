@@ -87,10 +87,13 @@ def test_tables_that_were_made_in_parts_are_those_made_at_once(
         write_log(tmp_path / "m", batches[:known])
         if known == 120:  # a call that was killed has left this behind
             (tmp_path / "parts" / "log" / f"from={done[-1].end:020d}").mkdir()
-            (tmp_path / "parts" / "kv_current" / "at=99999").mkdir()
+            (tmp_path / "parts" / "kv_current" / f"at={99999:020d}").mkdir()
+            (tmp_path / "parts" / "kv_current" / "at=home").mkdir()  # not ours
         done.append(export(spark, tmp_path / "m", tmp_path / "parts"))
     once = export(spark, tmp_path / "m", tmp_path / "once")
     assert [one.begin for one in done[1:]] == [one.end for one in done[:-1]]
+    left = sorted(path.name for path in (tmp_path / "parts" / "kv_current").iterdir())
+    assert left == [f"at={done[-1].end:020d}", "at=home"]
     again = export(spark, tmp_path / "m", tmp_path / "parts")
     assert (again.begin, again.commands, again.current) == (again.end, 0, once.current)
     parts, whole = (exported_tables(spark, tmp_path / name) for name in ("parts", "once"))

@@ -15,6 +15,7 @@ from quorate.simulation.facts import (
     Committed,
     Counted,
     CutOff,
+    Deleted,
     Deposed,
     Elected,
     Fact,
@@ -116,6 +117,7 @@ PLANTED = [
         ],
         Writes(2, 4),
     ),
+    Planted("ForeignFilesStay", [], Deleted(0, "photo.jpg")),
     Planted("DurableStays", [*recorded(0), Truncating(0, 96)], Started(0, 0, -1, -1)),
     Planted("DurableStays", [*recorded(0), Started(0, 192, -1, -1)], Started(0, 96, -1, -1)),
     Planted(

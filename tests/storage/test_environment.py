@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.environment import Environment
+from quorate.storage.environment import Environment, content_of
 from quorate.storage.pages import DATA_FILE
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ def test_what_nobody_reads_soon_leaves_the_page_cache_and_can_be_read(tmp_path: 
     environment.write(lambda txn: expect(txn.put(b"fourth", VALUE * 2)), passing=True)
     assert is_cached(data, data.stat().st_size - len(VALUE))  # so nothing is dropped
     environment.close()
+
+
+def test_a_volume_that_holds_nothing_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    assert content_of(tmp_path) == []
+    (tmp_path / "photo").touch()
+    assert content_of(tmp_path) == [tmp_path / "photo"]
 
 
 def test_advice_that_can_not_be_given_fails_no_write(tmp_path: Path) -> None:

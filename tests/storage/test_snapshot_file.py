@@ -102,15 +102,6 @@ def test_a_head_lists_the_newest_terms_and_none_behind_its_own() -> None:
     assert head.terms[-1] == TermRow(900, 32 * 900, None, 0)
 
 
-def test_leftovers_go_and_what_a_row_names_and_a_transfer_stay(tmp_path: Path) -> None:
-    write(tmp_path)
-    for name in ("snapshot-1-0.new", "snapshot-2-0", "snapshot-3-0.part"):
-        (tmp_path / name).write_bytes(b"x")
-    gone = attrs.evolve(HEAD.row, position=1, name="snapshot-of-a-row-without-a-file")
-    assert SnapshotFolder(tmp_path).open([HEAD.row, gone]) == [gone]
-    assert {path.name for path in tmp_path.iterdir()} == {HEAD.name, "snapshot-3-0.part"}
-
-
 def test_the_file_of_another_snapshot_is_not_taken_for_it(tmp_path: Path) -> None:
     write(tmp_path)
     other = attrs.evolve(HEAD, position=9632)

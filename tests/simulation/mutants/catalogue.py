@@ -138,6 +138,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.apply_a_retry, 5, cheap=True),
     Mutant(serving.forget_the_sessions_at_a_start, 5, cheap=True),
     Mutant(serving.leave_the_sessions_out_of_a_snapshot, 20),
+    Mutant(recording.delete_what_no_row_names, 5, cheap=True),
 )
 """F5 is no fix of the list, F6 alone is covered by F3 (see `hazards`), and F10 is the mutant
 `adopt_without_a_promise`."""

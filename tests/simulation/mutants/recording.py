@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -13,7 +13,7 @@ from quorate.node.core import Core
 from quorate.node.disk_watch import DiskWatch
 from quorate.node.following import Following
 from quorate.node.leadership import Leadership
-from quorate.storage import changes
+from quorate.storage import SnapshotFolder, changes
 from quorate.storage.changes import Change
 from quorate.storage.store import Store
 from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.storage import BatchHeader, TermRow
+    from quorate.storage import BatchHeader, SnapshotRow, TermRow
     from quorate.storage.environment import Transaction
     from quorate.storage.state import Databases, Recorded
 
@@ -186,3 +186,19 @@ def let_the_commit_position_go_back(patch: pytest.MonkeyPatch) -> None:
             commit(self, position)
 
     patch.setattr(Applier, "commit", commit_back)
+
+
+def delete_what_no_row_names(patch: pytest.MonkeyPatch) -> None:
+    """Remove from the folder of snapshots whatever the store does not name."""
+    clear_up = SnapshotFolder.open
+
+    def empty(
+        self: SnapshotFolder, rows: tuple[SnapshotRow, ...], **more: Any
+    ) -> list[SnapshotRow]:
+        names = {row.name for row in rows}
+        for path in self.directory.iterdir() if self.directory.exists() else ():
+            if path.suffix != ".part" and path.name not in names:
+                path.unlink()
+        return clear_up(self, rows, **more)
+
+    patch.setattr(SnapshotFolder, "open", empty)
