@@ -26,6 +26,7 @@ from .node.gateway import MemberAddress, NodeStatus
 from .node.rules import quorum
 from .status import STANDBY, VOTING, Survey, survey
 from .storage import Identity, Standing, StandingKind, make_store
+from .storage.pages import DATA_FILE
 from .words import size
 
 __all__ = ["recover"]
@@ -108,19 +109,23 @@ def _address(config: NodeConfig, member_id: int) -> MemberAddress:
 
 def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | None:
     """Say why there is nothing to do, and the exit status; None if there is."""
-    log = config.directory / "log"
     if config.own.standby:
         return 1, "A standby has no vote, so nothing was lost with its disk. Start it: quorate run"
     if not others:
         return NOBODY, "No other member answers. Nothing was done; start the others first."
     if all(each.standing in {"fresh", STANDBY} for each in others):
         return 1, "The cluster begins once all its members run. Start this one: quorate run"
-    if not log.exists() and (config.directory / "tables").exists():
+    if not _environment(config, "log") and _environment(config, "tables"):
         return 1, (
             f"{config.directory}: there are tables but no log. Move the directory away, keep it, "
             "and put node.toml into an empty one."
         )
     return None
+
+
+def _environment(config: NodeConfig, name: str) -> bool:
+    """Whether a folder of the member has data; an empty one may be the root of a volume."""
+    return (config.directory / name / DATA_FILE).exists()
 
 
 def _prepare(config: NodeConfig) -> None:

@@ -21,9 +21,11 @@ import trio
 
 from ..errors import PrunedError, StorageError, StoreMismatchError
 from .batch import decode_header_untrusted
-from .environment import make_directory, sync_directory, told
+from .environment import content_of, make_directory, sync_directory, told
 from .executor import ThreadExecutor
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from .journal import JOURNAL_FILE
+from .pages import DATA_FILE
 from .node_state import NodeState
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
@@ -49,7 +51,7 @@ SETTLE_BYTES: Final = 4 << 20
 NO_MEMBER: Final = -1
 """Whose store it is that belongs to no member."""
 
-_UNFINISHED: Final = "log.restoring"
+_RESTORING: Final = "restoring"
 
 
 @attrs.frozen
@@ -265,14 +267,26 @@ def check_empty(target: Path) -> None:
         StoreMismatchError: it has.
     """
     for name in ("log", "tables"):
-        if (target / name).exists():
-            raise StoreMismatchError(f"{target / name}: there is something already; move it away")
+        place = target / name
+        found = content_of(place) if place.is_dir() else [place] * place.exists()
+        if any(path.name != _RESTORING for path in found):
+            raise StoreMismatchError(f"{place}: there is something already; move it away")
+
+
+def _unfinished(target: Path) -> Path:
+    """Return where a store is made that has no name yet.
+
+    It is renamed to `log`; where that is there already, since it is the root of a volume or a link,
+    its files are moved there.
+    """
+    log = target / "log"
+    return log / _RESTORING if log.is_dir() else target / f"log.{_RESTORING}"
 
 
 def _prepare(target: Path) -> Path:
     """Return where a store is made that has no name yet."""
     check_empty(target)
-    unfinished = target / _UNFINISHED
+    unfinished = _unfinished(target)
     with told(target):
         shutil.rmtree(unfinished, ignore_errors=True)
         make_directory(target / "snapshots")
@@ -281,13 +295,29 @@ def _prepare(target: Path) -> Path:
 
 def _finish(target: Path) -> VerifyReport:
     """Check what was made, and give it its name."""
-    report = verify(target / _UNFINISHED)
+    unfinished = _unfinished(target)
+    report = verify(unfinished)
     if not report.ok:
-        raise StorageError(f"{target / _UNFINISHED}: {report.findings[0]}")
+        raise StorageError(f"{unfinished}: {report.findings[0]}")
     with told(target):
-        (target / _UNFINISHED).rename(target / "log")
-        sync_directory(target)
+        if unfinished.parent == target:
+            unfinished.rename(target / "log")
+            sync_directory(target)
+        else:
+            _move_up(unfinished, SnapshotFolder(target / "snapshots"))
     return report
+
+
+def _move_up(unfinished: Path, snapshots: SnapshotFolder) -> None:
+    """Move a store into the folder around it."""
+    with open_readonly(unfinished) as store:
+        for row in store.snapshots:  # `verify` looks for them next to the folder
+            snapshots.check(row)
+    for name in (JOURNAL_FILE, DATA_FILE):  # with the second one it is a store
+        if (unfinished / name).exists():
+            (unfinished / name).rename(unfinished.parent / name)
+    sync_directory(unfinished.parent)
+    shutil.rmtree(unfinished)
 
 
 async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store) -> None:

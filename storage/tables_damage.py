@@ -4,6 +4,9 @@ The tables are what the log has made of itself; a member can have them again fro
 log behind it. So nothing is tried to save of damaged ones: whoever meets damage stops, and when
 they are opened again they begin empty, at position 0. What is noted is a file beside theirs, since
 damage deep inside shows only to who reads there.
+
+Only their own files are removed. The folder stays where it is, for it may be the root of a volume,
+which can't be renamed, or a link to another disk.
 """
 
 from __future__ import annotations
@@ -11,14 +14,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
 
 from ..errors import DamagedTablesError, StorageError
-from .environment import sync_directory, told
+from .environment import remove_environment, sync_directory, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,7 +30,6 @@ log = logging.getLogger("quorate.storage")
 
 MARK: Final = "damaged"
 """The file that says that damage was found."""
-_GONE: Final = ".damaged"
 
 DAMAGED_PAGES: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError)
 DAMAGE: Final = (StorageError, *DAMAGED_PAGES)
@@ -94,17 +95,14 @@ def whole(directory: Path, opened: Callable[[], T]) -> T:
     Raises:
         StorageError: as `opened`, unless they are damaged.
     """
-    gone = directory.with_name(directory.name + _GONE)
-    with told(directory):
-        shutil.rmtree(gone, ignore_errors=True)
     try:
         return opened()
     except DamagedTablesError as damage:
         log.error(  # noqa: TRY400 - the words say it all
             "%s: they are thrown away, and made anew from a snapshot and the log", damage
         )
+    remove_environment(directory)
     with told(directory):
-        directory.rename(gone)  # whole, so that nobody finds a part
-        sync_directory(directory.parent)
-        shutil.rmtree(gone, ignore_errors=True)
+        (directory / MARK).unlink(missing_ok=True)  # last: with it the next start does this again
+        sync_directory(directory)
     return opened()

@@ -232,6 +232,29 @@ async def test_a_restore_that_broke_off_is_done_again_and_a_store_is_never_repla
         await make(plan, tmp_path / "new")
 
 
+async def test_a_restore_goes_into_folders_that_are_volumes_or_links(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    backup, member, disk = tmp_path / "backup", tmp_path / "new" / "member-0", tmp_path / "disk"
+    async with open_ledgers(tmp_path / "old") as world:
+        payloads = await backed_up(world, backup)
+    for name in ("log", "tables", "snapshots"):
+        (disk / name / "lost+found").mkdir(parents=True)
+    (disk / "log" / "restoring").mkdir()  # of one that broke off
+    member.mkdir(parents=True)
+    for name in ("log", "tables", "snapshots"):
+        (member / name).symlink_to(disk / name)
+    plan = plan_restore(backup)
+    assert plan.load is not None
+    assert await served(tmp_path / "new", plan) == payloads
+    assert all((member / name).is_symlink() for name in ("log", "tables", "snapshots"))
+    assert (disk / "log" / "data.mdb").exists()
+    assert not (disk / "log" / "restoring").exists()
+    assert (disk / "snapshots" / plan.load.name).exists()
+    with pytest.raises(StoreMismatchError, match="there is something already"):
+        await make(plan, tmp_path / "new", members=1)
+
+
 async def test_a_cluster_of_another_name_takes_the_snapshot_for_its_own(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

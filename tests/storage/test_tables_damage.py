@@ -11,7 +11,7 @@ from tables_world import open_tables, record
 from quorate.errors import DamagedTablesError, StorageError, StoreBusyError, StoreMismatchError
 from quorate.storage.identity import IDENTITY_KEY, Identity, encode_identity
 from quorate.storage.tables import Tables
-from quorate.storage.tables_damage import MARK, whole
+from quorate.storage.tables_damage import MARK, found_damaged, whole
 from quorate.storage.tables_disk import tables_position
 
 
@@ -136,8 +136,30 @@ async def test_what_is_no_damage_is_not_thrown_away(tmp_path: Path) -> None:
     assert not directory.with_name("tables.damaged").exists()
 
 
-async def test_what_a_crash_has_left_of_damaged_tables_goes(tmp_path: Path) -> None:
-    gone = tmp_path / "tables.damaged"
-    await make(gone)
+async def test_damaged_tables_that_an_operator_has_moved_away_stay(tmp_path: Path) -> None:
+    kept = tmp_path / "tables.damaged"
+    await make(kept)
     async with running(whole(tmp_path / "tables", lambda: open_tables(tmp_path / "tables"))):
-        assert not gone.exists()
+        assert (kept / "data.mdb").exists()
+
+
+@pytest.mark.parametrize("crash", ["data.mdb", "lock.mdb"])
+async def test_a_crash_while_they_are_thrown_away_leaves_nothing_of_them(
+    tmp_path: Path, crash: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "tables"
+    await make(directory)
+    found_damaged(directory, StorageError("damaged"))
+    unlink = Path.unlink
+
+    def die(path: Path, *, missing_ok: bool = False) -> None:
+        if path.name == crash:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", die)
+        whole(directory, lambda: open_tables(directory))
+    async with running(whole(directory, lambda: open_tables(directory))) as tables:
+        assert (tables.position, len(tables)) == (0, 0)
+    assert not (directory / MARK).exists()
