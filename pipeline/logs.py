@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StoreMismatchError
 from ..storage import decode_header_untrusted, open_readonly
+from ..storage.environment import told
 from ..storage.pages import DATA_FILE
 from ..storage.snapshot_file import SnapshotReader
 from ..storage.tables_disk import tables_position
@@ -36,10 +37,12 @@ def find_recording(directory: Path) -> Path:
 
     Raises:
         StoreMismatchError: there is none.
+        StorageError: this user may not look.
     """
-    for place in (directory / "log", directory):
-        if place.name != "tables" and (place / DATA_FILE).exists():
-            return place
+    with told(directory):
+        for place in (directory / "log", directory):
+            if place.name != "tables" and (place / DATA_FILE).exists():
+                return place
     raise StoreMismatchError(
         f"{directory}: no recording there; expected a member's directory, or a copy of one"
     )

@@ -8,6 +8,7 @@ whatever rises to here is told once, in the operator's words, and becomes an exi
 import gc
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ EX_TEMPFAIL: Final = 75
 EX_PROTOCOL: Final = 76
 EX_CONFIG: Final = 78
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.UsageError, EX_USAGE),
@@ -71,6 +73,7 @@ Exit status:
 - 76 - the member stopped rather than lose data
 - 78 - a wrong configuration, or a store of another member
 - 130 - Ctrl-C
+- 143 - SIGTERM; a member ends in order then, with 0
 
 `quorate demo` shows all of it in a minute; README.md says the rest.\
 """
@@ -118,7 +121,16 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that a terminal lacks is no error
             stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:]))
+    terminated: list[int] = []
+
+    def end_as_at_ctrl_c(number: int, _frame: object) -> None:
+        """End in order: a reader that is killed leaves its slot in a member's store."""
+        terminated.append(number)
+        signal.raise_signal(signal.SIGINT)  # which trio hears at a moment that suits it
+
+    signal.signal(signal.SIGTERM, end_as_at_ctrl_c)
+    status = run(sys.argv[1:])
+    sys.exit(TERMINATED if terminated and status == INTERRUPTED else status)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from .storage.batch import Entry, EntryKind
 from .storage.describe import Description, DumpedBatch, openings
 from .storage.describe import describe as describe_store
 from .storage.describe import dump as dump_store
+from .storage.environment import told
 from .storage.identity import Identity
 from .storage.pages import DATA_FILE
 from .storage.recording_log import ForcedRow
@@ -51,15 +52,17 @@ def store_of(directory: Path) -> Path:
 
     Raises:
         StoreMismatchError: there is none.
+        StorageError: this user may not look.
     """
     if directory.name == "tables" and (directory.parent / "log").is_dir():
         raise StoreMismatchError(
             f"{directory}: the tables that the member makes of its recording, which lies in "
             f"{directory.parent / 'log'}"
         )
-    for place in (directory, directory / "log"):
-        if (place / DATA_FILE).exists():
-            return place
+    with told(directory):
+        for place in (directory, directory / "log"):
+            if (place / DATA_FILE).exists():
+                return place
     members = sorted(place.parent.name for place in directory.glob("member-*/log"))
     which = f": ask for one of {', '.join(members)} in it" if members else ""
     raise StoreMismatchError(f"{directory}: no recording there{which}")

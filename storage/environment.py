@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
@@ -33,11 +33,21 @@ from ..errors import (
 )
 from .executor import Lock
 from .pages import DATA_FILE, check_file
+from .private import DIRECTORY_MODE, FILE_MODE, make_private, owner_of, user
+from .readers import (
+    LOCK_FILE,
+    LOCK_TABLE,
+    MAX_READERS,
+    ReaderWatch,
+    only_writer,
+    open_for_reading,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from pathlib import Path
     from typing import Self, TypeAlias
+
+    from .readers import Guard
 
     Transaction: TypeAlias = lmdb.Transaction[bytes]
     Cursor: TypeAlias = lmdb.Cursor[bytes]
@@ -45,13 +55,9 @@ if TYPE_CHECKING:
 INITIAL_MAP_BYTES: Final = 1 << 30
 FOLDERS: Final = ("log", "tables", "snapshots")
 """What a member's directory holds; each may be the root of a volume, or a link to one."""
-LOCK_TABLE: Final = "lock.mdb"
-"""LMDB's own file, with a slot for each reader."""
 _NEW_FILE: Final = "data.mdb.new"
-_LOCK_FILE: Final = "lock"
+_FILES: Final = (DATA_FILE, LOCK_TABLE, LOCK_FILE, "journal")
 _OF_FILE_SYSTEM: Final = "lost+found"
-_PID_BYTES: Final = 20
-_FILE_MODE: Final = 0o644
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
 # With less room than this, an input/output error is LMDB's word for a write that was cut short.
@@ -68,10 +74,18 @@ class Environment:
         raw: LMDB's own handle, for opening sub-databases and asking for statistics.
     """
 
-    def __init__(self, directory: Path, raw: lmdb.Environment, held: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        raw: lmdb.Environment,
+        held: contextlib.ExitStack,
+        reading: Guard = contextlib.nullcontext,
+    ) -> None:
         self.directory = directory
         self.raw = raw
         self._held = held
+        self._reading = reading
+        self._readers = ReaderWatch(directory, raw)
         self._using_map = Lock()
         self._passed: int | None = None  # where begins what is in the page cache and may leave it
 
@@ -93,36 +107,37 @@ class Environment:
         """
         with contextlib.ExitStack() as held, told(directory):
             make_directory(directory)
-            held.enter_context(_locked(directory))
+            held.enter_context(only_writer(directory, FILE_MODE))
+            for place in (directory, *(directory / name for name in _FILES)):
+                make_private(place)
             if not (directory / DATA_FILE).exists():
                 _make(directory, max_dbs, initialise, map_bytes)
             check_file(directory)
             raw = lmdb.open(
-                str(directory), map_size=map_bytes, create=False, max_dbs=max_dbs, mode=_FILE_MODE
+                str(directory),
+                map_size=map_bytes,
+                create=False,
+                max_dbs=max_dbs,
+                max_readers=MAX_READERS,
+                mode=FILE_MODE,
             )
             held.callback(raw.close)
-            raw.reader_check()  # frees the slots of tools that were killed
             return cls(directory, raw, held.pop_all())
 
     @classmethod
     def open_readonly(cls, directory: Path, *, max_dbs: int) -> Self:
-        """Open an existing environment for reading only.
+        """Open an existing environment for reading only; also where nothing may be written.
 
         Raises:
-            StoreBusyError: this very process has it open.
+            StoreBusyError: this very process has it open; or another one, and this one may not
+                write LMDB's lock file.
             StoreMismatchError: there is none.
         """
         with contextlib.ExitStack() as held, told(directory):
             check_file(directory)
-            raw = lmdb.open(
-                str(directory),
-                map_size=INITIAL_MAP_BYTES,
-                create=False,
-                max_dbs=max_dbs,
-                readonly=True,
-            )
+            raw, reading = open_for_reading(directory, map_bytes=INITIAL_MAP_BYTES, max_dbs=max_dbs)
             held.callback(raw.close)
-            return cls(directory, raw, held.pop_all())
+            return cls(directory, raw, held.pop_all(), reading)
 
     @contextlib.contextmanager
     def opening(self) -> Generator[None]:
@@ -142,14 +157,27 @@ class Environment:
 
     def read(self, fn: Callable[[Transaction], T]) -> T:
         """Return what `fn` makes of one consistent view. Keep it short."""
-        with self._using_map, told(self.directory):
+        with self._using_map, told(self.directory), self._reading():
             try:
-                with self.raw.begin() as txn:
+                with self.begin_reading() as txn:
                     return fn(txn)
             except lmdb.MapResizedError:  # the member has grown it
                 self.raw.set_mapsize(0)
-                with self.raw.begin() as txn:
+                with self.begin_reading() as txn:
                     return fn(txn)
+
+    def begin_reading(self) -> Transaction:
+        """Begin a transaction for reading, for which dead readers make room if need be."""
+        try:
+            return self.raw.begin()
+        except lmdb.ReadersFullError:
+            self._readers.free_dead()
+            return self.raw.begin()
+
+    def begin_writing(self) -> Transaction:
+        """Begin a transaction for writing, which may use all that no living reader holds back."""
+        self._readers.look(self.used_bytes())
+        return self.raw.begin(write=True)
 
     def write(self, fn: Callable[[Transaction], None], *, passing: bool = False) -> None:
         """Make what `fn` does durable as one transaction. `fn` may be called again from scratch.
@@ -166,7 +194,7 @@ class Environment:
             begin = self.used_bytes() if passing else None
             while True:
                 try:
-                    with self.raw.begin(write=True) as txn:
+                    with self.begin_writing() as txn:
                         fn(txn)
                 except lmdb.MapFullError:
                     with self._using_map:
@@ -201,7 +229,7 @@ class Environment:
         Raises:
             StoreMismatchError: one of them is missing.
         """
-        with told(self.directory):
+        with told(self.directory), self._reading():
             try:
                 return opened(self.raw)
             except lmdb.NotFoundError:
@@ -228,6 +256,11 @@ def told(directory: Path) -> Generator[None]:
         if error.code in _REFUSED:
             raise StoreAccessError(text) from error
         raise StorageError(text) from error
+    except PermissionError as error:
+        path = Path(os.fsdecode(error.filename)) if error.filename else directory
+        raise StorageError(
+            f"{path}: {error.strerror}: it belongs to {owner_of(path)}, and this is user {user()}"
+        ) from error
     except OSError as error:
         if error.errno in _FULL:
             raise StoreFullError(f"{directory}: {error}") from error
@@ -260,23 +293,6 @@ def _little_room(directory: Path) -> bool:
     return limit != resource.RLIM_INFINITY and size + _LITTLE_ROOM_BYTES > limit
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Generator[None]:
-    """Hold the directory's lock, which ends with the process however that ends."""
-    lock = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(lock, _PID_BYTES, 0).decode("ascii", "replace").strip()
-            raise StoreBusyError(f"{directory}: open in process {owner or 'unknown'}") from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-        yield
-    finally:
-        os.close(lock)
-
-
 def make_directory(directory: Path) -> None:
     """Make the directory and the missing ones above it, durably.
 
@@ -290,7 +306,7 @@ def make_directory(directory: Path) -> None:
                 "is its volume mounted?"
             )
         make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         sync_directory(directory.parent)
 
 
@@ -306,12 +322,12 @@ def _make(
     new, lock = directory / _NEW_FILE, directory / f"{_NEW_FILE}-lock"
     new.unlink(missing_ok=True)  # left by one that was interrupted
     with lmdb.open(
-        str(new), map_size=map_bytes, subdir=False, max_dbs=max_dbs, mode=_FILE_MODE
+        str(new), map_size=map_bytes, subdir=False, max_dbs=max_dbs, mode=FILE_MODE
     ) as raw:
         initialise(raw)
         raw.sync(True)
     lock.unlink(missing_ok=True)
-    # Of an environment that is gone, which a tool may still read: its slots would be taken for ours.
+    # It may be of an environment that is gone and that a tool still reads: not slots of ours.
     (directory / LOCK_TABLE).unlink(missing_ok=True)
     new.rename(directory / DATA_FILE)
     sync_directory(directory)
@@ -325,7 +341,7 @@ def remove_environment(directory: Path) -> None:
     Raises:
         StoreBusyError: a handle holds it.
     """
-    with told(directory), _locked(directory):
+    with told(directory), only_writer(directory, FILE_MODE):
         for name in (DATA_FILE, LOCK_TABLE, _NEW_FILE, f"{_NEW_FILE}-lock"):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)

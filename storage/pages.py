@@ -1,10 +1,10 @@
 """What can be said of LMDB's file before LMDB maps it, for it believes what it reads.
 
 LMDB has no checksums. A file that is shorter than its own figures ends the process that looks
-behind its end (SIGBUS), and so may a damaged page (an assertion). Its two meta pages take turns:
-transaction n is in page n mod 2, so their numbers differ by one; if they don't, the newest state
-is not the one that LMDB would take. (Nearly always: a damaged number may look like the one before
-the other's.)
+behind its end (SIGBUS), and so may a damaged page (SIGABRT by an assertion of LMDB's, or SIGSEGV).
+Its two meta pages take turns: transaction n is in page n mod 2, so their numbers differ by one; if
+they don't, the newest state is not the one that LMDB would take. (Nearly always: a damaged number
+may look like the one before the other's.)
 
 A sound file may lack its last pages where those were never used. So a short file is walked
 through from beginning to end by a process of its own (:func:`unreadable`), which may die of it.
@@ -20,12 +20,16 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import lmdb
 
 from ..errors import StorageError, StoreMismatchError
+from .readers import open_for_reading
+
+if TYPE_CHECKING:
+    from .readers import Guard
 
 DATA_FILE: Final = "data.mdb"
 
@@ -35,6 +39,8 @@ _META: Final = struct.Struct("=IIQQ96sQQ")  # magic, version, address, map, two 
 _MAGIC: Final = 0xBEEFC0DE
 _PAGE_SIZES: Final = frozenset(1 << bits for bits in range(8, 17))
 _TELL_EVERY: Final = 256
+_STEP_BYTES: Final = 16 << 20
+_MAP_BYTES: Final = 1 << 30
 _MAX_DBS: Final = 16
 _LOOKS: Final = 5
 
@@ -122,41 +128,80 @@ def _meta_untrusted(data: bytes) -> _Meta | None:
 def unreadable(directory: Path) -> Unreadable | None:
     """Read every row of a store in a process of its own; None if all could be read."""
     command = [sys.executable, "-m", __name__, str(directory)]
-    done = subprocess.run(  # noqa: S603 - the command is ours
-        command, capture_output=True, check=False, stdin=subprocess.DEVNULL
-    )
-    *lines, last = done.stdout.decode("ascii", "replace").split("\n")
-    if done.returncode == 0:
+    status, said = _run(command)
+    *lines, last = said.decode("ascii", "replace").split("\n")
+    if status == 0:
         return None
     table, _, key = (lines[-1] if lines else "").partition(" ")
     with contextlib.suppress(ValueError):
-        if done.returncode < 0:
-            last = f"reading it ends the process with {signal.Signals(-done.returncode).name}"
+        if status < 0:
+            last = f"reading it ends the process with {signal.Signals(-status).name}"
     return Unreadable(table, bytes.fromhex(key), last or "it can't be read")
+
+
+def _run(command: list[str]) -> tuple[int, bytes]:
+    """Run a command; return how it ended, and what it has said on standard output."""
+    with subprocess.Popen(  # noqa: S603 - the command is ours
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        try:
+            said, _ = child.communicate()
+        except BaseException:
+            child.terminate()  # it gives its reader's slot back, which a kill would leave behind
+            child.wait()
+            raise
+    return child.returncode, said
 
 
 def walk(directory: Path) -> int:
     """Read every row; say where we are, now and then, and at the end what is wrong.
 
+    Each transaction is short, for a member can't use again what a reader may still see.
+
     Returns:
         The exit status: 0 if all could be read.
     """
     try:
-        with (
-            lmdb.open(str(directory), readonly=True, create=False, max_dbs=_MAX_DBS) as raw,
-            raw.begin() as txn,
-        ):
-            for name in [bytes(name) for name, _ in txn.cursor()]:
-                table = raw.open_db(name, txn=txn, create=False)
-                text = name.decode("ascii", "replace")
+        raw, guard = open_for_reading(directory, map_bytes=_MAP_BYTES, max_dbs=_MAX_DBS)
+        with raw:
+            with guard(), raw.begin() as txn:
+                names = [bytes(name) for name, _ in txn.cursor()]
+            for name in names:
+                text, last = name.decode("ascii", "replace"), b""
                 _say(f"{text} \n")
-                for count, (key, _copied) in enumerate(txn.cursor(table)):
-                    if count % _TELL_EVERY == 0:
-                        _say(f"{text} {key.hex()}\n")
-    except lmdb.Error as error:
+                while (after := _walk_on(raw, guard, name, last)) is not None:
+                    _say(f"{text} {after.hex()}\n")
+                    last = after
+    except (lmdb.Error, StorageError) as error:
         _say(str(error))
         return 1
     return 0
+
+
+def _walk_on(raw: lmdb.Environment, guard: Guard, name: bytes, after: bytes) -> bytes | None:
+    """Read some rows behind a key of a table, or from its beginning; None at its end."""
+    try:
+        with guard():
+            table = raw.open_db(name, create=False)
+            with raw.begin() as txn:
+                return _read_rows(txn.cursor(table), after)
+    except lmdb.MapResizedError:  # the member has grown it
+        raw.set_mapsize(0)
+        return _walk_on(raw, guard, name, after)
+
+
+def _read_rows(cursor: lmdb.Cursor[bytes], after: bytes) -> bytes | None:
+    more = cursor.set_range(after) if after else cursor.first()
+    if more and after and cursor.key() == after:
+        more = cursor.next()
+    last, size = None, 0
+    for _ in range(_TELL_EVERY):
+        if not more or size >= _STEP_BYTES:
+            break
+        last, value = cursor.item()
+        size += len(value)
+        more = cursor.next()
+    return last
 
 
 def _say(words: str) -> None:
@@ -165,4 +210,5 @@ def _say(words: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(walk(Path(sys.argv[1])))

@@ -236,7 +236,7 @@ class TablesDisk:
         raw = self._environment.raw
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
         found = functools.partial(found_damaged, self._environment.directory)
-        view = TablesView(raw.begin(), self._dbs.streamed, left_out, found)
+        view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, found)
         self._views = [view]  # only one snapshot is taken at a time
         return view
 
@@ -251,7 +251,7 @@ class TablesDisk:
         self.refresh()
 
     def _see(self) -> None:
-        self._view: Transaction = self._environment.raw.begin()
+        self._view: Transaction = self._environment.begin_reading()
         self._cursor = self._view.cursor(self._dbs.records)
 
     def _load(self) -> None:
@@ -297,7 +297,7 @@ class TablesDisk:
     def _transact(self, change: Callable[[Transaction], None]) -> bool:
         with told(self._environment.directory):
             try:
-                with self._environment.raw.begin(write=True) as txn:
+                with self._environment.begin_writing() as txn:
                     change(txn)
             except lmdb.MapFullError:
                 return False
@@ -332,8 +332,9 @@ def tables_position(directory: Path) -> int:
         StoreBusyError: this very process has them open.
         StorageError: they are damaged.
     """
-    if not (directory / DATA_FILE).exists():
-        return 0
+    with told(directory):
+        if not (directory / DATA_FILE).exists():
+            return 0
     check_mark(directory)
     environment = Environment.open_readonly(directory, max_dbs=TABLES_MAX_DBS)
     with environment.opening():

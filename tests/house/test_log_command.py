@@ -2,9 +2,12 @@
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import attrs
+import lmdb
 import pytest
 import trio
 
@@ -155,3 +158,20 @@ def test_another_store_of_lmdb_is_told(
 def test_a_missing_argument_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["log", "verify"]) == EX_USAGE
     assert "DIRECTORY" in capsys.readouterr().err
+
+
+def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path) -> None:
+    """A slot that is left behind holds back the space of a running member."""
+    code = (
+        "import os, signal, sys\n"
+        "from quorate import cli_log\n"
+        "from quorate.cli import main\n"
+        "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"
+        f"sys.argv = ['quorate', 'log', 'dump', {str(directory)!r}]\n"
+        "main()\n"
+    )
+    with lmdb.open(str(directory / "log"), create=False) as raw:  # as a running member has it
+        with subprocess.Popen([sys.executable, "-c", code]) as child:
+            pass
+        assert str(child.pid) not in raw.readers()
+    assert child.returncode == 143

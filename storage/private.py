@@ -1,0 +1,73 @@
+"""Who may read what members, backups and restores write: their own user, and nobody else.
+
+Files are made with mode 0600 and directories with 0700, whatever the umask. What an earlier version
+has made for everybody to read is closed when it is opened for writing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import stat
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger("quorate.storage")
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+_OTHERS: Final = 0o077
+
+
+def open_private(path: Path, mode: str) -> BinaryIO:
+    """Open a file of bytes; one that is made thereby is nobody else's to read."""
+    opened = open(path, mode, opener=lambda name, flags: os.open(name, flags, FILE_MODE))  # noqa: SIM115
+    return cast("BinaryIO", opened)
+
+
+def make_private(path: Path) -> None:
+    """Take away what others may do with a file or directory, if it is there.
+
+    Only its owner can do that: for somebody else's, such as the root of a volume, a log line says
+    what it is open for.
+    """
+    mode = 0
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _OTHERS:
+            path.chmod(mode & ~_OTHERS)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        log.warning(
+            "open_to_others path=%s mode=%04o owner=%s: %s",
+            path,
+            mode,
+            owner_of(path),
+            error.strerror,
+        )
+
+
+def user() -> str:
+    """Return the name of the user that this process is."""
+    return _name(os.geteuid())
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the user to whom a file belongs; of its directory's, if it is not seen."""
+    for place in (path, *path.parents):
+        try:
+            return _name(place.stat().st_uid)
+        except OSError:
+            continue
+    return "unknown"
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
