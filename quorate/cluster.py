@@ -95,7 +95,7 @@ def _one(config: NodeConfig) -> NodeConfig:
     file = config.directory / "node.toml"
     try:
         if not file.exists():
-            config.directory.mkdir(parents=True, exist_ok=True)
+            config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
     except OSError as error:
         error.filename = f"{config.directory}: can't be made"

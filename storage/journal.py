@@ -49,6 +49,7 @@ from ..errors import DamagedRecordError, WireError
 from .batch import HEADER_BYTES, decode_header_untrusted
 from .checksum import crc32c
 from .environment import sync_directory, told
+from .private import open_private
 from .recording import Record, check_record_untrusted
 from .rows import seal, unpack_untrusted, unseal_untrusted
 from .writer import Span, open_synced
@@ -303,11 +304,12 @@ _NO_GROUP: Final = _Group(0, 0, -1, 0, b"")
 def read_journal(directory: Path) -> Found:
     """Read the file of a journal, if there is one; the member may run."""
     path = directory / JOURNAL_FILE
-    if not path.exists():
-        return Found()
-    with told(directory), path.open("rb") as file:
-        size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)  # it is too long, then
-        return Found(file.read(size))
+    with told(directory):
+        if not path.exists():
+            return Found()
+        with path.open("rb") as file:
+            size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)  # too long, then
+            return Found(file.read(size))
 
 
 def _blocks(length: int) -> int:
@@ -365,7 +367,7 @@ def _open(directory: Path, size: int, begin: bytes) -> int:
     path, new = directory / JOURNAL_FILE, directory / _NEW_FILE
     if not path.exists() or path.stat().st_size != size:
         try:
-            with new.open("wb") as file:
+            with open_private(new, "wb") as file:
                 for at in range(0, size, _PIECE_BYTES):
                     file.write(bytes(min(_PIECE_BYTES, size - at)))
                     file.flush()

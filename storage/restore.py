@@ -21,7 +21,7 @@ import trio
 
 from ..errors import PrunedError, StorageError, StoreMismatchError
 from .batch import decode_header_untrusted
-from .environment import content_of, make_directory, sync_directory, told
+from .environment import content_of, sync_directory, told
 from .executor import ThreadExecutor
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from .journal import JOURNAL_FILE
@@ -289,7 +289,7 @@ def _prepare(target: Path) -> Path:
     unfinished = _unfinished(target)
     with told(target):
         shutil.rmtree(unfinished, ignore_errors=True)
-        make_directory(target / "snapshots")
+    SnapshotFolder(target / "snapshots").open([])
     return unfinished
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import StorageError
 from .environment import make_directory, sync_directory, told
+from .private import make_private, open_private
 from .recording_log import row_of
 from .snapshot_file import (
     Encoder,
@@ -77,6 +78,8 @@ class SnapshotFolder:
         """
         with told(self.directory):
             make_directory(self.directory)
+            for place in (self.directory, *(path for path, _ in self._ours())):
+                make_private(place)
             names = {row.name: row for row in rows}
             missing = [row for row in names.values() if not self.path_of(row).exists()]
             for path, suffix in self._ours():
@@ -163,7 +166,7 @@ class SnapshotWriter:
         self._encoder = Encoder()
         self._path = directory / (head.name + _NEW)
         with told(directory):
-            self._file = self._path.open("wb")
+            self._file = open_private(self._path, "wb")
         self.raw_bytes = 0
         self.file_bytes = 0
         self._begun = False
@@ -251,7 +254,7 @@ class Transfer:
                 self._file.truncate(offset)
                 self._file.seek(offset)
             elif offset == len(first):
-                self._file = self._path.open("wb")
+                self._file = open_private(self._path, "wb")
                 self._file.write(first)
             else:
                 raise StorageError(f"{self._path}: byte {offset} does not go on from what is here")

@@ -21,6 +21,7 @@ import lmdb
 
 from ..errors import DamagedTablesError, StorageError
 from .environment import remove_environment, sync_directory, told
+from .private import FILE_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -41,7 +42,7 @@ T = TypeVar("T")
 def found_damaged(directory: Path, error: Exception) -> DamagedTablesError:
     """Note durably, if that can be, that tables are damaged; return the error to raise."""
     with contextlib.suppress(OSError):
-        handle = os.open(directory / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(directory / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.fsync(handle)
         finally:

@@ -157,9 +157,10 @@ async def test_a_crash_while_they_are_thrown_away_leaves_nothing_of_them(
             raise KeyboardInterrupt
         unlink(path, missing_ok=missing_ok)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", die)
-        whole(directory, lambda: open_tables(directory))
+        with pytest.raises(KeyboardInterrupt):
+            whole(directory, lambda: open_tables(directory))
     async with running(whole(directory, lambda: open_tables(directory))) as tables:
         assert (tables.position, len(tables)) == (0, 0)
     assert not (directory / MARK).exists()
