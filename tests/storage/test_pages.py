@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -9,12 +11,11 @@ import pytest
 from storage_world import begin_term, fill, open_store, running
 
 from quorate.errors import StorageError
-from quorate.storage import describe, open_readonly, verify
-from quorate.storage.pages import DATA_FILE, check_file, unreadable
+from quorate.storage import describe, open_readonly, pages, verify
+from quorate.storage.pages import DATA_FILE, Unreadable, check_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 PAGE = 4096
 META_TRANSACTION = 144  # offset in a meta page
@@ -86,3 +87,18 @@ async def test_damaged_pages_are_found_and_never_end_the_process(tmp_path: Path)
     assert any("position" in words and "page of the table 'log'" in words for words in found)
     (tmp_path / DATA_FILE).write_bytes(whole)
     assert verify(tmp_path).ok
+
+
+@pytest.mark.parametrize("name", ["SIGABRT", "SIGBUS", "SIGSEGV"])
+def test_each_signal_of_a_damaged_page_is_named_here_and_in_the_runbook(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(_command: list[str]) -> tuple[int, bytes]:
+        return -signal.Signals[name], b"log \nlog 00ff\n"
+
+    monkeypatch.setattr(pages, "_run", die)
+    words = f"reading it ends the process with {name}"
+    assert unreadable(tmp_path) == Unreadable("log", b"\x00\xff", words)
+    runbook = Path(__file__).parents[2] / "docs" / "operations.md"
+    row = next(line for line in runbook.read_text().splitlines() if "the process dies with" in line)
+    assert f"`{name}`" in row
