@@ -103,14 +103,21 @@ def _no_writer(directory: Path) -> Generator[None]:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreBusyError(
-                f"{directory}: open in process {holder(lock)}. To read it meanwhile one must be "
-                f"allowed to write {LOCK_TABLE} there, and user {user()} is not: read as user "
-                f"{owner_of(directory / LOCK_TABLE)}, a copy (quorate backup), or the running "
-                "members (--connect)"
+                f"{directory}: open in process {holder(lock)}. Next to that a reader has to write "
+                f"{LOCK_TABLE}, and {_why_not(directory)}. Read as its owner, or a copy "
+                "(quorate backup), or the running members (--connect)"
             ) from None
         yield
     finally:
         os.close(lock)
+
+
+def _why_not(directory: Path) -> str:
+    """Say why this process can't have a slot."""
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return "the file system is mounted read-only here"
+    owner = owner_of(directory / LOCK_TABLE)
+    return f"user {user()} may not: it belongs to {owner}"
 
 
 def holder(lock: int) -> str:

@@ -114,7 +114,8 @@ def open_for_writing(directory: Path) -> Environment:
 
 def test_while_its_member_runs_one_is_told_what_it_takes(directory: Path) -> None:
     def read(_: Nobody) -> None:
-        words = rf"open in process {os.getppid()}.*write lock.mdb.*user nobody is not.*user root"
+        process = f"open in process {os.getppid()}"
+        words = f"{process}.*write lock.mdb.*user nobody may not: it belongs to root"
         with pytest.raises(StoreBusyError, match=words):
             describe(directory / "log")
 
