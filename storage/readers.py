@@ -20,12 +20,13 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Final
 
 import lmdb
 
 from ..errors import StorageError, StoreBusyError
-from .private import owner_of, user
+from .private import FILE_MODE, owner_of, user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -48,6 +49,10 @@ HELD_BYTES: Final = 64 << 20
 """So much more space a reader has to cost before it is named: less is usual for one that is slow,
 with more the disk may be full before anybody knows why."""
 _PID_BYTES: Final = 20
+_WAIT_SECONDS: Final = 0.01
+_WAITS: Final = 200
+"""A reader needs some milliseconds. With fewer a member fails to start next to busy ones; with more
+it hangs, deaf to signals, for one that was stopped amidst a transaction."""
 
 
 def open_for_reading(
@@ -75,6 +80,7 @@ def open_for_reading(
             max_readers=MAX_READERS,
             readonly=True,
             lock=with_slot,
+            mode=FILE_MODE,
         )
     return raw, guard
 
@@ -146,13 +152,22 @@ def only_writer(directory: Path, mode: int) -> Generator[None]:
 
 
 def _wait_for_readers(directory: Path, lock: int) -> None:
-    """Get the lock if only readers without a slot hold it, each of them for a moment."""
+    """Get the lock if only readers without a slot hold it, each of them for a moment.
+
+    Raises:
+        StoreBusyError: another writer holds it, or readers for too long.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StoreBusyError(f"{directory}: open in process {holder(lock)}") from None
     log.info("waiting_for_readers directory=%s", directory)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    for _ in range(_WAITS):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_WAIT_SECONDS)
+    raise StoreBusyError(f"{directory}: another process reads it, and holds its file {LOCK_FILE}")
 
 
 class ReaderWatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 NOBODY = 65534
-LOOKS = 100_000
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
@@ -142,27 +142,50 @@ def test_a_member_that_starts_meanwhile_ends_the_reading(directory: Path) -> Non
     environment.close()
 
 
-def test_a_member_that_starts_waits_for_the_transaction_of_a_reader(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def hold(directory: Path) -> Nobody:
+    """Have a child be amidst a transaction until it is told to end it."""
+
     def read(parent: Nobody) -> None:
-        def wait_for_the_member(_txn: object) -> None:
+        def stand_still(_txn: object) -> None:
             parent.say()
-            for _ in range(LOOKS):
-                locks = Path("/proc/locks").read_bytes().splitlines()
-                if any(b"->" in line and b"%d" % os.getppid() in line for line in locks):
-                    return
-            raise AssertionError("it does not wait")
+            parent.hear()
 
         with open_readonly(directory / "log") as store:
-            store.environment.read(wait_for_the_member)
+            store.environment.read(stand_still)
+        parent.say()
 
-    caplog.set_level("INFO")
     child = Nobody(read)
     child.hear()
+    return child
+
+
+def test_a_member_that_starts_waits_for_the_transaction_of_a_reader(
+    directory: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until_it_ends(_seconds: float) -> None:
+        child.say()
+        child.hear()
+
+    caplog.set_level("INFO")
+    child = hold(directory)
+    monkeypatch.setattr(time, "sleep", until_it_ends)
     open_for_writing(directory).close()
     assert child.end() == 0
-    assert f"waiting_for_readers directory={directory / 'log'}" in caplog.text
+    assert caplog.text.count(f"waiting_for_readers directory={directory / 'log'}") == 1
+
+
+def test_a_member_does_not_wait_for_ever_for_a_reader(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_sleep(_seconds: float) -> None:
+        """Try again at once."""
+
+    child = hold(directory)
+    monkeypatch.setattr(time, "sleep", no_sleep)
+    with pytest.raises(StoreBusyError, match="another process reads it"):
+        open_for_writing(directory)
+    child.say()
+    assert child.end() == 0
 
 
 @pytest.mark.parametrize("name", ["log/data.mdb", "log/lock", "log"])
