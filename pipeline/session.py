@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigurationError
+from .bounded import BATCH_BYTES
 from .home import spark_home
 from .java import find_java_home
 
@@ -86,6 +87,8 @@ def _usual(master: str, directory: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+        # Spark's own bound, 64 MiB, is held several times by each task
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log}",
     }

@@ -10,13 +10,13 @@ not there.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from ..errors import PrunedError
 from ..storage.tables_snapshot import records_untrusted
+from .bounded import gathered
 from .columns import arrow_schema
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = ["BEFORE", "as_commands", "pruned", "snapshot_position", "snapshot_tab
 BEFORE: Final = -1
 """The position of a stream that begins with a snapshot, before it has read that."""
 
-_ROWS: Final = 8192
 _US_PER_MS: Final = 1000
 
 
@@ -108,8 +107,7 @@ def as_commands(
 
 def _groups(reader: SnapshotReader, prefix: bytes) -> Iterator[list[tuple[bytes, Record]]]:
     records = (one for one in records_untrusted(reader.pieces()) if one[0].startswith(prefix))
-    while found := list(islice(records, _ROWS)):
-        yield found
+    yield from gathered(records, lambda one: len(one[0]) + len(one[1][0]))
 
 
 def _columns(

@@ -2,7 +2,8 @@
 
 See :mod:`.replay` for how the log is taken apart. Here the pieces are spread over Spark's tasks:
 a first pass finds how long values may be, a second one which keys hang together, and a third one
-takes the entries apart, sorts the pieces by shard and place, and applies them.
+takes the entries apart, sorts the pieces by shard and place, and applies them. What the tasks do is
+in :mod:`.version_tasks`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -10,68 +11,46 @@ takes the entries apart, sorts the pieces by shard and place, and applies them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ..errors import PrunedError
 from .columns import ddl
 from .logs import Connect, Moment, Origin, open_log
 from .once import unapplied
-from .replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
-from .worker import settle
+from .replay import Sizes, shard_of
+from .version_tasks import (
+    BEFORE,
+    PIECE,
+    SIZES,
+    VERSION,
+    apply_rows,
+    coupled_rows,
+    ddl_of,
+    piece_rows,
+    size_rows,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from .replay import Piece, Version
-
-    _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 __all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
 
 NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
 """What :func:`present` tells more than :func:`state`."""
 
-_SHARDS: Final = 32
-_ROWS: Final = 4096
-_BEFORE: Final = -1  # the position of what was there before the log's part begins
+_OF_ENTRY: Final = (
+    *("term", "position", "index", "timestamp"),
+    *("kind", "flags", "session", "payload"),
+)
 
-_PIECE: Final = {
-    "shard": pa.int32(),
-    "key": pa.binary(),
-    "term": pa.int64(),
-    "position": pa.int64(),
-    "index": pa.int32(),
-    "number": pa.int32(),
-    "timestamp_ms": pa.int64(),
-    "flags": pa.int32(),
-    "payload": pa.binary(),
-    "expires_ms": pa.int64(),
-    "revision": pa.int64(),
-    "change": pa.int32(),
-    "valid_from": pa.int64(),
-}
-_VERSION: Final = {
-    "key": pa.binary(),
-    "revision": pa.int64(),
-    "change": pa.int32(),
-    "value": pa.binary(),
-    "tag": pa.int32(),
-    "expires_ms": pa.int64(),
-    "valid_from": pa.int64(),
-    "from_ms": pa.int64(),
-    "valid_to": pa.int64(),
-    "to_ms": pa.int64(),
-}
-_SQL: Final = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
-
-
-def _ddl(columns: dict[str, pa.DataType]) -> str:
-    return ", ".join(f"`{name}` {_SQL[kind]}" for name, kind in columns.items())
+_SHARD_BYTES: Final = 8 << 20
+"""Log, and state before it, for each shard. A task holds the keys of one shard in memory."""
+_LEAST_SHARDS: Final = 32
+_MOST_SHARDS: Final = 4096  # FLUSHALL becomes a row for each of them
 
 
 def read_log(
@@ -179,26 +158,33 @@ def versions(
     """
     _check_begin(origin, begin)
     entries = read_log(
-        spark, origin, "entries", startPosition=begin, endPosition=end.position
+        spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
-    bound, stamped = _bound(entries, before)
+    bound, stamped, loaded = _bound(entries, before)
+    shards = _shards(end.position - begin + loaded)
     if stamped:
         entries = _applied(spark, origin, entries, begin, end)
-    coupled = entries.mapInArrow(_coupled_rows(bound), "key binary").distinct().persist()
+    payloads = entries.select("flags", "payload")
+    coupled = payloads.mapInArrow(coupled_rows(bound), "key binary").distinct().persist()
     try:
-        taken = entries.mapInArrow(_piece_rows(bound), _ddl(_PIECE))
+        taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
         if before is not None:
-            taken = taken.unionByName(_as_pieces(before))
+            taken = taken.unionByName(_as_pieces(before, shards))
         if not coupled.isEmpty():
             marked = coupled.withColumn("together", F.expr("true"))
             taken = taken.join(marked, "key", "left").withColumn(
                 "shard", F.expr("if(together, 0, shard)")
             )
-        taken = taken.select(*_PIECE).repartition("shard")
+        taken = taken.select(*PIECE).repartition("shard")
         taken = taken.sortWithinPartitions("shard", "position", "index", "number")
-        return _in_sql(taken.mapInArrow(_apply, _ddl(_VERSION)), end)
+        return _in_sql(taken.mapInArrow(apply_rows, ddl_of(VERSION)), end)
     finally:
         coupled.unpersist()
+
+
+def _shards(size: int) -> int:
+    """Return how many shards so many bytes of log, and of state before it, are spread over."""
+    return min(max(size // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
 
 
 def _check_begin(origin: Origin, begin: int) -> None:
@@ -234,14 +220,14 @@ def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
     )
 
 
-def _as_pieces(before: DataFrame) -> DataFrame:
+def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
     """Return versions as pieces in front of all others."""
-    shard = F.udf(lambda key: shard_of(bytes(key), _SHARDS), "int")
+    shard = F.udf(lambda key: shard_of(bytes(key), shards), "int")
     return before.select(
         shard("key").alias("shard"),
         "key",
-        F.lit(_BEFORE).cast("bigint").alias("term"),
-        F.lit(_BEFORE).cast("bigint").alias("position"),
+        F.lit(BEFORE).cast("bigint").alias("term"),
+        F.lit(BEFORE).cast("bigint").alias("position"),
         F.lit(0).alias("index"),
         F.lit(0).alias("number"),
         F.unix_millis("valid_from_time").alias("timestamp_ms"),
@@ -266,133 +252,14 @@ def _applied(
     return entries.join(F.broadcast(left_out), ["position", "index"], "left_anti")
 
 
-def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool]:
-    """Return a length that no value exceeds, and whether any command is of a session."""
-    found = entries.mapInArrow(_size_rows, "longest bigint, appended bigint, stamped boolean")
+def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:
+    """Return a length that no value exceeds, if any command is of a session, bytes in `before`."""
+    found = entries.select("session", "flags", "payload").mapInArrow(size_rows, SIZES)
     row = found.agg(F.max("longest"), F.sum("appended"), F.max("stamped")).first()
     known = Sizes() if row is None or row[0] is None else Sizes(row[0], row[1])
     stamped = row is not None and bool(row[2])
-    if before is not None:
-        row = before.agg(F.max(F.length("value"))).first()
-        known |= Sizes(row[0]) if row is not None and row[0] is not None else Sizes()
-    return known.bound, stamped
-
-
-# What runs in Spark's tasks ----------------------------------------------------------------------
-
-
-def _commands(
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[tuple[pa.RecordBatch, int, bytes, int]]:
-    """Yield batch, place in it, payload and flags of each entry."""
-    settle()
-    for batch in batches:
-        payloads, flags = batch["payload"].to_pylist(), batch["flags"].to_pylist()
-        for at, (payload, flag) in enumerate(zip(payloads, flags, strict=True)):
-            yield batch, at, payload, flag
-
-
-def _size_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    known, stamped = Sizes(), False
-    for batch, at, payload, _flags in _commands(batches):
-        known |= sizes(payload)
-        stamped |= at == 0 and bool(batch["session"].to_numpy().any())
-    yield pa.record_batch(
-        {"longest": [known.longest], "appended": [known.appended], "stamped": [stamped]}
-    )
-
-
-def _coupled_rows(bound: int) -> _Task:
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keys: set[bytes] = set()
-        for _batch, _at, payload, flags in _commands(batches):
-            keys |= keys_coupled(payload, flags, bound)
-        yield pa.record_batch({"key": pa.array(sorted(keys), pa.binary())})
-
-    return rows
-
-
-def _piece_rows(bound: int) -> _Task:
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield _pieces_of(batch, bound)
-
-    return rows
-
-
-def _pieces_of(batch: pa.RecordBatch, bound: int) -> pa.RecordBatch:
-    """Take the entries of a batch apart."""
-    places: list[int] = []
-    found: list[tuple[int, Piece, int]] = []
-    for _batch, at, payload, flags in _commands([batch]):
-        for number, piece in enumerate(pieces(payload, flags, bound)):
-            shards = range(_SHARDS + 1) if piece.everywhere else (_shard(piece),)
-            for shard in shards:
-                places.append(at)
-                found.append((shard, piece, number))
-    rows = batch.take(pa.array(places, pa.int64()))
-    nothing = pa.nulls(len(places), pa.int64())
-    columns = {
-        "shard": [shard for shard, _, _ in found],
-        "key": [piece.key for _, piece, _ in found],
-        "term": rows["term"],
-        "position": rows["position"],
-        "index": rows["index"],
-        "number": [number for _, _, number in found],
-        "timestamp_ms": rows["timestamp"].cast(pa.int64()).to_numpy() // 1000,
-        "flags": [piece.flags for _, piece, _ in found],
-        "payload": [piece.payload for _, piece, _ in found],
-    }
-    made = [_array(columns.get(name, nothing), kind) for name, kind in _PIECE.items()]
-    return pa.RecordBatch.from_arrays(made, names=list(_PIECE))
-
-
-def _array(column: Any, kind: pa.DataType) -> pa.Array:
-    return column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind)
-
-
-def _shard(piece: Piece) -> int:
-    return 0 if piece.key is None else shard_of(piece.key, _SHARDS)
-
-
-def _apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply the pieces of some shards, which come one after the other, each in order."""
-    settle()
-    machine, shard = Machine(), -1
-    ended: list[Version] = []
-    for batch in batches:
-        for row in batch.to_pylist():
-            if row["shard"] != shard:
-                ended += [*machine.take_ended(), *machine.still_open()]
-                machine, shard = Machine(), row["shard"]
-            if row["position"] == _BEFORE:
-                machine.load(
-                    row["key"],
-                    (row["payload"], row["expires_ms"], row["revision"], row["flags"]),
-                    change=row["change"],
-                    position=row["valid_from"],
-                    timestamp_ms=row["timestamp_ms"],
-                )
-                continue
-            machine.apply(
-                row["payload"],
-                row["flags"],
-                term=row["term"],
-                position=row["position"],
-                index=row["index"],
-                timestamp_ms=row["timestamp_ms"],
-            )
-        ended += machine.take_ended()
-        while len(ended) >= _ROWS:
-            yield _as_rows(ended[:_ROWS])
-            del ended[:_ROWS]
-    ended += machine.take_ended()
-    ended += machine.still_open()
-    for at in range(0, len(ended), _ROWS):
-        yield _as_rows(ended[at : at + _ROWS])
-
-
-def _as_rows(found: list[Version]) -> pa.RecordBatch:
-    columns = zip(*found, strict=True)
-    made = [pa.array(column, kind) for column, kind in zip(columns, _VERSION.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(made, names=list(_VERSION))
+    if before is None:
+        return known.bound, stamped, 0
+    row = before.agg(F.max(F.length("value")), F.sum(F.length("value") + F.length("key"))).first()
+    longest, loaded = (0, 0) if row is None or row[0] is None else row
+    return (known | Sizes(longest)).bound, stamped, loaded

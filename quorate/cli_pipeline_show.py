@@ -10,7 +10,7 @@ from rich.console import Console
 
 from .cli_log import PREVIEW_BYTES, lines_of, plain_batch, preview
 from .cli_show import make_console
-from .cli_tables import show_frame, show_rows
+from .cli_tables import CELL, show_frame, show_rows
 from .storage.describe import DumpedBatch
 from .words import counted, size, utc
 
@@ -47,9 +47,13 @@ def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
 
 def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
     """Print how many keys there are, and the first ones."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
+
     keys = counted(found.count(), "key", "keys")
     console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
-    show_frame(console, found.select("key", "value", "expires_at", "valid_from").orderBy("key"))
+    value = F.substring("value", 1, CELL + 1).alias("value")  # sorting holds whole rows in memory
+    shown = found.select("key", value, "expires_at", "valid_from")
+    show_frame(console, shown.orderBy("key"))
 
 
 def show_written(done: "Written", directory: Path) -> None:

@@ -12,10 +12,11 @@ from .cli_show import print_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["show_frame", "show_rows"]
+__all__ = ["CELL", "show_frame", "show_rows"]
 
 _SHOWN: Final = 20
-_CELL: Final = 60
+CELL: Final = 60
+"""Letters of a value that are shown."""
 
 
 def show_rows(console: Console, rows: dict[str, str]) -> None:
@@ -53,4 +54,4 @@ def _cell(value: object) -> str:
             text = value.isoformat(sep=" ", timespec="milliseconds")
         case _:
             text = str(value)
-    return escape(text if len(text) <= _CELL else f"{text[:_CELL]}...")
+    return escape(text if len(text) <= CELL else f"{text[:CELL]}...")

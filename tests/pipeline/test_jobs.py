@@ -13,7 +13,9 @@ import attrs
 import pytest
 
 from quorate.errors import PrunedError, StorageError
-from quorate.keyvalue.service import KeyValueService
+from quorate.keyvalue import limits
+from quorate.keyvalue.resp import encode_command
+from quorate.keyvalue.service import IN_PARTS, KeyValueService
 from quorate.pipeline.export import Exported, export, exported_tables
 from quorate.pipeline.logs import open_log
 from quorate.pipeline.once import unapplied
@@ -165,6 +167,40 @@ def test_a_command_of_a_session_counts_once(spark: SparkSession, tmp_path: Path)
         assert len(unapplied(log, 0, at.position)) > 50
     shorten_log(tmp_path / "m", batches, 60)
     assert held(state(spark, tmp_path / "m", at)) == expected
+
+
+def test_pipelines_of_thousands_of_commands(spark: SparkSession, tmp_path: Path) -> None:
+    count, length = 5, 4000  # copied for each command, the payloads would be 2.5 GiB
+    batches = [
+        Batch(
+            (pipeline(*(f"SET a-key-of-some-length:{at} {n}" for at in range(length))),),
+            BEGAN_MS + n,
+            flags=IN_PARTS,
+        )
+        for n in range(count + 1)
+    ]
+    write_log(tmp_path / "m", batches)
+    found = state(spark, tmp_path / "m")
+    assert found.groupBy("value").count().collect() == [(b"%d" % (count - 1), length)]
+    done = export(spark, tmp_path / "m", tmp_path / "tables")
+    assert (done.history, done.current) == ((count - 1) * length, length)
+
+
+def test_the_longest_values_there_are(spark: SparkSession, tmp_path: Path) -> None:
+    longest = limits.MAX_VALUE_BYTES
+    commands = [
+        encode_command([b"SET", b"a", b"1" * longest]),
+        encode_command([b"SET", b"b", b"2" * longest]),
+        encode_command([b"SETRANGE", b"a", b"%d" % (longest - 1), b"3"]),
+        encode_command([b"APPEND", b"b", b"4"]),  # one byte too long, so it is refused
+        encode_command([b"SET", b"last", b""]),
+    ]
+    write_log(tmp_path / "m", [Batch((one,), BEGAN_MS + at) for at, one in enumerate(commands)])
+    done = export(spark, tmp_path / "m", tmp_path / "tables")
+    assert (done.history, done.current) == (1, 2)
+    current = exported_tables(spark, tmp_path / "tables")["kv_current"]
+    rows = current.selectExpr("key", "length(value)", "string(substring(value, -2, 2))").orderBy("key")
+    assert rows.collect() == [(b"a", longest, "13"), (b"b", longest, "22")]
 
 
 def test_tables_of_another_log_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:
