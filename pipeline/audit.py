@@ -40,7 +40,7 @@ __all__ = ["Audit", "Divergent", "Finding", "audit", "each_member"]
 
 _DAMAGE: Final = re.compile(r"damaged record at term (-?\d+), position (-?\d+): .*")
 _MAX_FINDINGS: Final = 1000
-_OF_ENTRIES: Final = ("member", "term", "position", "index", "kind", "payload")
+_OF_ENTRIES: Final = ("member", "term", "position", "entry", "kind", "payload")
 
 
 @attrs.frozen
@@ -168,7 +168,7 @@ def _compare(
     terms = union([read_log(spark, one, "terms") for one in sound.values()]).persist()
     bases = {row["base"] for row in terms.select("base").collect()}
     opening = F.col("kind") == "NEW_LEADERSHIP_TERM"
-    first = (F.col("index") == 0) & F.col("position").isin(*bases)
+    first = (F.col("entry") == 0) & F.col("position").isin(*bases)
     marks = entries.where(opening | first).persist()
     batches = invariants.with_before(batches).persist()
     frames = [

@@ -39,7 +39,7 @@ _PLACE: Final = (
 )
 _ENTRY: Final = (
     *_PLACE,
-    Column("index", "INT", "place of the entry in its batch, from 0"),
+    Column("entry", "INT", "place of the entry in its batch, from 0"),
     Column("length", "BIGINT", "bytes of the entry's payload"),
     Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
     Column("kind", "STRING", "COMMAND, NEW_LEADERSHIP_TERM, TIMER ...: an EntryKind"),

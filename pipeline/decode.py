@@ -178,7 +178,7 @@ class _Entries:
         """Spread a field of the headers."""
         return self.spread(np.array([getattr(one, name) for one in self.headers], np.int64))
 
-    def index(self) -> Numbers:
+    def places(self) -> Numbers:
         """Return the place of each entry in its batch."""
         firsts = np.cumsum(self.counts) - self.counts
         return np.arange(self.count, dtype=np.int64) - self.spread(firsts)
@@ -194,8 +194,8 @@ class _Entries:
                 return pa.array(self.numbers(name))
             case "timestamp":
                 return _moments(self.numbers("timestamp_ms"))
-            case "index":
-                return pa.array(self.index())
+            case "entry":
+                return pa.array(self.places())
             case "kind":
                 return _KINDS.take(pa.array(self.table["kind"]))
             case "payload":

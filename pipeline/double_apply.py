@@ -37,25 +37,25 @@ def session_commands(spark: SparkSession, origin: Origin) -> DataFrame:
 
     Returns:
         A row for each command and place: since (log position of the place), member, session,
-        sequence, term, position, index, applied (by whoever began there).
+        sequence, term, position, entry, applied (by whoever began there).
 
     Raises:
         PrunedError: the log does not tell which sessions there were where it begins.
         StorageError: a snapshot or a batch is damaged.
     """
-    names = ("member", "session", "sequence", "term", "position", "index")
+    names = ("member", "session", "sequence", "term", "position", "entry")
     with open_log(origin) as log:
         stop = log.facts.committed  # the log may grow meanwhile
         beginnings = _beginnings(log)
         found = [(since, *place) for since in beginnings for place in unapplied(log, since, stop)]
     commands = read_log(spark, origin, "entries", names, endPosition=stop).where("session != 0")
-    left_out = spark.createDataFrame(found, "since bigint, position bigint, `index` int")
+    left_out = spark.createDataFrame(found, "since bigint, position bigint, entry int")
     frames = [
         commands.where(F.col("position") >= since).withColumn("since", F.lit(since).cast("bigint"))
         for since in beginnings
     ]
     marked = left_out.withColumn("repeated", F.lit(True))
-    joined = union(frames).join(F.broadcast(marked), ["since", "position", "index"], "left")
+    joined = union(frames).join(F.broadcast(marked), ["since", "position", "entry"], "left")
     return joined.select("since", *names, F.col("repeated").isNull().alias("applied"))
 
 
@@ -75,19 +75,19 @@ def doubly_applied(commands: DataFrame) -> DataFrame:
     Returns:
         Violations of kind "session", each at the place of the last time.
     """
-    place = F.struct("position", "index", "term", "since")
+    place = F.struct("position", "entry", "term", "since")
     places = commands.where("applied").groupBy("member", "session", "sequence")
     found = places.agg(
-        F.count_distinct("position", "index").alias("count"),
+        F.count_distinct("position", "entry").alias("times"),
         F.min(place).alias("first"),
         F.max(place).alias("last"),
     )
-    wrong = found.where("count > 1").withColumns(
+    wrong = found.where("times > 1").withColumns(
         {"term": F.col("last.term"), "position": F.col("last.position")}
     )
     text = F.format_string(
         "session %d#%d is applied by entry %d of this batch, by whoever begins at %d, and by entry "
         "%d at %d",
-        *("session", "sequence", "last.index", "last.since", "first.index", "first.position"),
+        *("session", "sequence", "last.entry", "last.since", "first.entry", "first.position"),
     )
     return violations(wrong, "session", text, member="member")

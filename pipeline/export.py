@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_manifest"]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _NAME: Final = "manifest.json"
 _CURRENT: Final = re.compile("at=[0-9]{20,}")
 """What a folder of kv_current is called; what has another name is not ours to delete."""
@@ -90,7 +90,9 @@ def read_manifest(to: Path) -> Manifest | None:
     except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as error:
         raise StorageError(f"{file}: not a manifest of tables: {error}") from error
     if found.format != _FORMAT:
-        raise StorageError(f"{file}: format {found.format}, expected {_FORMAT}")
+        raise StorageError(
+            f"{file}: format {found.format}, expected {_FORMAT}: export into a new folder"
+        )
     return found
 
 

@@ -83,11 +83,11 @@ def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
     compared = ("term", "length", "checksum")
     by_position = shared.groupBy("position").agg(
         F.min("term").alias("term"),
-        F.count("*").alias("count"),
+        F.count("*").alias("batches"),
         reduce(or_, (F.min(name) != F.max(name) for name in compared)).alias("differ"),
         F.collect_list(F.struct("member", *compared)).alias("there"),
     )
-    wrong = by_position.where((F.col("count") != len(facts)) | F.col("differ"))
+    wrong = by_position.where((F.col("batches") != len(facts)) | F.col("differ"))
     said = F.transform(
         F.sort_array("there"),
         lambda one: F.format_string(
@@ -226,10 +226,10 @@ def misplaced_openings(terms: DataFrame, entries: DataFrame) -> DataFrame:
     """
     bases = terms.select("member", "term", F.col("base").alias("position"))
     opening = F.col("kind") == _OPENING
-    first = entries.where("index = 0").join(bases, ["member", "term", "position"])
+    first = entries.where("entry = 0").join(bases, ["member", "term", "position"])
     unopened = first.where(~opening)
     elsewhere = entries.where(opening).join(
-        bases.withColumn("index", F.lit(0)), ["member", "term", "position", "index"], "left_anti"
+        bases.withColumn("entry", F.lit(0)), ["member", "term", "position", "entry"], "left_anti"
     )
     return union(
         [
@@ -239,7 +239,7 @@ def misplaced_openings(terms: DataFrame, entries: DataFrame) -> DataFrame:
             violations(
                 elsewhere,
                 "terms",
-                F.format_string("entry %d of this batch opens it, not its first one", "index"),
+                F.format_string("entry %d of this batch opens it, not its first one", "entry"),
                 member="member",
             ),
         ]

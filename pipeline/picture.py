@@ -1,8 +1,8 @@
 """What is not linearizable as a picture: operations as bars, a row for each client.
 
-Operations that no order explains are red; grey ones were under way meanwhile, and do not help. From
-left to right there is time, but not to scale: moments stand in their order, as far apart as the
-words on the bars need, for what counts is only which operation ended before another one began.
+Operations that no order explains are red; grey ones were under way at that time, and do not help.
+From left to right there is time, but not to scale: moments stand in their order, as far apart as
+the words on the bars need, for what counts is only which operation ended before another one began.
 A white bar is an operation of unknown outcome: it may have happened at any time after its start, or
 never.
 """
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from .drawing import INK, WARN, svg
+from .drawing import FAINT, INK, ON_WARN, PAPER, TEXT, WARN, drawing, svg_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +38,9 @@ _AROUND: Final = 1.5
 _LETTER: Final = 0.068
 _LEAST: Final = 0.12
 _MARGIN: Final = 1.5
-_GREY: Final = "#9aa0a6"
-_PAPER: Final = "white"
+_LEAST_WIDTH: Final = 6.5
 _SMALL: Final = 7
+_LEGEND_LINES: Final = 3
 
 
 @attrs.frozen
@@ -92,12 +93,29 @@ def draw(windows: Sequence[tuple[bytes, Sequence[Bar]]]) -> str:
     heights = [_ROW * len({bar.client for bar in bars}) + _AROUND for _, bars in windows]
     places = [_places(bars) for _, bars in windows]
     widest = max(max(found.values()) for found in places) + _LEAST
-    figure = Figure(figsize=(widest + _MARGIN, sum(heights)), layout="constrained")
-    panels = figure.subplots(len(windows), 1, squeeze=False, height_ratios=heights)
-    for axes, (key, bars), found in zip(panels[:, 0], windows, places, strict=True):
-        axes.set_xlim(0, widest)
-        _panel(axes, key, bars, found)
-    return svg(figure)
+    size = max(widest + _MARGIN, _LEAST_WIDTH), sum(heights) + _ROW * _LEGEND_LINES / 2
+    with drawing():
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(windows), 1, squeeze=False, height_ratios=heights)
+        for axes, (key, bars), found in zip(panels[:, 0], windows, places, strict=True):
+            axes.set_xlim(0, widest)
+            _panel(axes, key, bars, found)
+        _legend(figure)
+        return svg_file(figure)
+
+
+def _legend(figure: Figure) -> None:
+    kinds = [
+        Patch(facecolor=WARN, edgecolor=INK, label="no order explains these operations"),
+        Patch(facecolor=FAINT, edgecolor=INK, label="under way at that time, and does not help"),
+        Patch(
+            facecolor=PAPER,
+            edgecolor=INK,
+            linestyle="--",
+            label="outcome unknown: at any time after its start, or never",
+        ),
+    ]
+    figure.legend(handles=kinds, loc="outside upper left", fontsize=_SMALL + 1)
 
 
 def _words(bar: Bar) -> str:
@@ -129,7 +147,7 @@ def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None,
             right - left,
             left=left,
             height=0.7,
-            color=(WARN if bar.offending else _GREY) if known else _PAPER,
+            color=(WARN if bar.offending else FAINT) if known else PAPER,
             edgecolor=INK,
             linestyle="-" if known else "--",
             linewidth=0.6,
@@ -139,18 +157,20 @@ def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None,
             left + _LEAST / 2,
             row,
             _words(bar),
-            color=_PAPER if known else INK,
+            color=ON_WARN if known and bar.offending else TEXT,
             fontsize=_SMALL,
             va="center",
             parse_math=False,
         )
-    axes.set_yticks(range(len(clients)), [f"client {client}" for client in clients])
+    axes.set_yticks(
+        range(len(clients)), [f"client {client}" for client in clients], fontsize=_SMALL + 1
+    )
     axes.set_ylim(len(clients) - 0.5, -0.5)
     zero = min(bar.start_ns for bar in bars)
     shown = {bar.start_ns for bar in bars if bar.offending}
     ticks = sorted(shown | {bar.end_ns for bar in bars if bar.offending and bar.end_ns is not None})
     labels = [f"{(at - zero) / 1e9:+.6f} s" for at in ticks]
     axes.set_xticks([places[at] for at in ticks], labels, rotation=60, ha="right", fontsize=_SMALL)
-    axes.spines[["top", "right"]].set_visible(False)
-    title = f"{key!r}: no order explains the red operations"
+    axes.set_xlabel("since the first operation shown, not to scale", fontsize=_SMALL)
+    title = f"Key {repr(key)[2:-1]}: no order explains the red operations"
     axes.set_title(title, loc="left", fontsize=9, parse_math=False)

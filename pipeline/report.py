@@ -87,13 +87,16 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     assert row is not None
     seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
     bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
-    commands = read_log(spark, origin, "commands").where("operation is not null")
+    # a payload is read from the disk, but does not travel to Spark
+    asked = read_log(spark, origin, "commands", ("operation", "key", "value"))
+    commands = asked.where("operation is not null")
+    when = read_log(spark, origin, "commands", ("timestamp", "operation"))
     return Report(
         facts=facts,
         bucket_s=bucket_s,
         terms=terms(read_log(spark, origin, "terms"), batches),
         load=load(batches, bucket_s),
-        written=written(commands, bucket_s),
+        written=written(when.where("operation is not null"), bucket_s),
         operations=operations(commands),
         keys=hot_keys(commands.withColumn("name", F.col("key"))),
         prefixes=hot_keys(commands.withColumn("name", _prefix(separator))),
@@ -184,9 +187,11 @@ def written(commands: DataFrame, bucket_s: int) -> DataFrame:
         bucket_s: seconds of a row.
 
     Returns:
-        A row for each time in which something was written: time (where the bucket begins), count.
+        A row for each time in which something was written: time (where the bucket begins),
+        commands.
     """
-    return commands.groupBy(_bucket(bucket_s)).count().orderBy("time")
+    counted = commands.groupBy(_bucket(bucket_s)).agg(F.count("*").alias("commands"))
+    return counted.orderBy("time")
 
 
 def _bucket(seconds: int) -> Column:
@@ -200,17 +205,17 @@ def operations(commands: DataFrame) -> DataFrame:
         commands: of one member, as the source's table "commands".
 
     Returns:
-        A row for each operation: operation, count, bytes (of keys and values), keys (roughly how
-        many different ones); the most frequent first.
+        A row for each operation: operation, commands, bytes (of keys and values), keys (how many
+        different ones, exactly); the most frequent first.
     """
     return (
         commands.groupBy("operation")
         .agg(
-            F.count("*").alias("count"),
+            F.count("*").alias("commands"),
             _bytes().alias("bytes"),
-            F.approx_count_distinct("key").alias("keys"),
+            F.count_distinct("key").alias("keys"),
         )
-        .orderBy(F.desc("count"), "operation")
+        .orderBy(F.desc("commands"), "operation")
     )
 
 
@@ -221,13 +226,13 @@ def hot_keys(commands: DataFrame) -> DataFrame:
         commands: as the source's table "commands", with a column name.
 
     Returns:
-        The twenty most frequent: name, count, bytes (of keys and values).
+        The twenty most frequent: name, commands, bytes (of keys and values).
     """
     return (
         commands.where("name is not null")
         .groupBy("name")
-        .agg(F.count("*").alias("count"), _bytes().alias("bytes"))
-        .orderBy(F.desc("count"), "name")
+        .agg(F.count("*").alias("commands"), _bytes().alias("bytes"))
+        .orderBy(F.desc("commands"), "name")
         .limit(_HOTTEST)
     )
 

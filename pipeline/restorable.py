@@ -165,11 +165,11 @@ def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> Snapshot
         spark,
         origin,
         "entries",
-        ("position", "index", "kind", "payload"),
+        ("position", "entry", "kind", "payload"),
         startPosition=before.position if before else 0,
         endPosition=position,
     ).where(F.col("payload").isin(SUSPEND, RESUME) & (F.col("kind") == "CLUSTER_ACTION"))
-    last = actions.orderBy(F.desc("position"), F.desc("index")).first()
+    last = actions.orderBy(F.desc("position"), F.desc("entry")).first()
     if last is not None:
         suspended = bytes(last["payload"]) == SUSPEND
     return head_of(

@@ -74,7 +74,7 @@ def as_commands(
 ) -> Iterator[pa.RecordBatch]:
     """Read the snapshot of a position as rows of the table "commands", of kind SNAPSHOT.
 
-    Their index is -1, so that they come before the batch that begins where the snapshot ends.
+    Their entry is -1, so that they come before the batch that begins where the snapshot ends.
 
     Raises:
         PrunedError: that snapshot is gone; there is a newer one.
@@ -91,7 +91,7 @@ def as_commands(
             count = len(found)
             columns = _columns(log, reader, found) | {
                 "term": [reader.head.term] * count,
-                "index": [-1] * count,
+                "entry": [-1] * count,
                 "length": [0] * count,
                 "kind": ["SNAPSHOT"] * count,
                 "flags": [0] * count,

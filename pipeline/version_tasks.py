@@ -42,7 +42,7 @@ PIECE: Final = {
     "key": pa.binary(),
     "term": pa.int64(),
     "position": pa.int64(),
-    "index": pa.int32(),
+    "entry": pa.int32(),
     "number": pa.int32(),
     "timestamp_ms": pa.int64(),
     "flags": pa.int32(),
@@ -66,7 +66,7 @@ VERSION: Final = {
 }
 SIZES: Final = "longest bigint, appended bigint, stamped boolean"
 
-_OF_ENTRY: Final = ["term", "position", "index", "timestamp"]
+_OF_ENTRY: Final = ["term", "position", "entry", "timestamp"]
 """What each piece of an entry takes from it."""
 
 _SQL: Final = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
@@ -151,7 +151,7 @@ def _as_pieces(entries: pa.RecordBatch, found: list[_Placed]) -> pa.RecordBatch:
         "key": [piece.key for piece in those],
         "term": rows["term"],
         "position": rows["position"],
-        "index": rows["index"],
+        "entry": rows["entry"],
         "number": numbers,
         "timestamp_ms": rows["timestamp"].cast(pa.int64()).to_numpy() // 1000,
         "flags": [piece.flags for piece in those],
@@ -194,7 +194,7 @@ def _versions(batches: Iterable[pa.RecordBatch]) -> Iterator[Version]:
                 row["flags"],
                 term=row["term"],
                 position=row["position"],
-                index=row["index"],
+                index=row["entry"],
                 timestamp_ms=row["timestamp_ms"],
             )
             yield from machine.take_ended()

@@ -43,7 +43,7 @@ NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
 """What :func:`present` tells more than :func:`state`."""
 
 _OF_ENTRY: Final = (
-    *("term", "position", "index", "timestamp"),
+    *("term", "position", "entry", "timestamp"),
     *("kind", "flags", "session", "payload"),
 )
 
@@ -176,7 +176,7 @@ def versions(
                 "shard", F.expr("if(together, 0, shard)")
             )
         taken = taken.select(*PIECE).repartition("shard")
-        taken = taken.sortWithinPartitions("shard", "position", "index", "number")
+        taken = taken.sortWithinPartitions("shard", "position", "entry", "number")
         return _in_sql(taken.mapInArrow(apply_rows, ddl_of(VERSION)), end)
     finally:
         coupled.unpersist()
@@ -228,7 +228,7 @@ def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
         "key",
         F.lit(BEFORE).cast("bigint").alias("term"),
         F.lit(BEFORE).cast("bigint").alias("position"),
-        F.lit(0).alias("index"),
+        F.lit(0).alias("entry"),
         F.lit(0).alias("number"),
         F.unix_millis("valid_from_time").alias("timestamp_ms"),
         F.col("tag").alias("flags"),
@@ -248,8 +248,8 @@ def _applied(
         found = unapplied(log, begin, end.position)
     if not found:
         return entries
-    left_out = spark.createDataFrame(found, "position bigint, index int")
-    return entries.join(F.broadcast(left_out), ["position", "index"], "left_anti")
+    left_out = spark.createDataFrame(found, "position bigint, entry int")
+    return entries.join(F.broadcast(left_out), ["position", "entry"], "left_anti")
 
 
 def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:

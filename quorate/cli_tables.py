@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .cli_show import print_table
+from .words import utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +52,7 @@ def _cell(value: object) -> str:
         case float():
             text = f"{value:,.3f}"
         case datetime():
-            text = value.isoformat(sep=" ", timespec="milliseconds")
+            text = utc(round(value.timestamp() * 1000))  # Spark gives this machine's time zone
         case _:
             text = str(value)
     return escape(text if len(text) <= CELL else f"{text[:CELL]}...")

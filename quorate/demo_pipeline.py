@@ -178,7 +178,7 @@ class _Story:
         self._compare("log position", done.end, left.leader.commit_position)
         streamed = spark.read.parquet(str(self._directory / "stream"))
         self._compare("commands streamed", streamed.count(), done.commands)
-        once = streamed.select("position", "index", "number", "key").distinct().count()
+        once = streamed.select("position", "entry", "number", "key").distinct().count()
         self._compare("and different", once, done.commands)
         self._compare("keys in kv_current", done.current, len(there))
         history = exported_tables(spark, tables)["kv_history"].orderBy("key", "valid_from")

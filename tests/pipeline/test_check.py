@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from quorate.cli import run
-from quorate.pipeline.drawing import WARN
+from quorate.pipeline.drawing import WARN, dark_css
 from quorate.pipeline.picture import Bar, draw
 from quorate.simulation.history import HistoryWriter, Operation
 
@@ -89,8 +89,9 @@ def test_a_picture_holds_all_that_it_shows() -> None:
     texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count("set '$x_{1}$<&' -> 'OK'") == 2
     assert f"get -> '{'z' * 21}..." in texts
-    assert "b'$two$': no order explains the red operations" in texts
+    assert "Key $two$: no order explains the red operations" in texts
+    assert "outcome unknown: at any time after its start, or never" in texts
     assert [texts.count(f"client {client}") for client in (0, 1, 7)] == [2, 1, 1]
-    assert drawn.count(f"fill: {WARN}") == 3
+    assert drawn.replace(dark_css(), "").count(f"fill: {WARN}") == 3 + 1  # and in the legend
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|@import)", drawn)
     assert [one for one in loaded if not "".join(one).startswith("#")] == []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from pyspark.sql import Row
 
 from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue import limits
@@ -199,7 +200,9 @@ def test_the_longest_values_there_are(spark: SparkSession, tmp_path: Path) -> No
     done = export(spark, tmp_path / "m", tmp_path / "tables")
     assert (done.history, done.current) == (1, 2)
     current = exported_tables(spark, tmp_path / "tables")["kv_current"]
-    rows = current.selectExpr("key", "length(value)", "string(substring(value, -2, 2))").orderBy("key")
+    rows = current.selectExpr("key", "length(value)", "string(substring(value, -2, 2))").orderBy(
+        "key"
+    )
     assert rows.collect() == [(b"a", longest, "13"), (b"b", longest, "22")]
 
 
@@ -231,16 +234,24 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert [row["pause_seconds"] for row in terms] == [None, 1.0, 1.0]
     assert [row["without_leader_seconds"] for row in terms] == [None, 0.25, 0.25]
     assert sum(row["entries"] for row in found.load.collect()) == 39 * 5 + 3
-    assert sum(row["count"] for row in found.written.collect()) == 195
+    assert sum(row["commands"] for row in found.written.collect()) == 195
     (commands,) = found.operations.collect()
-    assert (commands["operation"], commands["count"]) == ("SET", 195)
+    assert (commands["operation"], commands["commands"]) == ("SET", 195)
+    assert commands["keys"] == 195
+    for frame in (found.terms, found.load, found.written, found.operations, found.keys):
+        assert [name for name in frame.columns if hasattr(Row, name)] == []
     hottest = found.prefixes.collect()[0]
-    assert (bytes(hottest["name"]), hottest["count"]) == (b"k1", 106)
+    assert (bytes(hottest["name"]), hottest["commands"]) == (b"k1", 106)
     grown = growth(found.load)
     assert grown.bytes_per_day is not None
     assert grown.days == pytest.approx(38 / 86400)
     page = render(found)
     assert "<td>without a leader, all in all</td><td>0.500 s</td>" in page
     assert page.count("<svg") == 2
+    assert page.count('<div class="wide">') == page.count("<svg") + page.count("<table") == 7
+    heads = re.findall(r"<th[^>]*>([^<]*)", page)
+    assert len(heads) == 20
+    assert [head for head in heads if "_" in head or not head[0].isupper()] == []
+    assert '<td class="time">2023-11-14 22:13:20.000</td>' in page
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']*)|url\(([^)]*)\)|(<script|<link|@import)", page)
     assert [one for one in loaded if not "".join(one).startswith("#")] == []

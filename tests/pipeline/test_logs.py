@@ -159,7 +159,7 @@ def test_the_columns_say_what_the_entries_say(groups: list[list[Entry]]) -> None
     ]
     assert len(rows) == len(expected)
     for row, (term, position, index, entry) in zip(rows, expected, strict=True):
-        assert (row["term"], row["position"], row["index"]) == (term, position, index)
+        assert (row["term"], row["position"], row["entry"]) == (term, position, index)
         assert (row["kind"], row["flags"]) == (entry.kind.name, entry.flags)
         assert (row["payload"], row["length"]) == (entry.payload, len(entry.payload))
         assert row["session"] % 2**64 == entry.session

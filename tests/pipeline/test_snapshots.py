@@ -28,7 +28,7 @@ LAST = {b"k%d" % (i % 10): b"v%d" % i for i in range(75)}  # the last batch is n
 
 def current(frame: DataFrame) -> dict[bytes, bytes]:
     """What the commands leave, applied in their order."""
-    rows = frame.where("operation = 'SET'").orderBy("position", "index", "number").collect()
+    rows = frame.where("operation = 'SET'").orderBy("position", "entry", "number").collect()
     return {bytes(row["key"]): bytes(row["value"]) for row in rows}
 
 
@@ -70,9 +70,9 @@ def test_what_is_pruned_is_told_and_the_snapshot_stands_for_it(
         stream()
     found = stream(snapshot="first")
     assert current(found) == LAST
-    taken = found.where("kind = 'SNAPSHOT'").select("position", "index").distinct().collect()
+    taken = found.where("kind = 'SNAPSHOT'").select("position", "entry").distinct().collect()
     assert [tuple(row) for row in taken] == [(position, -1)]
-    assert found.count() == found.select("position", "index", "number").distinct().count()
+    assert found.count() == found.select("position", "entry", "number").distinct().count()
     reader = spark.read.format("quorate")
     assert current(reader.option("snapshot", "first").load(str(place))) == LAST
     with pytest.raises(PySparkException, match="the log is pruned below"):

@@ -41,7 +41,7 @@ def read(spark: SparkSession, directory: Path, **options: str | int) -> DataFram
 
 
 def values(frame: DataFrame) -> list[bytes]:
-    rows = frame.where("operation is not null").orderBy("position", "index", "number").collect()
+    rows = frame.where("operation is not null").orderBy("position", "entry", "number").collect()
     return [bytes(row["value"]) for row in rows]
 
 
@@ -196,10 +196,10 @@ def test_sets_of_many_clients_in_one_entry_are_a_row_each(
     write_log(tmp_path, [*batches, Batch((alone,), BEGAN_MS + 9000)])
     frame = read(spark, tmp_path, partitions=partitions)
     assert values(frame.where("operation = 'SET'")) == [b"v%d" % i for i in range(240)]
-    places = frame.where("operation = 'SET'").select("position", "index", "number").distinct()
+    places = frame.where("operation = 'SET'").select("position", "entry", "number").distinct()
     assert places.count() == 240
     assert frame.where("operation = 'INCR'").count() == 6
-    told = frame.where("payload is not null and operation = 'SET'").orderBy("position", "index")
+    told = frame.where("payload is not null and operation = 'SET'").orderBy("position", "entry")
     assert [bytes(row["payload"]) for row in told.collect()] == joined
     only = read(spark, tmp_path, keyPrefix="k3")
     assert values(only) == [b"v%d" % i for i in range(3, 240, 7)]

@@ -167,7 +167,7 @@ def work(master: str, place: Path, executors: str) -> None:
 def counted(frame: DataFrame) -> tuple[int, int, int]:
     """How many commands there are, how many at different places, and of how many values."""
     found = frame.where("operation is not null")
-    places = found.select("position", "index", "number").distinct()
+    places = found.select("position", "entry", "number").distinct()
     return found.count(), places.count(), found.select("value").distinct().count()
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import IN_PARTS
@@ -51,7 +52,7 @@ def long_pipelines() -> pa.RecordBatch:
     ]
     batches = [Batch((payload,), BEGAN_MS, 0, IN_PARTS) for payload in payloads]
     found = decode([data for data, _ in encoded(batches)], "entries")
-    return found.filter(pa.compute.equal(found["kind"], "COMMAND"))
+    return found.filter(pc.equal(found["kind"], "COMMAND"))
 
 
 def test_a_payload_is_not_repeated_for_its_commands() -> None:

@@ -105,7 +105,7 @@ def test_a_member_that_dies_while_it_is_read_is_replaced(
 
 
 def counted(frame: DataFrame) -> tuple[int, int]:
-    row = frame.agg(F.count("*"), F.count_distinct("position", "index", "number")).first()
+    row = frame.agg(F.count("*"), F.count_distinct("position", "entry", "number")).first()
     assert row is not None
     return row[0], row[1]
 
