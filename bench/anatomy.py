@@ -5,7 +5,7 @@ the one before: PING, a GET that a follower answers by itself, a GET for which t
 quorum, a SET in a cluster of one, a SET in one of three. Beside them stand a durable append of this
 disk, and one of the store. What a step takes more than the one before is what that thing costs.
 
-Then 64 clients set keys, and `py-spy`, if it is there, looks 200 times a second at what the
+Then 64 clients set keys, and `py-spy` looks 200 times a second at what the
 leader's threads are doing; the shares are of its processor time, told by the module that was on top
 (the C functions and system calls that it calls count as its own). Where threads wait for work is
 left out, and with it the little that waiting costs.
@@ -15,7 +15,6 @@ Each reply must be the right one, and what was set or appended is read back afte
 
 import os
 import random
-import shutil
 import socket
 import sys
 import time
@@ -188,12 +187,8 @@ async def steps(bench: Bench, seconds: float) -> None:
     found("SET, three members", three.times)
 
 
-async def profile(bench: Bench, seconds: float) -> None:
-    """Look at what the leader's processor time is spent on, under load."""
-    program = shutil.which("py-spy")
-    if program is None:
-        bench.console.print("no profile: py-spy is not there; pip install py-spy")
-        return
+async def profile(bench: Bench, seconds: float, program: str) -> None:
+    """Look at what the leader's processor time is spent on, under load, by `py-spy`."""
     raw = bench.place / "stacks"
     async with open_cluster(lay_out_members(bench.place / "profile", 3, snapshot=KEPT)) as cluster:
         await fill(cluster, LOAD)
@@ -248,11 +243,12 @@ async def main(*, options: Common = USUAL, seconds: float = 5.0) -> None:
         How long each step lasts.
     """
     stop_without("redis-benchmark", "redis-tools")
+    program = stop_without("py-spy", "py-spy", by="pip install")
     if options.quick:
         seconds = 1.0
     with open_bench("anatomy", options, seconds=seconds) as bench:
         await steps(bench, seconds)
-        await profile(bench, seconds)
+        await profile(bench, seconds, program)
 
 
 if __name__ == "__main__":

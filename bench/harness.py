@@ -100,8 +100,9 @@ def open_bench(name: str, options: Options, **settings: object) -> Generator[Ben
     if lost:
         sys.exit(f"{name}: no figures are written: {'; '.join(map(str, lost))}")
     results = Results(name, circumstances, {"quick": options.quick, **settings}, bench.rows)
+    shown = section(results)  # which refuses a table without rows, so that none is written
     file = save(results, options.figures)
-    console.print(f"\n{section(results)}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{shown}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _keep_bytecode(place: Path) -> None:
@@ -153,7 +154,14 @@ def make_app() -> App:
     return App(help_format="markdown", backend="trio", result_action="return_value")
 
 
-def stop_without(program: str, package: str) -> None:
-    """End with words if a program is not there."""
-    if shutil.which(program) is None:
-        sys.exit(f"{program} is not there; on Debian: apt install {package}")
+def stop_without(program: str, package: str, *, by: str = "on Debian: apt install") -> str:
+    """Return the path of a program, which is in PATH or next to this Python.
+
+    Raises:
+        SystemExit: it is not there; nothing was measured yet, and nothing is written.
+    """
+    beside = str(Path(sys.executable).parent)  # where pip puts it, also of a venv not activated
+    path = shutil.which(program) or shutil.which(program, path=beside)
+    if path is None:
+        sys.exit(f"{program} is not there, and no figures are written; {by} {package}")
+    return path

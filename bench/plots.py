@@ -168,14 +168,15 @@ def catchup(results: Results) -> Figure:
 
 def anatomy(results: Results) -> Figure:
     """A lone client's steps, and the leader's modules."""
-    figure, (left, right) = panels(2, height=4.0)
+    modules = [row for row in results.rows if "module" in row][:16][::-1]
+    figure, (left, *others) = panels(2 if modules else 1, height=4.0)
     rows = [row for row in results.rows if "step" in row][::-1]
     left.barh([row["step"] for row in rows], [row["p50_us"] for row in rows], color=INK[0])
     left.set_xlabel("p50 µs")
-    modules = [row for row in results.rows if "module" in row][:16][::-1]
-    right.barh([row["module"] for row in modules], [row["us"] for row in modules], color=INK[1])
-    right.set_xlabel("the leader's µs for a SET, 64 clients")
-    for axes in (left, right):
+    for right in others:
+        right.barh([row["module"] for row in modules], [row["us"] for row in modules], color=INK[1])
+        right.set_xlabel("the leader's µs for a SET, 64 clients")
+    for axes in (left, *others):
         axes.tick_params(axis="y", labelsize=7)
     return figure
 

@@ -10,7 +10,13 @@ Column: TypeAlias = tuple[str, str, str]
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """A table of Markdown; a field that a row has not, or has as None, is left empty."""
+    """A table of Markdown; a field that a row has not, or has as None, is left empty.
+
+    Raises:
+        ValueError: there are no rows: a part of the bench has found nothing.
+    """
+    if not rows:
+        raise ValueError(f"a table of {', '.join(title for title, _, _ in columns)} has no rows")
     head = " | ".join(title for title, _, _ in columns)
     rule = "|".join("---" if how == "s" else "---:" for _, _, how in columns)
     lines = [f"| {head} |", f"|{rule}|"]
@@ -305,11 +311,17 @@ def anatomy(results: Results) -> str:
     rows = results.rows
     steps = (("a lone client waits for", "step", "s"), ("p50 µs", "p50_us", ",.0f"))
     first = table([row for row in rows if "step" in row], (*steps, ("p99 µs", "p99_us", ",.0f")))
-    modules = (("on top", "module", "s"), ("of the leader's time", "share", ".1%"))
-    second = table(
-        [row for row in rows if "module" in row], (*modules, ("µs of a SET", "us", ".1f"))
-    )
-    return f"{first}\n\n{second}"
+    modules = [row for row in rows if "module" in row]
+    if not modules:  # figures from before the bench demanded py-spy
+        return f"{first}\n\nThis run did not look at the leader under load."
+    names = (("on top", "module", "s"), ("of the leader's time", "share", ".1%"))
+    return f"{first}\n\n{_PROFILE}\n\n{table(modules, (*names, ('µs of a SET', 'us', '.1f')))}"
+
+
+_PROFILE: Final = (
+    "The leader with 64 clients that set keys, by `py-spy`: the module on top of the stack, with "
+    "the C functions and system calls that it calls. Where threads wait for work is left out."
+)
 
 
 def lone_set(results: Results) -> str:
@@ -354,7 +366,7 @@ PICTURES: Final = {
     "growth-values": "Rate, p99 and processor time over the size of values",
     "growth-keys": "Rate, p99 and processor time over the number of keys",
     "growth-clients": "Rate, p99 and processor time over the number of clients",
-    "anatomy": "What a lone client waits for, and what the leader's processor time goes to",
+    "anatomy": "Where the microseconds go",
     "lone-set": "A lone client's SET, from the client to the disks and back",
     "catchup": "Position of the follower, and the clients' rate, over time",
     "overload": "Latency and memory over time, phase after phase",

@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
+README = BENCH / "README.md"
 FIGURES = sorted((BENCH / "figures").glob("*.json"))
 REPORT = """\
 ====== SET ======
@@ -62,6 +64,16 @@ def test_a_report_of_redis_benchmark_is_read() -> None:
     )
     expected = "Latencies(rate=52910.05, p50_ms=0.239, p99_ms=0.455, p999_ms=0.831)"
     assert done.stdout.strip() == expected, done.stderr
+
+
+def test_no_table_of_a_document_is_empty() -> None:
+    empty: list[str] = []
+    for file in [*BENCH.parent.glob("*.md"), *BENCH.parent.glob("docs/*.md"), README]:
+        lines = [*file.read_text().splitlines(), ""]
+        for rule, below in pairwise(lines):
+            if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", rule) and not below.startswith("|"):
+                empty.append(f"{file.name}: {below!r} stands where a row should")
+    assert empty == []
 
 
 def test_every_plot_has_its_table() -> None:

@@ -20,6 +20,7 @@ from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, en
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))  # its scripts import each other so
 
+import anatomy
 import harness
 import results
 from acknowledged import Numbers, counted, numbered
@@ -308,6 +309,35 @@ def test_a_bench_with_another_error_tells_that_one(tmp_path: Path) -> None:
     ):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quietly")
+def test_a_bench_that_found_nothing_for_a_table_writes_no_figures(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match=r"a table of .*p50 µs, p99 µs has no rows"),
+        harness.open_bench("anatomy", harness.Options(figures=tmp_path)) as bench,
+    ):
+        bench.found({"module": "trio", "share": 1.0, "us": 1.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bench_without_a_tool_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="no-tool is not there, and no figures are written; pip"):
+        harness.stop_without("no-tool", "no-tool", by="pip install")
+    beside = Path(sys.executable)  # as pip puts tools, with a venv that is not activated
+    assert harness.stop_without(beside.name, "python3") == str(beside)
+
+
+async def test_the_bench_that_profiles_does_not_begin_without_its_tool(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "redis-benchmark").touch(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SystemExit, match="py-spy is not there"):
+        await anatomy.main(options=harness.Options(figures=tmp_path / "figures"))
+    assert not (tmp_path / "figures").exists()
 
 
 def test_requests_are_shared_out_evenly() -> None:

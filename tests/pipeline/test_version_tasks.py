@@ -52,7 +52,7 @@ def long_pipelines() -> pa.RecordBatch:
     ]
     batches = [Batch((payload,), BEGAN_MS, 0, IN_PARTS) for payload in payloads]
     found = decode([data for data, _ in encoded(batches)], "entries")
-    return found.filter(pc.equal(found["kind"], "COMMAND"))
+    return found.filter(pc.field("kind") == "COMMAND")
 
 
 def test_a_payload_is_not_repeated_for_its_commands() -> None:
