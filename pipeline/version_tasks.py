@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     _Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     _Placed: TypeAlias = tuple[int, int, int, Piece]  # row of the entry, shard, number, piece
 
-__all__ = ["BEFORE", "PIECE", "SIZES", "VERSION", "apply_rows", "coupled_rows", "ddl_of"]
+__all__ = ["BEFORE", "PIECE", "PLACE", "SIZES", "VERSION", "apply_rows", "coupled_rows", "ddl_of"]
 __all__ += ["piece_rows", "size_rows"]
 
 BEFORE: Final = -1
@@ -52,6 +52,9 @@ PIECE: Final = {
     "change": pa.int32(),
     "valid_from": pa.int64(),
 }
+PLACE: Final = ("shard", "position", "entry", "number")
+"""The order in which pieces are applied."""
+
 VERSION: Final = {
     "key": pa.binary(),
     "revision": pa.int64(),

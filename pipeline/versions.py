@@ -23,6 +23,7 @@ from .replay import Sizes, shard_of
 from .version_tasks import (
     BEFORE,
     PIECE,
+    PLACE,
     SIZES,
     VERSION,
     apply_rows,
@@ -161,11 +162,11 @@ def versions(
         spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
     ).where("kind = 'COMMAND'")
     bound, stamped, loaded = _bound(entries, before)
-    shards = _shards(end.position - begin + loaded)
+    shards = min(max((end.position - begin + loaded) // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
     if stamped:
         entries = _applied(spark, origin, entries, begin, end)
-    payloads = entries.select("flags", "payload")
-    coupled = payloads.mapInArrow(coupled_rows(bound), "key binary").distinct().persist()
+    coupled = entries.select("flags", "payload").mapInArrow(coupled_rows(bound), "key binary")
+    coupled = coupled.distinct().persist()
     try:
         taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
         if before is not None:
@@ -175,16 +176,10 @@ def versions(
             taken = taken.join(marked, "key", "left").withColumn(
                 "shard", F.expr("if(together, 0, shard)")
             )
-        taken = taken.select(*PIECE).repartition("shard")
-        taken = taken.sortWithinPartitions("shard", "position", "entry", "number")
+        taken = taken.select(*PIECE).repartition("shard").sortWithinPartitions(*PLACE)
         return _in_sql(taken.mapInArrow(apply_rows, ddl_of(VERSION)), end)
     finally:
         coupled.unpersist()
-
-
-def _shards(size: int) -> int:
-    """Return how many shards so many bytes of log, and of state before it, are spread over."""
-    return min(max(size // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
 
 
 def _check_begin(origin: Origin, begin: int) -> None:
