@@ -22,6 +22,7 @@
     └── RequestError                a command or query of a client
         ├── NoLeaderError           it was not sent: no leader was found in time
         ├── UnknownOutcomeError     it was sent and its outcome will not be known
+        ├── RefusedError            what an operator asked for can't be done now; nothing changed
         ├── OversizedRequestError   it is larger than the member takes
         └── KeyValueError           the key-value store answered with an error
 

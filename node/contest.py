@@ -78,10 +78,9 @@ class Inbox(Role):
 
 @attrs.define(eq=False)
 class Peer:
-    """What an election has heard of another member."""
+    """What an election has heard of another member: where its log ends."""
 
     log_end: rules.LogEnd | None = None
-    vote: bool | None = None
 
 
 class Election:
@@ -97,7 +96,11 @@ class Election:
         count: how many elections there were since the start.
         began: when this one did.
         cause: why it did.
-        candidate_term: the term of the ballot that we stand or voted in.
+        state_since: when we came into it.
+        peers: what we have heard of each of the others.
+        highest_term_heard: by anybody, in this election or before; our next ballot is above it.
+        gone: the member that closed in order and so ended the election before, if any.
+        failed_ballots: ballots that we have lost in a row.
         absent: members that nobody needs to wait for: they closed in order.
         mandate: by which the leader has asked us to take over; we stand at once.
         chosen: the ballot that we stand in, or lead by, is an operator's choice.

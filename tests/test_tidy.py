@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate import errors
 from quorate.cli import run
 
 ROOT = Path(__file__).parent.parent
@@ -94,6 +95,57 @@ def imported_rooms(name: str, tree: ast.Module) -> Iterator[str]:
             yield item.module.removeprefix("quorate.")
         elif isinstance(item, ast.Import):
             yield from (alias.name.removeprefix("quorate.") for alias in item.names)
+
+
+def test_the_tree_of_errors_has_every_error() -> None:
+    parents: list[str] = []
+    drawn: set[tuple[str, str]] = set()
+    for line in (errors.__doc__ or "").splitlines():
+        if found := re.match(r"    ([ │├└─]*)(\w+Error)\b", line):
+            depth = len(found[1]) // 4
+            parents[depth:] = [found[2]]
+            drawn |= {(parents[depth - 1], found[2])} if depth else set()
+    classes = [errors.QuorateError]
+    defined: set[tuple[str, str]] = set()
+    for parent in classes:
+        children = [one for one in parent.__subclasses__() if one.__module__ == errors.__name__]
+        classes += children
+        defined |= {(parent.__name__, child.__name__) for child in children}
+    assert drawn == defined
+
+
+def test_no_docstring_names_an_attribute_that_is_not_there() -> None:
+    phantoms = [
+        f"{name}: {item.name}.{attribute}"
+        for name, tree in TREES.items()
+        for item in ast.walk(tree)
+        if isinstance(item, ast.ClassDef)
+        for attribute in attributes_told(ast.get_docstring(item) or "")
+        if attribute not in names_in(item)
+    ]
+    assert phantoms == []
+
+
+def attributes_told(docstring: str) -> list[str]:
+    """The names in a docstring's sections Args and Attributes."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)*)", docstring, re.MULTILINE)
+    return re.findall(r"^    (\w+): ", "".join(sections), re.MULTILINE)
+
+
+def names_in(item: ast.ClassDef) -> set[str]:
+    """What a class has of its own: parameters, fields, methods, and what is set on an object."""
+    found: set[str] = set()
+    for node in ast.walk(item):
+        match node:
+            case (
+                ast.Attribute(ast.Name("self"), name) | ast.arg(name) | ast.Name(name, ast.Store())
+            ):
+                found.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case _:
+                pass
+    return found
 
 
 @pytest.mark.parametrize("room", ROOMS)

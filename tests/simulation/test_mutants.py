@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +34,12 @@ def test_a_schedule_does_no_harm_to_the_members_as_they_are(
     schedule: Schedule, members: int
 ) -> None:
     assert play(schedule, members) == []
+
+
+def test_the_table_has_every_mutant() -> None:
+    table = (Path(__file__).parent / "mutants" / "README.md").read_text()
+    shown = re.findall(r"^\| (\w+) \| (?:\d+ seeds|its schedule) \|", table, re.MULTILINE)
+    assert shown == [each.name for each in MUTANTS]
 
 
 def test_there_are_twenty_and_each_is_another() -> None:
