@@ -30,6 +30,9 @@ __all__ = ["Plain", "plain_untrusted"]
 _MOST_ARGUMENTS: Final = 4
 _NAME_BYTES: Final = 7
 _MOST_DIGITS: Final = 8
+_LOOKED_AT: Final = 1 << 20
+"""Bytes that are searched at once: of a value of nothing but stars, each takes sixteen bytes."""
+
 _STAR, _DOLLAR, _CR, _LF, _ZERO = b"*$\r\n0"
 
 
@@ -119,14 +122,20 @@ def plain_untrusted(data: bytes, begins: Numbers, stops: Numbers) -> Plain:
 def _heads(view: Bytes, begins: Numbers, stops: Numbers) -> tuple[Numbers, Numbers]:
     """Return where commands may begin, the first one of each payload among them, and of which."""
     own = np.arange(len(begins), dtype=np.int64)
-    at: Numbers = np.flatnonzero(view == _STAR)
-    for step, byte in ((4, _DOLLAR), (3, _LF), (2, _CR), (-1, _LF), (-2, _CR)):
-        at = at[view.take(at + step, mode="clip") == byte]
+    at = np.concatenate([_marks(view, begin) for begin in range(0, len(view), _LOOKED_AT)])
     owners = np.searchsorted(begins, at, side="right") - 1
     inside = (owners >= 0) & (at > begins[owners]) & (at < stops[owners])
     heads, whose = np.concatenate((begins, at[inside])), np.concatenate((own, owners[inside]))
     order = np.lexsort((heads, whose))
     return heads[order], whose[order]
+
+
+def _marks(view: Bytes, begin: int) -> Numbers:
+    """Return where commands may begin behind others, in a piece of the data."""
+    at: Numbers = begin + np.flatnonzero(view[begin : begin + _LOOKED_AT] == _STAR)
+    for step, byte in ((4, _DOLLAR), (3, _LF), (2, _CR), (-1, _LF), (-2, _CR)):
+        at = at[view.take(at + step, mode="clip") == byte]
+    return at
 
 
 def _commands(view: Bytes, begins: Numbers, stops: Numbers) -> Plain:

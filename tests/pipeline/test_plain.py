@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -80,10 +83,27 @@ def test_usual_commands_are_plain_and_others_are_not() -> None:
     assert not found.numbers.any()
 
 
-def test_many_plain_commands_of_a_payload_are_plain() -> None:
+@pytest.mark.parametrize("looked_at", [1 << 20, 5])
+def test_many_plain_commands_of_a_payload_are_plain(
+    looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.pipeline.plain._LOOKED_AT", looked_at)
     payloads = [SET * 3, pipeline("SET a 1", "SET a 1 EX 9"), b"", pipeline("GET a") + SET, HOLDING]
     stops = np.cumsum(np.array([*map(len, payloads)], np.int64))
     found = plain_untrusted(b"".join(payloads), np.array([0, *stops[:-1]], np.int64), stops)
     assert found.places.tolist() == [0, 0, 0, 3, 3]
     assert found.numbers.tolist() == [0, 1, 2, 0, 1]
     assert [found.names[one] for one in found.operations] == ["SET"] * 3 + ["GET", "SET"]
+
+
+def test_a_value_of_nothing_but_stars_takes_little_more_than_itself() -> None:
+    payload = encode_command([b"SET", b"k", b"*" * (8 << 20)]) + SET
+    edges = np.array([0], np.int64), np.array([len(payload)], np.int64)
+    tracemalloc.start()
+    try:
+        found = plain_untrusted(payload, *edges)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.numbers.tolist() == [0, 1]
+    assert peak < 4 * len(payload)
