@@ -5,6 +5,7 @@
     QuorateError
     ├── ConfigurationError          a setting is missing, unknown or out of range
     │   └── UsageError              an argument of a command is
+    ├── UnsupportedError            a client has no such method or command; the message says why
     ├── StorageError                the store on disk
     │   ├── StoreMismatchError      it belongs to another cluster or member, or to a newer format
     │   ├── StoreBusyError          another process has it open
@@ -30,8 +31,13 @@ Expected trouble of the outside world (``OSError``, a broken connection) is hand
 retry is and does not appear here. Anything else that rises is a bug, and ends the member.
 """
 
+import re
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, Self, cast
+
+_DAMAGED: Final = re.compile(
+    r"\bmember (-?\d+): damaged record at term (-?\d+), position (-?\d+): (.*)"
+)
 
 
 class QuorateError(Exception):
@@ -44,6 +50,10 @@ class ConfigurationError(QuorateError):
 
 class UsageError(ConfigurationError):
     """A command was called with a wrong argument; named with its value and what was expected."""
+
+
+class UnsupportedError(QuorateError, NotImplementedError):
+    """A client has no such method or command, since it could not keep its promises; says why."""
 
 
 class StorageError(QuorateError):
@@ -88,6 +98,19 @@ class DamagedRecordError(StorageError):
         self.term = term
         self.position = position
         self.reason = reason
+
+    @classmethod
+    def quoted_in(cls, text: str) -> Self | None:
+        """Read the error back from a text that quotes it, or return None.
+
+        Spark hands on what a process of its own has raised as the text of a traceback, and so
+        neither the object nor its type.
+        """
+        found = _DAMAGED.search(text)
+        if found is None:
+            return None
+        member_id, term, position = (int(number) for number in found.groups()[:3])
+        return cls(member_id=member_id, term=term, position=position, reason=found[4])
 
 
 class DamagedTablesError(StorageError):

@@ -6,6 +6,7 @@ while there is none. Its payload is words: a verb and its arguments.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Final, Never
 
@@ -32,6 +33,12 @@ EVEN_IF_BEHIND: Final = "even-if-behind"
 BY_PRIORITY: Final = "by-priority"
 WAIT: Final = b"wait "
 DISK_STALLED: Final = "disk-stalled"
+_POSITION: Final = re.compile(r"\b(?:at|position) (\d+)")
+
+
+def positions_of(answer: str) -> list[int]:
+    """Return the positions of the log that a leader's answer names, in its order."""
+    return [int(found) for found in _POSITION.findall(answer)]
 
 
 class Controls:

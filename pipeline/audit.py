@@ -13,7 +13,6 @@ its own, in :mod:`.invariants` and :mod:`.double_apply`.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +20,7 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from ..errors import ConfigurationError, StorageError
+from ..errors import ConfigurationError, DamagedRecordError, StorageError
 from ..storage import check_batch_untrusted, decode_entries_untrusted
 from ..storage.describe import DumpedBatch
 from . import invariants
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "Divergent", "Finding", "audit", "each_member"]
 
-_DAMAGE: Final = re.compile(r"damaged record at term (-?\d+), position (-?\d+): .*")
 _MAX_FINDINGS: Final = 1000
 _OF_ENTRIES: Final = ("member", "term", "position", "entry", "kind", "payload")
 
@@ -154,10 +152,11 @@ def _count(batches: DataFrame) -> tuple[int, int]:
 
 
 def _damage(facts: Facts, error: PySparkException) -> Finding:
-    found = _DAMAGE.search(str(error))
+    found = DamagedRecordError.quoted_in(str(error))
     if found is None:
         raise error
-    return Finding("damage", facts.member_id, int(found[1]), int(found[2]), found[0])
+    words = str(found).partition(": ")[2]  # without the member
+    return Finding("damage", facts.member_id, found.term, found.position, words)
 
 
 def _compare(

@@ -161,7 +161,7 @@ class Load:
             if not isinstance(reply, Refused):
                 self._check(reply, text)
                 return wanted, session
-            if not str(reply).startswith("NOSESSION "):
+            if reply.code != "NOSESSION":
                 raise StorageError(f"{self._name}: chunk {wanted.chunks}: {reply}")
             if again:
                 return wanted, session  # that it was done is known, how its commands went is not
@@ -207,7 +207,7 @@ class Load:
 
 
 def _unanswered(reply: Reply) -> bool:
-    return isinstance(reply, Refused) and str(reply).startswith(("UNKNOWN ", "CLUSTERDOWN "))
+    return isinstance(reply, Refused) and reply.code in {"UNKNOWN", "CLUSTERDOWN"}
 
 
 def _with(done: Progress, chunk: list[Command]) -> Progress:

@@ -33,7 +33,12 @@ _CHUNK_BYTES: Final = 1 << 18
 
 
 class Refused(Exception):  # noqa: N818 - a reply, not a failure of ours
-    """An error reply; its text begins with a code in capitals."""
+    """An error reply; its text is as the member sent it, the code first."""
+
+    @property
+    def code(self) -> str:
+        """The first word of the reply: ``ERR``, ``UNKNOWN``, ``NOSESSION``."""
+        return str(self).partition(" ")[0]
 
 
 def parse_members(text: str) -> tuple[tuple[str, int], ...]:

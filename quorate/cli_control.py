@@ -1,7 +1,6 @@
 """`quorate control`: what an operator may ask of the whole cluster, by way of its leader."""
 
 import json
-import re
 import sys
 from typing import Annotated, Final
 
@@ -9,6 +8,7 @@ import attrs
 from cyclopts import App, Parameter
 
 from .cli_status import Addresses, AsJson, parse_address
+from .node.control import positions_of
 from .node.gateway import MemberAddress
 from .respclient import Reply, RespError, open_resp
 from .status import in_words
@@ -29,12 +29,13 @@ __all__ = [
 DONE: Final = 0
 REFUSED: Final = 1
 UNREACHABLE: Final = 2
+_UNKNOWN: Final = "UNKNOWN"
 
 control = App(
     name="control",
     help="Ask the leader for what concerns the whole cluster.",
     help_epilogue="Exit status: 0 - done; 1 - refused, with the reason; 2 - no member can be "
-    "reached.",
+    "reached, or the outcome is not known.",
 )
 
 
@@ -148,21 +149,24 @@ class Answered:
         request: its words.
         status: the exit status.
         words: what was done, or why not.
+        unknown: it was sent to the leader, which has ended: it may be done or not.
     """
 
     request: str
     status: int
     words: str
+    unknown: bool = False
 
     @property
     def positions(self) -> list[int]:
         """Those of the log that the leader's answer names, in its order."""
-        return [int(found) for found in re.findall(r"\b(?:at|position) (\d+)", self.words)]
+        return positions_of(self.words)
 
     def tell(self, *, as_json: bool) -> int:
         """Print it; return the exit status."""
         if as_json:
             outcome = {DONE: "done", REFUSED: "refused"}.get(self.status, "unreachable")
+            outcome = "unknown" if self.unknown else outcome
             positions = self.positions if self.status == DONE else []
             found = {"request": self.request, "outcome": outcome, "words": self.words}
             print(json.dumps(found | {"positions": positions}))
@@ -182,7 +186,11 @@ async def ask_one_of(connect: Addresses, *words: str) -> Answered:
             silent.append(f"{address.host}:{address.client_port}: {in_words(trouble)}")
             print(silent[-1], file=sys.stderr)
         except RespError as refusal:
-            return Answered(request, REFUSED, str(refusal).partition(" ")[2])
+            reason = str(refusal).partition(" ")[2]
+            if refusal.code != _UNKNOWN:
+                return Answered(request, REFUSED, reason)
+            print(reason, file=sys.stderr)
+            return Answered(request, UNREACHABLE, reason, unknown=True)
         else:
             return Answered(request, DONE, said.decode() if isinstance(said, bytes) else str(said))
     return Answered(request, UNREACHABLE, "\n".join(silent))

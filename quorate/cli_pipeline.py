@@ -42,7 +42,8 @@ To = Annotated[Path | None, Parameter(show_default=False)]
 Directory = Annotated[Path | None, Parameter(show_default=False)]
 Connects = Annotated[str | None, Parameter(show_default=False)]
 
-_OURS: Final = re.compile(r"\b(\w+Error): (.+)")
+_OURS: Final = re.compile(rf"\b{re.escape(errors.__name__)}\.(\w+): (.+)")
+"""An error of ours at the end of a traceback, which is all that Spark hands on of it."""
 
 
 @contextmanager
@@ -77,10 +78,11 @@ def _in_our_words() -> Generator[None]:
     try:
         yield
     except PySparkException as error:
-        for name, text in reversed(_OURS.findall(str(error))):
+        said = str(error)
+        if damaged := errors.DamagedRecordError.quoted_in(said):
+            raise damaged from error
+        for name, text in reversed(_OURS.findall(said)):
             kind = getattr(errors, name, None)
-            if kind is errors.DamagedRecordError:
-                kind = errors.StorageError
             if isinstance(kind, type) and issubclass(kind, errors.QuorateError):
                 raise kind(text) from error
         raise

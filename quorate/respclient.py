@@ -30,7 +30,12 @@ _pack = cast(
 
 
 class RespError(Exception):
-    """An error reply; its text begins with a code in capitals."""
+    """An error reply; its text is as the member sent it, the code first."""
+
+    @property
+    def code(self) -> str:
+        """The first word of the reply: ``ERR``, ``UNKNOWN``, ``CLUSTERDOWN``."""
+        return str(self).partition(" ")[0]
 
 
 class RespClient:

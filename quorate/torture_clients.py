@@ -254,12 +254,11 @@ class _Client:
         *_, last = replies
         for reply in [last, *replies]:
             if isinstance(reply, RespError):
-                code = str(reply).partition(" ")[0]
-                if code not in {*_REFUSED, _UNKNOWN}:
+                if reply.code not in {*_REFUSED, _UNKNOWN}:
                     asked = b" ".join(commands[-1])
                     self._clients.violations.append(f"error to {asked!r:.60}: {reply}")
                 self._disconnect()  # whatever it watches is over, too
-                raise (_RefusedError if code in _REFUSED else _UnknownOutcomeError) from reply
+                raise (_RefusedError if reply.code in _REFUSED else _UnknownOutcomeError) from reply
         assert not isinstance(last, RespError)
         return last
 

@@ -257,7 +257,7 @@ class _SessionClient:
                 (reply,) = await resp.pipeline([words])
             except OSError:
                 return None
-        if isinstance(reply, RespError) and str(reply).partition(" ")[0] in _NO_ANSWER:
+        if isinstance(reply, RespError) and reply.code in _NO_ANSWER:
             return None
         return reply
 

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 import redis
 
+from quorate.node import Limits
 from quorate.redis_client import SessionLostError, SessionRedis
 
 from .real import RealCluster
@@ -74,6 +75,34 @@ def test_a_cluster_that_was_killed_as_a_whole_remembers_every_reply(whole: RealC
             once = ("QUORATE.ONCE", session, sequence, "INCR", "a")
             assert client.execute_command(*once) == sequence
         assert client.get("a") == b"3"
+
+
+def test_a_quorum_that_is_away_for_longer_than_requests_are_parked(whole: RealCluster) -> None:
+    """The write that waits for it is done once, and so is one that was on its way to the leader."""
+    done: list[int] = []
+    back = threading.Event()
+    with SessionRedis(members(whole)) as client:
+
+        def count() -> None:
+            while not back.is_set():
+                client.incr("counter")
+                done.append(1)
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        leader = whole.leader
+        whole.kill(leader)
+        whole.kill((leader + 1) % 3)
+        thread.join(1.0)
+        before = len(done)
+        thread.join(Limits().park_seconds + 1.0)
+        assert thread.is_alive()
+        assert len(done) == before > 0
+        back.set()
+        whole.restart_dead()
+        thread.join(30)
+        assert len(done) == before + 1
+        assert client.get("counter") == b"%d" % len(done)
 
 
 def test_it_has_the_methods_and_replies_of_redis_py(client: SessionRedis) -> None:

@@ -12,6 +12,7 @@ import trio
 from quorate.errors import RefusedError
 from quorate.node import backlog, installing
 from quorate.node.config import SnapshotPolicy
+from quorate.node.control import positions_of
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
 from quorate.simulation.ledger import equal, open_ledgers
@@ -65,6 +66,7 @@ async def snapshot(world: World[Ledger], at: int) -> int:
     """Have one taken by all that run; give its position."""
     words = await world.hosts[at].running.control("snapshot")
     position = int(words.split()[2].rstrip(","))
+    assert positions_of(words) == [position]
     await all_have(world, position)
     return position
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError, RequestError
+from quorate.node.control import positions_of
 from quorate.node.gateway import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
 
@@ -35,6 +36,7 @@ async def test_commands_are_refused_and_queries_answered_until_it_is_resumed(
         await world.command(leader, b"a")
         words = await world.hosts[world.others(leader)[0]].running.control("suspend")
         assert words.startswith("suspended at ")
+        assert positions_of(words) == [world.hosts[leader].running.core.applier.applied_position]
         for i in world.hosts:
             await refused(world, i)
             assert await world.hosts[i].running.query(b"") == b"1"

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RefusedError, RequestError
+from quorate.node.control import positions_of
 from quorate.node.core import Core
 from quorate.simulation.ledger import equal, open_ledgers
 
@@ -61,6 +62,8 @@ async def test_all_members_stop_at_one_position_under_load(
             for host in world.hosts.values():
                 await host.running.close()
         position = int(words.rpartition(" ")[2])
+        assert positions_of(words) == [*positions_of(words)[:-1], position]
+        assert len(positions_of(words)) == 1 + (verb == "shutdown")
         for host in world.hosts.values():
             assert host.running.core.applier.applied_position == position
             assert host.running.store.append_position == position
