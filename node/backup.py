@@ -26,6 +26,7 @@ from ..storage.recording_log import term_at
 from ..transport import NULL_VALUE, WEATHER
 from ..transport.streams import describe
 from .fetching import fetch_snapshot
+from .one_error import one_error
 from .replay_client import END_OF_TIME, PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class Backup:
             await self.store.save_committed(self.store.append_position)
 
 
+@one_error
 @asynccontextmanager
 async def open_backup(
     directory: Path,

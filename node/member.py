@@ -55,6 +55,7 @@ from .gateway import (
     Topology,
 )
 from .leadership import Leadership
+from .one_error import one_error
 from .opening import check_service, open_store
 from .requests import Requests
 from .room import Room
@@ -341,6 +342,7 @@ def _write_nothing(_group: Sequence[Write]) -> None:
     """Stand in for what an executor writes: snapshots only use its lane for reading."""
 
 
+@one_error
 @asynccontextmanager
 async def open_member(
     config: NodeConfig,

@@ -26,6 +26,7 @@ from .keyvalue.client_session import open_session
 from .keyvalue.gathering import Gathering
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
+from .node.one_error import one_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -110,11 +111,15 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@one_error
 @asynccontextmanager
 async def open_node(
     config: NodeConfig, service: Service | None = None
 ) -> AsyncGenerator[Node, None]:
     """Run a member for the length of the block; leave the block to stop it in order.
+
+    What the block raises comes out of it as it is. A failure of the member ends the block, and
+    comes out as one error.
 
     Args:
         config: what the member is told.

@@ -12,6 +12,7 @@ import trio
 from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config import Limits
+from ..node.one_error import one_error
 from ..storage import found
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
@@ -353,6 +354,7 @@ class World(Generic[S_co]):
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
 
 
+@one_error
 @contextlib.asynccontextmanager
 async def open_world(
     directory: Path,
