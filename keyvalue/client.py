@@ -5,8 +5,8 @@ test); it needs no socket. Keys and values are bytes; text is taken too and enco
 what comes back is bytes.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import trio
 
@@ -15,6 +15,7 @@ from ..node.gateway import UNSTAMPED, Stamp
 from . import resp
 from .commands import CommandSpec, Kind, all_commands, fault, resolve
 from .gathering import Gathering
+from .resp import word_of
 from .service import RESP3
 
 Text: TypeAlias = bytes | str
@@ -44,7 +45,8 @@ class KeyValue:
 
     Every method raises :class:`~quorate.errors.KeyValueError` when the store answers with an
     error, and whatever the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
-    happened) or :class:`~quorate.errors.UnknownOutcomeError`.
+    happened) or :class:`~quorate.errors.UnknownOutcomeError`. An argument of a wrong type, such as
+    None for a key, is a :class:`TypeError`, and nothing is sent.
 
     Attributes:
         endpoint: where requests go.
@@ -79,7 +81,7 @@ class KeyValue:
 
     async def get(self, key: Text) -> bytes | None:
         """Return the value of a key, None if there is none."""
-        return _optional(await self.execute("GET", key))
+        return _optional(await self.execute("GET", word_of(key, "key")))
 
     @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
     async def set(
@@ -107,40 +109,52 @@ class KeyValue:
         """
         if ex is px is None and not (nx or xx):  # as mostly, for a third of the cost
             if not (isinstance(key, bytes) and isinstance(value, bytes)):
-                key, value = resp.words_of((key, value))
+                key, value = word_of(key, "key"), word_of(value, "value")
             reply = await self._set(key, value)
             return reply == resp.OK or _decoded(reply) is not None
         options: list[Argument] = []
         if ex is not None:
-            options += ["EX", ex]
+            options += ["EX", _integer_of(ex, "ex")]
         if px is not None:
-            options += ["PX", px]
-        options += ["NX"] * nx + ["XX"] * xx
-        return await self.execute("SET", key, value, *options) is not None
+            options += ["PX", _integer_of(px, "px")]
+        options += ["NX"] * bool(nx) + ["XX"] * bool(xx)
+        words = word_of(key, "key"), word_of(value, "value")
+        return await self.execute("SET", *words, *options) is not None
 
     async def delete(self, *keys: Text) -> int:
         """Delete keys and return how many there were."""
-        return _integer(await self.execute("DEL", *keys))
+        return _integer(await self.execute("DEL", *_words_of(keys)))
 
     async def increment(self, key: Text, by: int = 1) -> int:
         """Add to a number (0 if there is no such key) and return the sum."""
-        return _integer(await self.execute("INCRBY", key, by))
+        amount = _integer_of(by, "by")
+        return _integer(await self.execute("INCRBY", word_of(key, "key"), amount))
 
     async def mget(self, *keys: Text) -> list[bytes | None]:
         """Return the values of several keys at one point of the log."""
-        return [_optional(value) for value in _list(await self.execute("MGET", *keys))]
+        return [_optional(value) for value in _list(await self.execute("MGET", *_words_of(keys)))]
 
     async def mset(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
         """Set several keys at once."""
-        await self.execute("MSET", *(text for pair in values.items() for text in pair))
+        if not isinstance(cast("object", values), Mapping):
+            found = f"{values!r:.60}: expected a mapping of keys, found {type(values).__name__}"
+            raise TypeError(f"values = {found}")
+        words: list[bytes] = []
+        for key, value in values.items():
+            words += word_of(key, "key"), word_of(value, f"values[{key!r:.60}]")
+        await self.execute("MSET", *words)
 
     async def expire(self, key: Text, seconds: float) -> bool:
         """Let a key expire after some seconds of the cluster's time; False if there is none."""
-        return await self.execute("PEXPIRE", key, round(seconds * 1000)) == 1
+        if isinstance(seconds, bool) or not isinstance(cast("object", seconds), int | float):
+            found = f"{seconds!r:.60}: expected a number, found {type(seconds).__name__}"
+            raise TypeError(f"seconds = {found}")
+        words = word_of(key, "key"), round(seconds * 1000)
+        return await self.execute("PEXPIRE", *words) == 1
 
     async def ttl_ms(self, key: Text) -> int:
         """Return how long a key has left in milliseconds; -1 for ever, -2 if there is none."""
-        return _integer(await self.execute("PTTL", key))
+        return _integer(await self.execute("PTTL", word_of(key, "key")))
 
     async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
         """Iterate over the keys that match a pattern.
@@ -148,15 +162,26 @@ class KeyValue:
         A key that is there throughout comes at least once (after a change of leader perhaps
         again), one that comes or goes meanwhile perhaps not.
         """
-        cursor = b"0"
+        cursor, pattern = b"0", word_of(match, "match")
         while True:
-            reply = await self.execute("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
+            reply = await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
             place, keys = _list(reply)
             for key in _list(keys):
                 yield _bytes(key)
             cursor = _bytes(place)
             if cursor == b"0":
                 return
+
+
+def _words_of(keys: Iterable[object]) -> list[bytes]:
+    return [word_of(key, f"keys[{at}]") for at, key in enumerate(keys)]
+
+
+def _integer_of(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        found = f"{value!r:.60}: expected an integer, found {type(value).__name__}"
+        raise TypeError(f"{name} = {found}")
+    return value
 
 
 def _decoded(replies: bytes) -> resp.Reply:

@@ -210,12 +210,34 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
 
 
 def words_of(arguments: Iterable[bytes | str | int | float]) -> tuple[bytes, ...]:
-    """A command's arguments as they are recorded; text in UTF-8, numbers in decimal."""
+    """A command's arguments as they are recorded; see :func:`word_of`."""
     return tuple(
-        [
-            one if isinstance(one, bytes) else (one if isinstance(one, str) else repr(one)).encode()
-            for one in arguments
-        ]
+        [one if isinstance(one, bytes) else word_of(one, at) for at, one in enumerate(arguments, 1)]
+    )
+
+
+def word_of(value: object, name: str | int) -> bytes:
+    """One argument as it is recorded: text in UTF-8, a number in decimal.
+
+    Args:
+        value: the argument.
+        name: what an error calls it; a number is a place.
+
+    Raises:
+        TypeError: it is something else, also None and booleans: which bytes were meant, nobody
+            can say.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return b"%d" % value
+    if isinstance(value, float):
+        return float.__repr__(value).encode()  # a subclass may show itself in another way
+    called = f"argument {name}" if isinstance(name, int) else name
+    raise TypeError(
+        f"{called} = {value!r:.60}: expected bytes, str, int or float, found {type(value).__name__}"
     )
 
 

@@ -1,7 +1,9 @@
 """The store from Python: methods over anything that takes commands and queries."""
 
-from collections.abc import Generator
+import enum
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_world import Fed, open_service
@@ -130,3 +132,73 @@ async def test_scanning_iterates_over_all_that_match(member: LoneMember) -> None
     await store.mset({f"user:{i}": "x" for i in range(2500)} | {"other": "x"})
     assert {key async for key in store.scan("user:*")} == {b"user:%d" % i for i in range(2500)}
     assert b"other" in [key async for key in store.scan()]
+
+
+Call = Callable[[KeyValue, Any], Awaitable[object]]
+
+KEYS: dict[str, Call] = {
+    "set": lambda kv, wrong: kv.set(wrong, "v"),
+    "set px": lambda kv, wrong: kv.set(wrong, "v", px=1),
+    "get": lambda kv, wrong: kv.get(wrong),
+    "increment": lambda kv, wrong: kv.increment(wrong),
+    "expire": lambda kv, wrong: kv.expire(wrong, 1),
+    "ttl_ms": lambda kv, wrong: kv.ttl_ms(wrong),
+    "mset": lambda kv, wrong: kv.mset({wrong: "v"}),
+}
+CALLS: dict[str, tuple[str, Call]] = {
+    **{f"key of {name}": ("key", call) for name, call in KEYS.items()},
+    "value of set": ("value", lambda kv, wrong: kv.set("k", wrong)),
+    "value of set nx": ("value", lambda kv, wrong: kv.set("k", wrong, nx=True)),
+    "value of mset": (r"values\['k'\]", lambda kv, wrong: kv.mset({"a": "b", "k": wrong})),
+    "key of delete": (r"keys\[1\]", lambda kv, wrong: kv.delete("a", wrong)),
+    "key of mget": (r"keys\[1\]", lambda kv, wrong: kv.mget("a", wrong)),
+    "argument of execute": ("argument 2", lambda kv, wrong: kv.execute("GET", wrong)),
+    "name of execute": ("argument 1", lambda kv, wrong: kv.execute(wrong)),
+    "match of scan": ("match", lambda kv, wrong: anext(kv.scan(wrong))),
+}
+
+
+@pytest.mark.parametrize("wrong", [None, True, ("a",), b"a".__class__, memoryview(b"a"), object()])
+@pytest.mark.parametrize("call", CALLS)
+async def test_what_is_no_word_is_refused(member: LoneMember, call: str, wrong: object) -> None:
+    name, made = CALLS[call]
+    words = rf"^{name} = .*: expected bytes, str, int or float, found {type(wrong).__name__}$"
+    with pytest.raises(TypeError, match=words):
+        await made(KeyValue(member), wrong)
+    assert member.payloads == []
+
+
+NUMBERS: dict[str, Call] = {
+    "ex": lambda kv, wrong: kv.set("k", "v", ex=wrong),
+    "px": lambda kv, wrong: kv.set("k", "v", px=wrong),
+    "by": lambda kv, wrong: kv.increment("k", wrong),
+    "seconds": lambda kv, wrong: kv.expire("k", wrong),
+    "values": lambda kv, wrong: kv.mset(wrong),
+}
+
+
+@pytest.mark.parametrize("wrong", [True, "5", [("a", "b")]])
+@pytest.mark.parametrize("name", NUMBERS)
+async def test_what_is_no_number_is_refused(member: LoneMember, name: str, wrong: object) -> None:
+    found = type(wrong).__name__
+    with pytest.raises(TypeError, match=rf"^{name} = .*: expected an? [\w ]+, found {found}$"):
+        await NUMBERS[name](KeyValue(member), wrong)
+    assert member.payloads == []
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Real(float):
+    def __repr__(self) -> str:
+        return "Real()"
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"), [(5, b"5"), (1.5, b"1.5"), (Level.HIGH, b"3"), (Real(0.5), b"0.5")]
+)
+async def test_numbers_are_set_in_decimal(member: LoneMember, value: float, stored: bytes) -> None:
+    store = KeyValue(member)
+    await store.execute("SET", "k", value)
+    assert await store.get("k") == stored
