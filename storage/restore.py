@@ -25,8 +25,8 @@ from .environment import content_of, sync_directory, told
 from .executor import ThreadExecutor
 from .identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from .journal import JOURNAL_FILE
-from .pages import DATA_FILE
 from .node_state import NodeState
+from .pages import DATA_FILE
 from .readonly import ReadOnlyStore, open_readonly
 from .recording_log import SnapshotRow, TermRow
 from .snapshot_file import SnapshotHead, SnapshotReader
