@@ -48,6 +48,7 @@ class Nemesis:
         unit: seconds of a heartbeat timeout; everything that lasts is measured in it.
         counts: how often each fault was done.
         rotten: members whose recording is damaged.
+        stranded: a leader that is cut off for long, whatever other faults cut and mend.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Nemesis:
         self.unit = world.setting.timeouts.leader_heartbeat_timeout
         self.counts: Counter[str] = Counter()
         self.rotten: list[int] = []
+        self.stranded: list[int] = []
         self._names = [name for name in FAULTS if weights.get(name)]
         self._weights = [weights[name] for name in self._names]
         self._strikes = [name for name in STRIKES if weights.get(f"{name} at a transition")]
@@ -104,6 +106,7 @@ class Nemesis:
     def calm(self) -> None:
         """Undo all but what is dead or rotten."""
         self._marked.clear()
+        self.stranded.clear()
         self._disarm()
         for i, host in self.world.hosts.items():
             self.world.resume(i)
@@ -177,6 +180,11 @@ class Nemesis:
     def may_start(self, member: int) -> bool:
         """Say whether it makes sense to start a member: not before its machine has let go of it."""
         return self.world.hosts[member].stopped
+
+    def heal(self, source: str, target: str) -> None:
+        """Undo the cut of a way, unless it leads to or from a stranded leader."""
+        if not {source, target} & {f"h{i}" for i in self.stranded}:
+            self.world.network.heal(source, target, both=False)
 
     def a_while(self) -> float:
         """Draw how long a fault lasts, in seconds: mostly short, at times for long."""

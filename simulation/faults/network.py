@@ -32,7 +32,7 @@ def cut_for_a_while(n: Nemesis, one: int, other: int, seconds: float | None = No
     route = f"h{one}", f"h{other}"
     n.world.network.cut(*route, both=False)
     lasts = n.a_while() if seconds is None else seconds
-    n.later(lasts, lambda: n.world.network.heal(*route, both=False))
+    n.later(lasts, lambda: n.heal(*route))
 
 
 async def isolate(n: Nemesis) -> None:
@@ -56,21 +56,28 @@ def isolate_it(n: Nemesis, victim: int) -> None:
 async def strand(n: Nemesis) -> None:
     """Cut a leader off for so long that the others may drop the log that it lacks.
 
-    What it was sent last, nobody else has.
+    It still appends something, which nobody else has.
     """
     leaders = n.world.leaders()
-    if not leaders:
+    if not leaders or n.stranded:
         return
-    victim, seconds = n.rng.choice(leaders), n.unit * n.rng.uniform(4.0, 12.0)
-    for other in n.world.others(victim):
-        cut_for_a_while(n, other, victim, seconds)
-        cut_for_a_while(n, victim, other, seconds)
+    victim, seconds = n.rng.choice(leaders), n.unit * n.rng.uniform(8.0, 16.0)
+    n.stranded.append(victim)
+    n.world.isolate(victim)
+
+    def let_go() -> None:
+        n.stranded.clear()
+        for other in n.world.others(victim):
+            n.world.network.heal(f"h{victim}", f"h{other}")
+
+    n.later(seconds, let_go)
+    n.spawn(ask, n, victim, "snapshot")
     n.spawn(_have_the_others_prune, n, victim, seconds)
 
 
 async def _have_the_others_prune(n: Nemesis, victim: int, seconds: float) -> None:
-    for _ in range(2):
-        await trio.sleep(0.45 * seconds)
+    for _ in range(3):
+        await trio.sleep(0.3 * seconds)
         others = [i for i in n.world.running() if i != victim and not n.world.hosts[i].paused]
         if others:
             await ask(n, n.rng.choice(others), "snapshot")
@@ -90,9 +97,12 @@ async def mend(n: Nemesis) -> None:
     """Undo the cuts between two members, or all; what stalled arrives then."""
     if n.rng.random() < 0.5:
         n.world.mend()
+        for victim in n.stranded:
+            n.world.isolate(victim)
     else:
         one, other = n.pair()
-        n.world.network.heal(f"h{one}", f"h{other}")
+        n.heal(f"h{one}", f"h{other}")
+        n.heal(f"h{other}", f"h{one}")
 
 
 async def clog(n: Nemesis) -> None:
