@@ -8,7 +8,7 @@ among the tasks that run next, with the result.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from outcome import Error, Outcome
@@ -77,10 +77,11 @@ class Calls:
         """Submit a request and wait for its reply; `payload` may be of a subclass.
 
         Raises:
+            TypeError: `payload` is no bytes.
             RequestError: there is none.
         """
         if type(payload) is not bytes:
-            payload = bytes(payload)
+            payload = _bytes_of(payload)
         call = Call(kind, payload, flags, self._done_at_once)
         if stamp is not UNSTAMPED:
             call.session, call.sequence = stamp
@@ -94,6 +95,13 @@ class Calls:
         call.done = partial(_wake, trio.lowlevel.current_task())
         reply: bytes = await trio.lowlevel.wait_task_rescheduled(call.withdraw)
         return reply
+
+
+def _bytes_of(payload: Any) -> bytes:
+    if isinstance(payload, bytes | bytearray | memoryview):  # bytes(5) would be five zeros
+        return bytes(cast("bytes", payload))
+    found = type(payload).__name__
+    raise TypeError(f"payload = {payload!r:.60}: expected bytes, found {found}")
 
 
 def _wake(task: trio.lowlevel.Task, result: bytes | RequestError) -> None:

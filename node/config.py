@@ -28,10 +28,12 @@ night.
 """
 
 import math
+import os
 import re
+from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import attrs
 
@@ -167,7 +169,13 @@ class Timeouts:
 
     @classmethod
     def of(cls, profile: Profile) -> "Timeouts":
-        """The values of a profile."""
+        """The values of a profile.
+
+        Raises:
+            ConfigurationError: there is none of that name.
+        """
+        if not _PROFILE.holds(profile):
+            raise ConfigurationError(unexpected("profile", profile, _PROFILE.what))
         return PROFILES[profile]
 
 
@@ -179,6 +187,10 @@ PROFILES: Final[dict[Profile, Timeouts]] = {
     # simulated time and small tests on one machine; too nervous for real networks
     "test": Timeouts(0.6, 0.25, 0.025, 0.1, 0.01),
 }
+_PROFILE: Final = Expects(
+    lambda value: isinstance(value, str) and value in PROFILES,
+    "one of " + ", ".join(f'"{name}"' for name in PROFILES),
+)
 
 
 @attrs.frozen
@@ -241,6 +253,30 @@ class SnapshotPolicy:
     """So much log is kept below the oldest snapshot, for members that are a little behind."""
 
 
+def _path(key: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(unexpected(key, value, "a path"))
+    return Path(cast("str", value))
+
+
+def _members(value: object) -> tuple[MemberConfig, ...]:
+    """Check the members before anything that depends on them is looked for."""
+    given = cast("Any", value)
+    found: tuple[object, ...] = tuple(given) if isinstance(value, Iterable) else (given,)
+    for member in found:
+        if not isinstance(member, MemberConfig):
+            raise ConfigurationError(unexpected("members", given, "a MemberConfig for each member"))
+    if not 1 <= len(found) <= MAX_MEMBERS:
+        raise ConfigurationError(f"members: {len(found)} of them: expected 1 to {MAX_MEMBERS}")
+    return cast("tuple[MemberConfig, ...]", found)
+
+
+def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    kind = {"timeouts": Timeouts, "limits": Limits, "snapshot": SnapshotPolicy}[attribute.name]
+    if not isinstance(value, kind):
+        raise ConfigurationError(unexpected(attribute.name, value, f"a {kind.__name__}"))
+
+
 @attrs.frozen
 class NodeConfig:
     """All that one member is told.
@@ -257,27 +293,22 @@ class NodeConfig:
     )
     member_id: int = attrs.field(validator=_MEMBER_ID)
     directory: Path = attrs.field(
-        converter=Path,
+        converter=lambda value: _path("directory", value),
         metadata={"toml": Expects(lambda value: isinstance(value, str) and value != "", "a path")},
     )
     """Where its stores lie. In a file: relative to the file's folder."""
     members: tuple[MemberConfig, ...] = attrs.field(
-        converter=tuple[MemberConfig, ...],
+        converter=_members,
         metadata={"toml": Expects(lambda value: isinstance(value, list), "[[members]] tables")},
     )
     """All members, this one too, in ascending order of their ids."""
-    profile: Profile = attrs.field(
-        default="lan",
-        validator=Expects(
-            lambda value: isinstance(value, str) and value in PROFILES,
-            "one of " + ", ".join(f'"{name}"' for name in PROFILES),
-        ),
-    )
+    profile: Profile = attrs.field(default="lan", validator=_PROFILE)
     timeouts: Timeouts = attrs.field(
-        default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True)
+        default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True),
+        validator=_is_settings,
     )
-    limits: Limits = attrs.field(factory=Limits)
-    snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy)
+    limits: Limits = attrs.field(factory=Limits, validator=_is_settings)
+    snapshot: SnapshotPolicy = attrs.field(factory=SnapshotPolicy, validator=_is_settings)
     member_listen_host: str = attrs.field(
         default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
     )
@@ -289,8 +320,6 @@ class NodeConfig:
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
-        if not 1 <= len(ids) <= MAX_MEMBERS:
-            raise ConfigurationError(f"members: {len(ids)} of them: expected 1 to {MAX_MEMBERS}")
         if ids != sorted(set(ids)):
             raise ConfigurationError(f"members: ids {ids}: expected ascending, each once")
         if not self.voters:
@@ -356,13 +385,14 @@ def _changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance)
     return ["", f"[{name}]", *_lines(changed)] if changed else []
 
 
-def load_config(path: Path) -> NodeConfig:
+def load_config(path: Path | str) -> NodeConfig:
     """Read and check a member's configuration.
 
     Raises:
         ConfigurationError: the file can't be read, is not TOML, or says something unexpected;
             one line for each trouble.
     """
+    path = _path("path", path)
     config = structure(_with_profile(read_tables(path)), NodeConfig, path)
     # relative to the file: a folder with a member's file and stores can be moved
     return attrs.evolve(config, directory=path.parent / config.directory.expanduser())

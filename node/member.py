@@ -56,7 +56,7 @@ from .gateway import (
 )
 from .leadership import Leadership
 from .one_error import one_error
-from .opening import check_service, open_store
+from .opening import check_arguments, check_service, open_store
 from .requests import Requests
 from .room import Room
 from .serving import serve
@@ -366,9 +366,11 @@ async def open_member(
         free: says how many bytes are free on the disk of a directory; asks the system unless given.
 
     Raises:
+        ConfigurationError: `config` is no NodeConfig, or `service` lacks methods of a Service.
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: its address can't be bound.
     """
+    check_arguments(config, service)
     store = open_store(config, rng, executor)
     with closing(store):
         member = Member(

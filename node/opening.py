@@ -11,17 +11,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import DamagedRecordError, LostStoreError, StorageError
+from ..errors import ConfigurationError, DamagedRecordError, LostStoreError, StorageError
 from ..storage import Store
 from ..storage.state import NOTHING_LOST
+from .config import NodeConfig
+from .service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from random import Random
 
     from ..storage import ExecutorFactory, Write
-    from .config import NodeConfig
-    from .service import Service
 
 
 def way_out(config: NodeConfig) -> str:
@@ -85,6 +85,21 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             position=lost[1] - 1,
             reason="the end of the log, which was damaged, has not come back",
         )
+
+
+def check_arguments(config: object, service: object) -> None:
+    """Refuse what is no configuration, or no service; None is that of the key-value store.
+
+    Raises:
+        ConfigurationError: it names what is missing.
+    """
+    if not isinstance(config, NodeConfig):
+        raise ConfigurationError(f"config = {config!r:.80}: expected a NodeConfig; see load_config")
+    needed = [name for name in vars(Service) if not name.startswith("_")]
+    missing = [name for name in needed if not hasattr(service, name)]
+    if service is not None and (missing or isinstance(service, type)):
+        what = f"it has no {', '.join(missing)}" if missing else "this is the class"
+        raise ConfigurationError(f"service = {service!r:.80}: expected a Service, but {what}")
 
 
 def check_service(config: NodeConfig, store: Store, service: Service) -> None:

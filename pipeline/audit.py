@@ -14,6 +14,7 @@ its own, in :mod:`.invariants` and :mod:`.double_apply`.
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -92,8 +93,11 @@ def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
 
     Raises:
         TransportError: a member does not answer.
-        ConfigurationError: two of them are of one member, or they are of several clusters.
+        ConfigurationError: two of them are of one member, or they are of several clusters; or
+            it is one, and no list.
     """
+    if isinstance(origins, str | Path | Connect):
+        raise ConfigurationError(f"origins = {origins!r}: expected a list of them")
     facts = [_facts(origin) for origin in origins]
     if len({one.cluster for one in facts}) != 1 or len({one.member_id for one in facts}) < len(
         facts

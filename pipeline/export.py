@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import attrs
@@ -34,7 +35,6 @@ from .versions import from_snapshot, moment_at, read_log, versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -76,13 +76,13 @@ class Exported:
     current: int
 
 
-def read_manifest(to: Path) -> Manifest | None:
+def read_manifest(to: Path | str) -> Manifest | None:
     """Read the manifest of a folder, None without one.
 
     Raises:
         StorageError: it is none, or of another format.
     """
-    file = to / _NAME
+    file = Path(to) / _NAME
     if not file.exists():
         return None
     try:
@@ -96,7 +96,7 @@ def read_manifest(to: Path) -> Manifest | None:
     return found
 
 
-def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
+def export(spark: SparkSession, origin: Origin, to: Path | str) -> Exported:
     """Bring the tables in a folder up to what is committed.
 
     Args:
@@ -108,6 +108,7 @@ def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
         PrunedError: the log no longer reaches back to where the tables end.
         StorageError: the tables are of another log.
     """
+    to = Path(to)
     known = read_manifest(to)
     end = moment_at(origin)
     with open_log(origin) as log:
@@ -128,7 +129,7 @@ def export(spark: SparkSession, origin: Origin, to: Path) -> Exported:
 
 
 def follow(
-    spark: SparkSession, origin: Origin, to: Path, *, pause_s: float = 5.0
+    spark: SparkSession, origin: Origin, to: Path | str, *, pause_s: float = 5.0
 ) -> Iterator[Exported]:
     """Bring the tables up to what is committed, again and again, for ever.
 
@@ -224,12 +225,13 @@ def _publish(to: Path, manifest: Manifest) -> None:
         os.close(folder)
 
 
-def exported_tables(spark: SparkSession, to: Path) -> dict[str, DataFrame]:
+def exported_tables(spark: SparkSession, to: Path | str) -> dict[str, DataFrame]:
     """Return the tables in a folder: log, kv_history (ended versions and others) and kv_current.
 
     Raises:
         StorageError: nothing was exported there.
     """
+    to = Path(to)
     manifest = read_manifest(to)
     if manifest is None:
         raise StorageError(f"{to}: nothing was exported there")

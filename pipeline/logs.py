@@ -12,6 +12,7 @@ for a new leader could still cut it off.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StoreMismatchError
@@ -25,7 +26,6 @@ from .reading import Facts, Log, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
     from ..storage import BatchHeader, ReadOnlyStore, SnapshotRow, TermRow
 
@@ -103,7 +103,7 @@ def open_log(origin: Origin) -> Generator[Log]:
 
         yield RemoteLog(origin)
         return
-    place = find_recording(origin)
+    place = find_recording(Path(origin))
     applied = tables_position(place.parent / "tables")
     with open_readonly(place) as store:
         yield _Recording(store, applied, place.parent / "snapshots")

@@ -25,5 +25,5 @@ class Connect:
     member: int | None = None
 
 
-Origin: TypeAlias = Path | Connect
+Origin: TypeAlias = Path | str | Connect
 """Where a log is read from: the directory of a member or a backup, or a running cluster."""

@@ -13,6 +13,7 @@ and belongs to none that is: its cluster has a name that no cluster can have.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -35,7 +36,6 @@ from .versions import present, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
     from random import Random
 
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def write_snapshot(
     spark: SparkSession,
     origin: Origin,
     at: Moment,
-    directory: Path,
+    directory: Path | str,
     *,
     rng: Random,
     there: DataFrame | None = None,
@@ -87,6 +87,7 @@ def write_snapshot(
         PrunedError: the log does not reach back far enough, or nothing stands there at all.
         StorageError: there is a store already; the disk failed or is full; something is damaged.
     """
+    directory = Path(directory)
     check_empty(directory)
     with open_log(origin) as log:
         head = _head(spark, log, origin, at)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -27,12 +27,16 @@ from .keyvalue.gathering import Gathering
 from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 from .node.one_error import one_error
+from .node.opening import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
+
+
+_MAX_FLAGS: Final = 255
 
 
 class Node:
@@ -79,11 +83,23 @@ class Node:
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
     async def command(self, payload: bytes, flags: int = 0) -> bytes:
-        """Have a command recorded, replicated and applied; see `Member.command`."""
+        """Have a command recorded, replicated and applied; see `Member.command`.
+
+        Raises:
+            TypeError: the payload is no bytes, or the flags are not one byte.
+            RequestError: see `Member.command`.
+        """
+        _check_flags(flags)
         return await self.member.command(payload, flags)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
-        """Answer a query linearizably; see `Member.query`."""
+        """Answer a query linearizably; see `Member.query`.
+
+        Raises:
+            TypeError: as for `command`.
+            RequestError: see `Member.query`.
+        """
+        _check_flags(flags)
         return await self.member.query(payload, flags)
 
     def status(self) -> NodeStatus:
@@ -107,6 +123,11 @@ class Node:
         await self.member.core.terminated.wait()
 
 
+def _check_flags(flags: object) -> None:
+    if not (isinstance(flags, int) and 0 <= flags <= _MAX_FLAGS):
+        raise TypeError(f"flags = {flags!r:.60}: expected one byte, 0 to {_MAX_FLAGS}")
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -126,9 +147,11 @@ async def open_node(
         service: a state machine of your own, instead of the key-value store.
 
     Raises:
+        ConfigurationError: `config` is no NodeConfig, or `service` lacks methods of a Service.
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: an address can't be bound.
     """
+    check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:

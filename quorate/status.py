@@ -94,7 +94,13 @@ async def ask(address: MemberAddress) -> Answer:
         try:
             async with open_resp(address.host, address.client_port) as client:
                 said = decode_status_untrusted(await client.call("QUORATE.STATUS"))
-            own = attrs.evolve(address, member_id=said.member_id, standby=said.standing == STANDBY)
+            ports = {one.member_id: one.member_port for one in said.topology.members}
+            own = attrs.evolve(
+                address,
+                member_id=said.member_id,
+                member_port=ports.get(said.member_id, address.member_port),
+                standby=said.standing == STANDBY,
+            )
             return Answer(own, said, None, said.topology.members)
         except (OSError, RespError, ValueError) as trouble:
             error = in_words(trouble)

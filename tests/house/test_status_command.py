@@ -305,3 +305,11 @@ def test_addresses_are_read(text: str, host: str, port: int) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="expected HOST:PORT"):
         parse_address(text)
+
+
+async def test_the_member_that_is_asked_says_where_others_reach_it() -> None:
+    members = [MemberAddress(n, HOST, 7000 + n, 17000 + n) for n in range(3)]
+    async with serving([bulk(status_of(2), members)]) as (asked,):
+        found = await survey([attrs.evolve(asked, member_id=-1)])
+    ports = {one["member_id"]: one["member_port"] for one in json.loads(found.as_json())["members"]}
+    assert ports == {0: 17000, 1: 17001, 2: 17002}
