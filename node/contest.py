@@ -33,6 +33,7 @@ from .core import Core, Transition
 from .lease import MAX_LEASE_MS
 from .roles import Ended, Role
 from .states import BALLOT_STATES, EDGES, State
+from .untrusted import is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -351,8 +352,10 @@ class Election:
         if rules.is_stale(message, newest):
             core.send(sender, StaleLeader(newest, core.member_id))
             return None
-        core.heard_leader(message.leadership_term_id, trio.current_time())
         decision = rules.follow(message, terms=core.store.terms, append=core.store.append_position)
+        if await is_refused(core, sender, message, decision):
+            return None
+        core.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
             case rules.CanvassAgain():
                 core.send(sender, self._canvass_position())

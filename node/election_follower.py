@@ -84,11 +84,12 @@ async def follower_log_replication(e: Election, role: Following) -> State:
         e.because(f"snapshot at {head.position} installed")
         return State.CANVASS
     assert isinstance(wanted, rules.Replicate)
+    role.recorded_term = wanted.term
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:
             with e.core.backlog.fetching():
                 await role.record_replay(stream, wanted.stop)
-        if store.append_position < wanted.stop:
+        if store.append_position != wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
     base = store.append_position if wanted.base is None else wanted.base
     await store.ensure_coherent(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import SafetyViolationError, WireError
-from ..storage import BatchHeader, TermRow, check_batch_untrusted
+from ..errors import WireError
+from ..storage import BatchHeader, TermRow, check_received_untrusted
 from ..transport import (
     AppendFlags,
     AppendPosition,
@@ -46,6 +46,7 @@ from .pulse import Pulse
 from .replayed import Replayed
 from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
 from .termination import terminate_follower
+from .untrusted import refuse_leader
 
 if TYPE_CHECKING:
     from .core import Core
@@ -69,6 +70,7 @@ class Following(Role):
         term: the leader's term.
         base: where the leader's term begins.
         session_id: of the leader's log publication.
+        recorded_term: of the batches that we record: an earlier one while we replicate that.
         timestamp_ms: the leader's cluster time when it was adopted.
         lease_ms: for how long we promise not to help anybody else to lead (:mod:`.lease`).
         flags: what our reports of the append position say about us.
@@ -86,7 +88,7 @@ class Following(Role):
         self.core = core
         self.compared = compared
         self.leader_id = message.leader_member_id
-        self.term = message.leadership_term_id
+        self.term = self.recorded_term = message.leadership_term_id
         self.base = message.term_base_log_position
         self.session_id = message.log_session_id
         self.timestamp_ms = message.timestamp
@@ -130,9 +132,7 @@ class Following(Role):
             ) if term != self.term:
                 self._on_other_term(sender, message, term)
             case NewLeadershipTerm() if sender != self.leader_id:
-                raise SafetyViolationError(
-                    f"members {sender} and {self.leader_id} both lead term {self.term}"
-                )
+                refuse_leader(self.core, sender, f"{self.leader_id} leads term {self.term}")
             case _ if sender == self.leader_id:
                 self._on_leader(message)
             case _:
@@ -244,7 +244,7 @@ class Following(Role):
         if self.live_position is None:
             return  # of a subscription that we gave up
         try:
-            header = check_batch_untrusted(message.batch)
+            header = check_received_untrusted(message.batch)
         except WireError as error:
             self.end(f"the live log is damaged: {error}")
             return
@@ -274,13 +274,12 @@ class Following(Role):
         if self.ended is not None or not self.compared:
             return  # a stream's task may be one message behind the end of the role
         row = None
+        if header.term != self.recorded_term:
+            self.end(f"a batch of term {header.term} behind our term {self._log_term}")
+            return
         if header.term != self._log_term:
-            if not self._log_term < header.term <= self.term:
-                self.end(f"a batch of term {header.term} behind our term {self._log_term}")
-                return
             # The term's row is durable together with its first entry, never later.
             row = TermRow(header.term, header.position, None, header.timestamp_ms)
-            assert header.term < self.term or header.position == self.base, f"{header}: {self.base}"
             self._log_term = header.term
         self.core.store.append(batch, header=header, term_row=row)
         self.core.applier.offer(Waiting(header, batch, []))

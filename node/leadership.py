@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Never
 
 import trio
 
-from ..errors import SafetyViolationError, UnknownOutcomeError
+from ..errors import UnknownOutcomeError
 from ..storage import BatchHeader, Entry, EntryKind, encode_batch
 from ..transport import (
     AdmissionRequest,
@@ -284,9 +284,7 @@ class Leadership(Role):
             ) if term > self.term:
                 self.end(f"member {sender} lives in term {term}", message=(sender, message))
             case NewLeadershipTerm(leadership_term_id=self.term):
-                raise SafetyViolationError(
-                    f"members {sender} and {self.core.member_id} both lead term {self.term}"
-                )
+                self.end(f"members {sender} and {self.core.member_id} both lead term {self.term}")
             case NewLeadershipTerm() | CommitPosition():
                 self.core.send(sender, StaleLeader(self.term, self.core.member_id))
             case _:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..errors import TransportError, WireError
-from ..storage import TermRow, check_batch_untrusted
+from ..storage import TermRow, check_received_untrusted
 from ..transport import (
     NULL_VALUE,
     CommitPosition,
@@ -36,6 +36,7 @@ from . import rules
 from .ballots import answer_scout, refuse_vote
 from .following import MAX_UNSYNCED_BYTES
 from .roles import SLOWEST_DISK
+from .untrusted import cut_contradiction
 
 if TYPE_CHECKING:
     from ..storage import BatchHeader
@@ -147,7 +148,7 @@ class _Fetch:
         """
         position, term = NULL_VALUE, NULL_VALUE
         for span in self._spans:
-            coherent = position in {NULL_VALUE, span.base} and term in {NULL_VALUE, span.term - 1}
+            coherent = position in {NULL_VALUE, span.base} and term < span.term
             if not (coherent and 0 <= span.base <= span.end):
                 raise WireError(f"member {self._from} has no such terms: {self._spans}")
             position, term = span.end, span.term
@@ -161,6 +162,8 @@ class _Fetch:
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
         position, last_term = rules.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
+        if why := await cut_contradiction(self._core, position):
+            raise TransportError(f"member {self._from}: {why}")
         if parted or rules.ends_early(store.terms, theirs):
             await self._core.truncate(position, last_term)
         first = self._spans[0]
@@ -183,7 +186,7 @@ class _Fetch:
             if message.leadership_term_id >= self._term:
                 # Its sender lives in our term already, or in a newer one: it may have truncated.
                 raise WireError(f"a replay in term {message.leadership_term_id}")
-            header = check_batch_untrusted(message.batch)
+            header = check_received_untrusted(message.batch)
             self._fits_untrusted(header)
             row = None
             if header.term > last_term:

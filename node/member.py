@@ -62,6 +62,7 @@ from .room import Room
 from .serving import serve
 from .snapshots import Snapshots
 from .states import LEADER_STATES, State
+from .untrusted import TermBound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -122,6 +123,7 @@ class Member:
         applier.on_action = self.core.actions.act
         self.core.actions.admitted = links.set_history
         applier.read = self.core.repair.read
+        self._terms = TermBound(self.core)
         self._requests = Requests(self.core)
         self._ask = Calls(self._requests.submit).ask
         self._room = Room(self.core, free)
@@ -185,8 +187,10 @@ class Member:
                 self._requests.on_forward_reply(sender, message)
             case Founding():
                 self.core.founders.on_message(sender, message)
-            case _:
+            case _ if self._terms.allows(sender, message):
                 self.core.role.on_message(sender, message)
+            case _:
+                pass
 
     def on_receiving(self, member: int) -> None:
         """A part of a message has come from a member."""

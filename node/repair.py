@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..errors import DamagedRecordError, StorageError, WireError
-from ..storage import check_batch_untrusted
+from ..storage import check_received_untrusted
 from ..transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
 from .opening import told_the_way_out
 
@@ -102,7 +102,7 @@ class Repair:
                     message = await stream.receive()
             if not isinstance(message, LogBatch):
                 return False
-            header = check_batch_untrusted(message.batch)
+            header = check_received_untrusted(message.batch)
             if (header.term, header.position) != (damage.term, damage.position):
                 raise WireError(f"expected the batch at {damage.position}, found {header}")
             await core.store.replace(message.batch)

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from ..errors import PrunedError, TransportError, WireError
-from ..storage import check_batch_untrusted
+from ..storage import check_received_untrusted
 from ..transport import (
     NULL_VALUE,
     PROTOCOL_VERSION,
@@ -283,7 +283,7 @@ class Replay:
         Raises:
             WireError: it is not what it should be.
         """
-        header, before = check_batch_untrusted(message.batch), self._before
+        header, before = check_received_untrusted(message.batch), self._before
         if self._covering and header.position <= self.position < header.end:
             self.position = header.position
         self._covering = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..errors import WireError
-from ..storage import check_batch_untrusted
+from ..storage import check_received_untrusted
 from ..storage.executor import MAX_GROUP_JOBS
 from ..transport import LogBatch
 
@@ -125,7 +125,7 @@ class Replayed:
             raise WireError(f"a {type(message).__name__} in a replay of the log")
         if message.leadership_term_id != self._term:
             raise WireError(f"a replay in term {message.leadership_term_id}, not {self._term}")
-        return check_batch_untrusted(message.batch), message.batch
+        return check_received_untrusted(message.batch), message.batch
 
     def take(self) -> list[tuple[BatchHeader, bytes]]:
         """Hand over what has come, in order; the live log may have brought some of it meanwhile."""

@@ -15,7 +15,9 @@ in which acknowledged entries could be lost:
 
 from __future__ import annotations
 
+import bisect
 import math
+import operator
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -41,6 +43,7 @@ T = TypeVar("T", int, float)
 VETO_ROUNDS = 2
 """Failed ballots in a row after which one negative vote no longer vetoes a majority."""
 
+_term_of = operator.attrgetter("term")
 _TERMS_BEFORE = 64  # rows below the asker's log term that a NewLeadershipTerm lists
 
 
@@ -331,11 +334,12 @@ def next_term(terms: Sequence[TermRow], log_term: int, *, leader_term: int, base
     """
     if log_term >= leader_term:
         return NextTerm()
-    for row in terms:
-        if row.term == log_term + 1:
-            open_end = NULL_VALUE if row.term == leader_term else base
-            return NextTerm(row.term, row.base, open_end if row.end is None else row.end)
-    return NextTerm(leader_term, base, NULL_VALUE)
+    index = bisect.bisect_right(terms, log_term, key=_term_of)
+    if index == len(terms):
+        return NextTerm(leader_term, base, NULL_VALUE)
+    row = terms[index]
+    open_end = NULL_VALUE if row.term == leader_term else base
+    return NextTerm(row.term, row.base, open_end if row.end is None else row.end)
 
 
 def spans_around(
@@ -343,18 +347,21 @@ def spans_around(
 ) -> tuple[TermSpan, ...]:
     """Return the leader's terms around the asker's log term, and its own, open, at the end.
 
-    The asker's own log term is always among them, unless the leader's table begins behind it.
+    The first of them is no newer than the asker's log term, unless the leader's table begins behind
+    that.
     """
-    first = max(log_term - _TERMS_BEFORE, 0)
-    behind = min(first + MAX_TERM_SPANS - 1, leader_term)  # the leader's own comes last
     spans = [
         TermSpan(row.term, row.base, base if row.end is None else row.end)
-        for row in terms
-        if first <= row.term < behind
+        for row in _around(terms, log_term, MAX_TERM_SPANS - 1)  # the leader's own comes last
+        if row.term < leader_term
     ]
-    missing = max(first, terms[-1].term + 1 if terms else 0)
-    spans += [TermSpan(term, base, base) for term in range(missing, behind)]
     return (*spans, TermSpan(leader_term, base, NULL_VALUE))
+
+
+def _around(terms: Sequence[TermRow], log_term: int, most: int) -> Sequence[TermRow]:
+    """Return the terms before an asker's log term, not too many, and what follows."""
+    first = max(bisect.bisect_left(terms, log_term, key=_term_of) - _TERMS_BEFORE, 0)
+    return terms[first : first + most]
 
 
 def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) -> tuple[int, int]:
@@ -364,9 +371,10 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
     its row is durable before, or with, its first entry (Kafka KIP-101 argues the same way). For the
     same reason a common term proves all before it, if both have something of it, or if it is the
     leader's own: that we have only from the leader itself, when all was compared. An empty term
-    proves nothing, it may have been filled in for one that somebody never heard of. Without a
-    proof the terms older than those listed are left, and asked about next with the last of them.
-    The term is -1 if none is common.
+    proves nothing: one of which a member never heard has no row, and in older stores an empty one.
+    So one that only we have parts nothing, either. Without a proof the terms older than those
+    listed are left, and asked about next with the last of them. A list that begins at position 0
+    is of all terms that have entries. The term is -1 if none is common.
 
     Args:
         mine: our recording log.
@@ -374,7 +382,7 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
         theirs: the leader's terms, the oldest of which is no newer than our last one.
     """
     listed = {span.term: span for span in theirs}
-    oldest = theirs[0].term if theirs else 0
+    oldest = theirs[0].term if theirs and theirs[0].base > 0 else 0
     older = [row for row in mine if row.term < oldest]
     position, last_term = 0, NULL_VALUE
     if older:
@@ -384,6 +392,8 @@ def agreement(mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]) 
     for row in mine[len(older) :]:
         end = append if row.end is None else row.end
         other = listed.get(row.term)
+        if other is None and row.base == end:
+            continue
         if other is None or other.base != row.base:
             break
         last_term = row.term
@@ -401,13 +411,10 @@ def spans_of(terms: Sequence[TermRow], log_term: int, append: int) -> tuple[Term
 
     If there are too many the newest are left out.
     """
-    first = max(log_term - _TERMS_BEFORE, 0)
-    spans = [
+    return tuple(
         TermSpan(row.term, row.base, append if row.end is None else row.end)
-        for row in terms
-        if row.term >= first
-    ]
-    return tuple(spans[:MAX_TERM_SPANS])
+        for row in _around(terms, log_term, MAX_TERM_SPANS)
+    )
 
 
 def ends_early(mine: Sequence[TermRow], theirs: Sequence[TermSpan]) -> bool:
@@ -507,7 +514,7 @@ def follow(message: NewLeadershipTerm, *, terms: Sequence[TermRow], append: int)
         return CanvassAgain()
     if append < message.oldest_position:
         return Install(message.oldest_position)
-    if not message.terms or (terms and message.terms[0].term > log_term):
+    if not message.terms or (terms and message.terms[0].term > log_term and message.terms[0].base):
         return Disregard("the leader's table of terms does not reach back to our log term")
     position, last_term = agreement(terms, append, message.terms)
     if position < append or last_term != log_term or ends_early(terms, message.terms):

@@ -57,6 +57,12 @@ DESCRIPTOR_BYTES: Final = 32
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 FORMAT_VERSION: Final = 1
 
+MAX_NUMBER: Final = 1 << 62
+"""Largest term, and largest position of a batch, that is taken from another member."""
+
+MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
+"""Likewise of its time: the end of the year 9999, behind which no calendar goes."""
+
 _MAGIC: Final = b"QRMB"
 _PREFIX: Final = struct.Struct("<4sI")  # what the checksum does not cover
 _REST: Final = struct.Struct("<HHIqqqqI12x")
@@ -219,6 +225,22 @@ def check_batch_untrusted(data: bytes) -> BatchHeader:
     """
     header = check_sum_untrusted(data)
     _check_descriptors_untrusted(data, header)
+    return header
+
+
+def check_received_untrusted(data: bytes) -> BatchHeader:
+    """Check one whole batch that comes from elsewhere, and that its numbers can be computed with.
+
+    Raises:
+        WireError: it is not exactly one intact batch, or no leader writes such numbers.
+    """
+    header = check_batch_untrusted(data)
+    if not header.commit_position <= header.position <= MAX_NUMBER:
+        raise WireError(
+            f"batch: it begins at {header.position}, of which {header.commit_position} is committed"
+        )
+    if header.term > MAX_NUMBER or header.timestamp_ms > MAX_TIMESTAMP_MS:
+        raise WireError(f"batch: term {header.term}, timestamp {header.timestamp_ms} out of range")
     return header
 
 

@@ -299,5 +299,6 @@ def put_terms(
         if after is None:
             txn.delete(encode_term(before)[0], db=dbs.terms)
         elif before != after:
+            assert before is None or before.term == after.term, f"{after} in the place of {before}"
             key, value = encode_term(after)
             txn.put(key, value, db=dbs.terms)

@@ -3,7 +3,9 @@
 **Rows of the recording log** say nothing that cannot be told without them, mostly: a term begins
 where the one before ends, or where its first batch is, and ends where the next one begins. So a
 damaged or missing row is made again from its neighbours and from the keys of the log. Where these
-do not settle it (the batches are pruned, and the row beside is gone too) the store is refused.
+do not settle it (the batches are pruned, and the row beside is gone too) the store is refused. A
+missing row is noticed where its neighbours do not meet; one of a term without batches is not
+missed, since no log needs it.
 
 A damaged row about a snapshot is taken out: there are others, or another member has one.
 
@@ -24,15 +26,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from ..errors import DamagedRecordError, StorageError, WireError
 from .batch import check_sum_untrusted
 from .changes import put_terms
-from .recording import KEY, check_record_untrusted, last_record, record_before
+from .recording import (
+    KEY,
+    Record,
+    check_record_untrusted,
+    decode_key_untrusted,
+    last_record,
+    record_before,
+)
 from .recording_log import (
     TermRow,
     cut_at,
@@ -48,13 +58,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .environment import Environment, Transaction
-    from .recording import Record
     from .state import Databases
 
 log = logging.getLogger("quorate.storage")
-
-MAX_MISSING_ROWS: Final = 1000
-"""Of more rows that are missing a damaged key is the likelier cause."""
 
 
 def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: bool) -> None:
@@ -148,20 +154,47 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
             rows.setdefault(last.term, None)
         except DamagedRecordError:
             end = None  # and its key says nothing, either
-    wanted = range(min(rows), max(rows) + 1) if rows else range(0)
-    if damage is not None and len(wanted) - len(rows) > MAX_MISSING_ROWS:
-        raise damage
-    if all(rows.get(term) is not None for term in wanted):
+    if _meet(rows):
+        return []
+    for term in _terms_of_log(txn, dbs, member_id, above=min(rows)):
+        rows.setdefault(term, None)
+    if _meet(rows):
         return []
     try:
         left = RecordingLog(rows, lambda term: _first_of(txn, dbs, term), start, end)
         return left.mended()
     except StorageError as error:
-        term = next(term for term in wanted if rows.get(term) is None)
+        term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
         reason = f"recording log: the row of the term is damaged or missing, and {error}"
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
+
+
+def _meet(rows: Mapping[int, TermRow | None]) -> bool:
+    """Whether all rows are there, and each begins where the one before ends."""
+    ordered = [rows[term] for term in sorted(rows)]
+    return None not in ordered and all(
+        before is not None and row is not None and before.end == row.base
+        for before, row in itertools.pairwise(ordered)
+    )
+
+
+def _terms_of_log(txn: Transaction, dbs: Databases, member_id: int, *, above: int) -> list[int]:
+    """Return the terms above one that have whole batches in the log."""
+    found: list[int] = []
+    with txn.cursor(dbs.log) as cursor:
+        more = cursor.set_range(KEY.pack(above + 1, 0))
+        while more:
+            try:
+                record = Record(*decode_key_untrusted(member_id, cursor.key()), cursor.value())
+                term = check_record_untrusted(member_id, record).term
+            except DamagedRecordError:
+                more = cursor.next()  # its key may be damaged, too
+            else:
+                found.append(term)
+                more = cursor.set_range(KEY.pack(term + 1, 0))
+    return found
 
 
 def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
@@ -202,31 +235,31 @@ class RecordingLog:
         """
         made: list[TermRow] = []
         before: TermRow | None = None
-        for term in range(min(self.rows), max(self.rows) + 1):
-            row = self.rows.get(term)
+        ordered = sorted(self.rows)
+        for index, term in enumerate(ordered):
+            row = self.rows[term]
             if row is None:
-                row = self._made(term, before)
+                row = self._made(term, ordered[index + 1 :], before)
                 made.append(row)
             before = row
         return made
 
-    def _made(self, term: int, before: TermRow | None) -> TermRow:
+    def _made(self, term: int, behind: list[int], before: TermRow | None) -> TermRow:
         base = 0 if term == 0 else None if before is None else before.end
         if base is None:
-            base = self._base_of(term)
-        until = None if term == max(self.rows) else self._base_of(term + 1)
+            base = self._base_of([term, *behind])
+        until = self._base_of(behind) if behind else None
         first = self.first_of(term)
         time = first[1] if first else before.timestamp_ms if before else 0
         return TermRow(term, base, until, time)
 
-    def _base_of(self, term: int) -> int:
-        """Say where a term begins by its row, or by what lies behind it."""
-        asked = term
-        while (row := self.rows.get(term)) is None and term < max(self.rows):
-            if (first := self.first_of(term)) is not None:
-                break
-            term += 1  # it is empty, or pruned
-        first = self.first_of(term)
+    def _base_of(self, terms: list[int]) -> int:
+        """Say where the first of these terms begins by its row, or by what lies behind it."""
+        asked, last = terms[0], terms[-1]
+        for term in terms:
+            row, first = self.rows[term], self.first_of(term)
+            if row is not None or first is not None or term == last:
+                break  # else it is empty, or pruned
         base = row.base if row is not None else self.end if first is None else first[0]
         if base is None:
             raise StorageError("the last batch of the log is damaged, too")

@@ -2,18 +2,20 @@
 
 It also tells where an operator has forced a quorum.
 
-A term covers the half-open range `[base, end)`. Rows are dense (no term is missing between the
-first and the last) and each begins where the one before it ends; only the last may be open. A
-term in which nothing was recorded is an empty row. The rules are pure functions from rows to
-rows; the store writes what changed, a new term's row in the same transaction as the first batch
-of that term. (Aeron: RecordingLog.ensureCoherent, commitLogPosition; bases are asserted to meet
-here, where Aeron overrides them silently.)
+A term covers the half-open range `[base, end)`. Rows ascend by term, and each begins where the one
+before it ends; only the last may be open. A term of which this member never heard has no row, so a
+jump of the term costs nothing, however far it goes. An empty row is a term in which nothing was
+recorded. The rules are pure functions from rows to rows; the store writes what changed, a new
+term's row in the same transaction as the first batch of that term. (Aeron:
+RecordingLog.ensureCoherent, commitLogPosition; there a skipped term gets an empty row, and bases
+that do not meet are silently overridden.)
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,7 @@ _TERM: Final = struct.Struct("<qqq")
 _SNAPSHOT_KEY: Final = struct.Struct(">QQ")
 _SNAPSHOT: Final = struct.Struct("<q")
 _OPEN: Final = -1
+_term_of = operator.attrgetter("term")
 FORCED_PREFIX: Final = b"forced:"
 _FORCED_KEY: Final = struct.Struct(">Q")
 _FORCED: Final = struct.Struct("<qqQ")
@@ -89,35 +92,32 @@ class ForcedRow:
 def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
     """Return `rows` with a term that is new, or that is there already and may get its end.
 
-    An open row before it is closed at its base, and terms missing in between become empty rows.
+    An open row before it is closed at its base.
     """
     assert added.term >= 0
     assert added.end is None or added.end >= added.base, f"{added} ends before it begins"
     if rows and added.term <= rows[-1].term:
         return rows if added.end is None else with_end(rows, added.term, added.end)
-    following = 0
     if rows:
         last = rows[-1]
         if last.end is None:
             last = attrs.evolve(last, end=added.base)
         assert last.end == added.base >= last.base, f"{added} does not begin at the end of {last}"
         rows = (*rows[:-1], last)
-        following = last.term + 1
-    empty = (
-        TermRow(term, added.base, added.base, added.timestamp_ms)
-        for term in range(following, added.term)
-    )
-    return (*rows, *empty, added)
+    return (*rows, added)
 
 
 def with_end(rows: tuple[TermRow, ...], term: int, end: int) -> tuple[TermRow, ...]:
-    """Return `rows` with `term` closed at `end`; a term before the first row is left alone."""
+    """Return `rows` with `term` closed at `end`; one that has no row is left alone if it is older.
+
+    It was skipped here, or is older than the first row.
+    """
     assert rows, f"there is no term {term} to close"
     assert term <= rows[-1].term, f"there is no term {term} to close"
-    index = term - rows[0].term
-    if index < 0:
-        return rows
+    index = _index_of(rows, term)
     row = rows[index]
+    if row.term != term:
+        return rows
     if row.end is None:
         assert end >= row.base, f"{row} can't end at {end}"
         return (*rows[:index], attrs.evolve(row, end=end))
@@ -153,14 +153,21 @@ def term_at(rows: tuple[TermRow, ...], position: int) -> TermRow | None:
 
 def row_of(rows: tuple[TermRow, ...], term: int) -> TermRow | None:
     """Return the row of `term`."""
-    index = term - rows[0].term if rows else -1
-    return rows[index] if 0 <= index < len(rows) else None
+    index = _index_of(rows, term)
+    return rows[index] if index < len(rows) and rows[index].term == term else None
+
+
+def _index_of(rows: tuple[TermRow, ...], term: int) -> int:
+    """Return where the row of `term` is, or would be."""
+    if rows and term == rows[-1].term:  # as mostly
+        return len(rows) - 1
+    return bisect.bisect_left(rows, term, key=_term_of)
 
 
 def incoherences(rows: tuple[TermRow, ...]) -> Iterator[tuple[int, str]]:
     """Yield term and words wherever rows break the rules at the top of this page."""
     for before, row in itertools.pairwise(rows):
-        if row.term != before.term + 1:
+        if row.term <= before.term:
             yield row.term, f"it follows term {before.term}"
         if before.end != row.base:
             yield row.term, f"it begins at {row.base}, term {before.term} ends at {before.end}"

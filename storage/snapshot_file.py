@@ -32,6 +32,7 @@ import cattrs
 import zstandard
 
 from ..errors import StorageError
+from .batch import MAX_NUMBER, MAX_TIMESTAMP_MS
 from .checksum import crc32c, extend_crc32c
 from .recording_log import SnapshotRow, TermRow, incoherences
 
@@ -203,6 +204,11 @@ def decode_head_untrusted(part: bytes) -> SnapshotHead:
         raise StorageError("snapshot: the terms in its head make no sense")
     if not 0 <= head.terms[-1].base <= head.position or len(head.terms) > MAX_TERMS:
         raise StorageError("snapshot: the terms in its head make no sense")
+    times = [head.timestamp_ms, *(row.timestamp_ms for row in head.terms)]
+    if not (0 <= min(times) <= max(times) <= MAX_TIMESTAMP_MS and head.term <= MAX_NUMBER):
+        raise StorageError(f"snapshot: its head has a number out of range: {head}")
+    if not (head.position <= MAX_NUMBER and head.terms[0].term >= 0):
+        raise StorageError(f"snapshot: its head has a number out of range: {head}")
     return head
 
 

@@ -108,7 +108,7 @@ class StateView:
 
     @property
     def terms(self) -> tuple[TermRow, ...]:
-        """The terms, ascending, none missing in between; only the last may be open."""
+        """The terms, ascending; those that were skipped have no row. Only the last may be open."""
         return self.recorded.terms
 
     @property

@@ -154,8 +154,7 @@ class Store(StateView):
         """Append a batch that begins at `appended_position`; `done` is called when it is durable.
 
         Its bytes were checked by the caller, who may have its header at hand. `term_row`, with the
-        first batch of a term, is durable together with it; it closes the term before. Terms missing
-        in between become empty rows.
+        first batch of a term, is durable together with it; it closes the term before.
 
         Raises:
             WireError: no header is given, and `batch` has none of a batch.
@@ -199,7 +198,7 @@ class Store(StateView):
         """Make sure that `term` is in the recording log, and closed at `end` if that is given.
 
         A new term begins where the term before ends, and not inside of the log; an open term
-        before is closed there, and terms missing in between become empty rows.
+        before is closed there.
         """
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))

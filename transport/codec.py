@@ -7,8 +7,9 @@ a bool, an enumeration or a set of flags as one byte; and for a field of variabl
 contents in the same order. So a body says how long it is in one place, at its start, and a decoder
 compares that with the bytes that it has, once.
 
-Decoding takes anything: it checks the length, the checksum, every enumeration, every boolean and
-all text, and raises `WireError` for whatever is not exactly what an encoder would have written.
+Decoding takes anything: it checks the length, the checksum, every bounded integer, every
+enumeration, every boolean and all text, and raises `WireError` for whatever is not exactly what an
+encoder of valid messages would have written.
 """
 
 import struct
@@ -109,7 +110,7 @@ class Tail:
         """Decode the content, of any kind but ``bytes``, which is what it is.
 
         Raises:
-            WireError: it is not valid UTF-8.
+            WireError: it is not valid UTF-8, or a number is out of bounds.
         """
         if self.kind is str:
             try:
@@ -117,7 +118,13 @@ class Tail:
             except UnicodeDecodeError as error:
                 raise WireError(f"{self.name}: not UTF-8: {error.reason}") from None
         layout, record = _RECORDS[self.kind]
-        return tuple(record(*values) for values in layout.iter_unpack(content))
+        rows = [*layout.iter_unpack(content)]
+        if record is m.TermSpan:
+            for row in rows:
+                for index, name, least, most in _SPAN_BOUNDS:
+                    if not least <= row[index] <= most:
+                        raise _out_of_bounds(f"{self.name}: {name}", row[index], least, most)
+        return tuple(record(*values) for values in rows)
 
 
 class Codec:
@@ -159,6 +166,7 @@ class Codec:
         self._get = get if len(names) > 1 else get_one
         self._tails = tuple(tails)
         self._tables = tuple(tables)
+        self._bounds = _bounds(cls)
         self._uncovered = uncovered
         self._header = COVERED_HEADER.pack(self._fixed.size, type_id, WIRE_VERSION, 0)
         self._seed = checksum(self._header)  # of the header, for a body without tails
@@ -214,6 +222,9 @@ class Codec:
             if found != check:
                 raise self._damaged(found, check)
             values = [*self._fixed.unpack(body)]
+        for index, name, least, most in self._bounds:
+            if not least <= values[index] <= most:
+                raise _out_of_bounds(f"{self.name}: {name}", values[index], least, most)
         for index, name, table in self._tables:
             try:
                 values[index] = table[values[index]]
@@ -244,6 +255,24 @@ class Codec:
 
     def _damaged(self, found: int, expected: int) -> WireError:
         return WireError(f"{self.name}: checksum {found:08x}, expected {expected:08x}")
+
+
+def _bounds(cls: object) -> tuple[tuple[int, str, int, int], ...]:
+    """List the integers of a class that have bounds, with their places."""
+    found: list[tuple[int, str, int, int]] = []
+    for index, field in enumerate(attrs.fields(cast("type[attrs.AttrsInstance]", cls))):
+        if get_origin(field.type) is Annotated:
+            integer = cast("f.Integer", get_args(field.type)[1])
+            if integer.bounds is not None:
+                found.append((index, field.name, *integer.bounds))
+    return tuple(found)
+
+
+_SPAN_BOUNDS: Final = _bounds(m.TermSpan)
+
+
+def _out_of_bounds(name: str, value: int, least: int, most: int) -> WireError:
+    return WireError(f"{name} can't be {value}; expected {least} to {most}")
 
 
 def _values(kind: object) -> Mapping[int, object]:

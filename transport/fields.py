@@ -8,8 +8,20 @@ import attrs
 NULL_VALUE: Final = -1
 """No such term, position or member."""
 
-PROTOCOL_VERSION: Final = 1 << 16
-"""Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello."""
+PROTOCOL_VERSION: Final = 2 << 16
+"""Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
+
+A member of version 1 gives terms that were skipped a row each, and would drop its log where a
+leader of version 2 does not list them."""
+
+MAX_TERM: Final = 1 << 62
+"""No term is higher. So a sum of two still fits into 64 bits."""
+
+MAX_POSITION: Final = 1 << 62
+"""No log is longer."""
+
+MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, behind which no calendar goes."""
 
 MAX_TERM_SPANS: Final = 512
 """Most terms that a NewLeadershipTerm lists."""
@@ -24,15 +36,22 @@ class Integer:
 
     Args:
         format: its letter in the language of ``struct``.
+        bounds: its least and its largest value, where that is less than what the width takes; a
+            frame with another one is refused.
     """
 
     format: str
+    bounds: tuple[int, int] | None = None
 
 
 I64: TypeAlias = Annotated[int, Integer("q")]
 I32: TypeAlias = Annotated[int, Integer("i")]
 U64: TypeAlias = Annotated[int, Integer("Q")]
 U8: TypeAlias = Annotated[int, Integer("B")]
+Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM))]
+Position: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_POSITION))]
+Milliseconds: TypeAlias = Annotated[int, Integer("q", (0, MAX_TIMESTAMP_MS))]
+Count: TypeAlias = Annotated[int, Integer("q", (0, MAX_POSITION))]
 
 
 class VoteReason(IntEnum):

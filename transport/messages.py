@@ -14,8 +14,9 @@ and what carries the log itself:
 
 Every integer has a width on the wire, which its annotation gives: ``I64`` is an ``int`` for a type
 checker and a signed 64-bit integer for ``wire.py``, which compiles its codecs from these classes.
-A position is a byte offset in the one endless log; ``NULL_VALUE`` stands for "none". This room
-judges form only: whether a position or a term makes sense is the receiver's business.
+A position is a byte offset in the one endless log; ``NULL_VALUE`` stands for "none". Terms,
+positions and times have bounds, so that receivers can compute with them. This room judges form
+only: whether a position or a term makes sense is the receiver's business.
 """
 
 from typing import TypeAlias
@@ -30,8 +31,12 @@ from .fields import (
     U8,
     U64,
     AppendFlags,
+    Count,
     HelloStatus,
+    Milliseconds,
+    Position,
     StreamPurpose,
+    Term,
     VoteReason,
 )
 
@@ -58,7 +63,7 @@ class Hello:
     incarnation: U64
     purpose: StreamPurpose
     log_session_id: I32 = NULL_VALUE
-    join_position: I64 = NULL_VALUE
+    join_position: Position = NULL_VALUE
     called_member_id: I32 = NULL_VALUE
     history: U64 = 0
 
@@ -77,9 +82,9 @@ class HelloReply:
 class CanvassPosition:
     """How far the sender's log goes; sent again and again while it looks for a leader."""
 
-    log_leadership_term_id: I64
-    log_position: I64
-    leadership_term_id: I64
+    log_leadership_term_id: Term
+    log_position: Position
+    leadership_term_id: Term
     follower_member_id: I32
     protocol_version: I32 = PROTOCOL_VERSION
 
@@ -92,9 +97,9 @@ class RequestVote:
     `even_if_behind` even of those whose log goes further: before it leads it fetches what it lacks.
     """
 
-    log_leadership_term_id: I64
-    log_position: I64
-    candidate_term_id: I64
+    log_leadership_term_id: Term
+    log_position: Position
+    candidate_term_id: Term
     candidate_member_id: I32
     protocol_version: I32 = PROTOCOL_VERSION
     force: bool = False
@@ -105,9 +110,9 @@ class RequestVote:
 class TermSpan:
     """One leadership term in a recording log: positions [base, end), end -1 = open."""
 
-    term: I64
-    base: I64
-    end: I64
+    term: Term
+    base: Position
+    end: Position
 
 
 @attrs.frozen
@@ -127,13 +132,13 @@ class Vote:
             about the end of the candidate's on; the last one's end is that of the log.
     """
 
-    candidate_term_id: I64
-    log_leadership_term_id: I64
-    log_position: I64
+    candidate_term_id: Term
+    log_leadership_term_id: Term
+    log_position: Position
     candidate_member_id: I32
     follower_member_id: I32
     vote: bool
-    voter_candidate_term_id: I64
+    voter_candidate_term_id: Term
     reason: VoteReason
     terms: tuple[TermSpan, ...] = ()
 
@@ -152,9 +157,9 @@ class Scout:
         even_if_behind: it would fetch what its log lacks before it leads.
     """
 
-    proposed_term_id: I64
-    log_leadership_term_id: I64
-    log_position: I64
+    proposed_term_id: Term
+    log_leadership_term_id: Term
+    log_position: Position
     member_id: I32
     nonce: I64
     force: bool = False
@@ -173,11 +178,11 @@ class ScoutReply:
         candidate_term_id: the highest term that the answering member has durably promised.
     """
 
-    proposed_term_id: I64
+    proposed_term_id: Term
     nonce: I64
     member_id: I32
     reason: VoteReason
-    candidate_term_id: I64
+    candidate_term_id: Term
 
 
 @attrs.frozen
@@ -191,23 +196,23 @@ class NewLeadershipTerm:
     confirmation number helps nobody else to lead for ``lease_ms``.
     """
 
-    log_leadership_term_id: I64
-    next_leadership_term_id: I64
-    next_term_base_log_position: I64
-    next_log_position: I64
-    leadership_term_id: I64
-    term_base_log_position: I64
-    log_position: I64
+    log_leadership_term_id: Term
+    next_leadership_term_id: Term
+    next_term_base_log_position: Position
+    next_log_position: Position
+    leadership_term_id: Term
+    term_base_log_position: Position
+    log_position: Position
     leader_recording_id: I64
-    timestamp: I64
+    timestamp: Milliseconds
     leader_member_id: I32
     log_session_id: I32
     app_version: I32
     is_startup: bool
-    commit_position: I64
-    replication_position: I64
+    commit_position: Position
+    replication_position: Position
     terms: tuple[TermSpan, ...]
-    oldest_position: I64 = 0
+    oldest_position: Position = 0
     lease_ms: I32 = 0
 
 
@@ -215,29 +220,29 @@ class NewLeadershipTerm:
 class AppendPosition:
     """How far the follower has durably recorded the log of this term."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
     follower_member_id: I32
     flags: AppendFlags
-    confirm_id: I64
+    confirm_id: Count
 
 
 @attrs.frozen
 class CommitPosition:
     """How far the log is committed; also the leader's heartbeat."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
     leader_member_id: I32
-    confirm_id: I64
+    confirm_id: Count
 
 
 @attrs.frozen
 class CatchupPosition:
     """A follower asks for the log from `log_position`, to be sent to `catchup_endpoint`."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
     follower_member_id: I32
     catchup_endpoint: str
 
@@ -246,7 +251,7 @@ class CatchupPosition:
 class StopCatchup:
     """The leader tells a follower that it has the live log and needs no catch-up any more."""
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     follower_member_id: I32
 
 
@@ -254,7 +259,7 @@ class StopCatchup:
 class StaleLeader:
     """Tells a leader of an older term which term the sender lives in."""
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     member_id: I32
 
 
@@ -262,8 +267,8 @@ class StaleLeader:
 class LeadershipCession:
     """The leader gives up its leadership."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
     leader_member_id: I32
 
 
@@ -275,7 +280,7 @@ class TimeoutNow:
     an operator has chosen it.
     """
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     leader_member_id: I32
     member_id: I32
     even_if_behind: bool = False
@@ -286,16 +291,16 @@ class TimeoutNow:
 class TerminationPosition:
     """The leader asks a follower to stop in order once it has applied the log up to a position."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
 
 
 @attrs.frozen
 class TerminationAck:
     """A follower has applied the log up to the position of termination, and stops."""
 
-    leadership_term_id: I64
-    log_position: I64
+    leadership_term_id: Term
+    log_position: Position
     member_id: I32
 
 
@@ -303,7 +308,7 @@ class TerminationAck:
 class LogSubscribe:
     """A follower asks the leader for the live log on the leader's link to it."""
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     log_session_id: I32
     follower_member_id: I32
 
@@ -312,9 +317,9 @@ class LogSubscribe:
 class LogJoined:
     """The leader's answer: live batches follow on this link, from `join_position` on."""
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     log_session_id: I32
-    join_position: I64
+    join_position: Position
     leader_member_id: I32
 
 
@@ -322,8 +327,8 @@ class LogJoined:
 class LogBatch:
     """One record batch of the log, opaque here: the same bytes as in the recordings."""
 
-    leadership_term_id: I64
-    confirm_id: I64
+    leadership_term_id: Term
+    confirm_id: Count
     batch: bytes
 
 
@@ -378,8 +383,8 @@ class Founding:
     member_id: I32
     instance_id: U64
     founded: bool
-    log_term: I64
-    log_position: I64
+    log_term: Term
+    log_position: Position
     stores: tuple[FoundingStore, ...]
 
 
@@ -387,7 +392,7 @@ class Founding:
 class AdmissionRequest:
     """A follower that has the leader's log asks to be admitted with its store."""
 
-    leadership_term_id: I64
+    leadership_term_id: Term
     member_id: I32
     instance_id: U64
 
@@ -396,7 +401,7 @@ class AdmissionRequest:
 class ReplayRequest:
     """First frame of a replay stream: send the log [position, stop_position)."""
 
-    position: I64
+    position: Position
     stop_position: I64
 
 
@@ -429,12 +434,12 @@ class BackupResponse:
 
     member_id: I32
     leader_member_id: I32
-    leadership_term_id: I64
-    start_position: I64
-    commit_position: I64
-    snapshot_position: I64 = NULL_VALUE
-    snapshot_term: I64 = NULL_VALUE
-    snapshot_bytes: I64 = 0
+    leadership_term_id: Term
+    start_position: Position
+    commit_position: Position
+    snapshot_position: Position = NULL_VALUE
+    snapshot_term: Term = NULL_VALUE
+    snapshot_bytes: Count = 0
     standby: bool = False
 
 
@@ -446,9 +451,9 @@ class SnapshotRequest:
     for whatever it is.
     """
 
-    position: I64
-    term: I64
-    offset: I64
+    position: Position
+    term: Term
+    offset: Count
 
 
 @attrs.frozen
@@ -458,8 +463,8 @@ class SnapshotOffer:
     `head` is the first part of the file; it is empty if there is no snapshot.
     """
 
-    offset: I64
-    file_bytes: I64
+    offset: Count
+    file_bytes: Count
     head: bytes
 
 
@@ -467,7 +472,7 @@ class SnapshotOffer:
 class SnapshotPart:
     """The next part of a snapshot's file, from byte `offset` on; opaque here."""
 
-    offset: I64
+    offset: Count
     part: bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Installed, Recorded, Started, TermRecorded, Truncated, Wiped
+from ..facts import Elected, Installed, Recorded, Started, TermRecorded, Truncated, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 class TermTable(Invariant):
     """Terms ascend along a log, each batch lies behind the base of its term, and that is recorded.
 
-    And a term begins at one place only, whoever records it.
+    And a term begins at one place only, whoever records it. Only terms that had a leader have a
+    row, so that a jump of the term costs nothing.
     """
 
     source = "protocol I-11, I-12, fix F7"
     hears: ClassVar[tuple[type[Fact], ...]] = (
+        Elected,
         Recorded,
         TermRecorded,
         Started,
@@ -31,6 +33,7 @@ class TermTable(Invariant):
     def __init__(self, known: Knowledge) -> None:
         super().__init__(known)
         self._last_term: dict[int, int] = {}
+        self._led: dict[int, None] = {}
 
     def hear(self, fact: Fact) -> None:
         """Look at a batch, or at a row of the recording log."""
@@ -50,6 +53,12 @@ class TermTable(Invariant):
                         f"member {member} has a batch of term {batch.term} behind one of {last}"
                     )
                 self._last_term[member] = batch.term
+            case Elected(_, term):
+                self._led[term] = None
+            case TermRecorded(member, term) if term not in self._led and term > min(
+                self._led, default=term
+            ):
+                raise self.violated(f"member {member} records term {term}, which had no leader")
             case TermRecorded(member, term, base):
                 earlier = {t: b for t, b in self.known.disks[member].bases.items() if t < term}
                 if not all(b <= base for b in earlier.values()):

@@ -14,6 +14,7 @@ from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, SESSION, Peer, log
 from quorate.simulation.script import Script, open_script
 from quorate.transport import (
+    PROTOCOL_VERSION,
     AppendFlags,
     AppendPosition,
     CanvassPosition,
@@ -54,7 +55,7 @@ def merged(messages: list[Message]) -> list[Message]:
 
 
 def canvass(log_term: int, position: int, term: int) -> CanvassPosition:
-    return CanvassPosition(log_term, position, term, ME, 65536)
+    return CanvassPosition(log_term, position, term, ME, PROTOCOL_VERSION)
 
 
 def report(position: int, flags: AppendFlags = NONE) -> AppendPosition:
@@ -243,9 +244,11 @@ async def test_the_example_of_the_first_election(tmp_path: Path, autojump_clock:
         for i in world.hosts:
             for j in world.hosts:
                 if i != j:
-                    assert said(i, j, CanvassPosition) == [CanvassPosition(-1, 0, -1, i, 65536)]
+                    assert said(i, j, CanvassPosition) == [
+                        CanvassPosition(-1, 0, -1, i, PROTOCOL_VERSION)
+                    ]
         for i in others:
-            assert said(leader, i, RequestVote) == [RequestVote(-1, 0, 0, leader, 65536)]
+            assert said(leader, i, RequestVote) == [RequestVote(-1, 0, 0, leader, PROTOCOL_VERSION)]
             vote = Vote(0, -1, 0, leader, i, True, 0, VoteReason.GRANTED)
             assert said(i, leader, Vote) == [vote]
             assert said(i, leader, AppendPosition)[:2] == [
@@ -293,7 +296,7 @@ async def test_the_example_of_an_election_after_a_restart(
     async with open_script(tmp_path, batches=LEADERS[:2]) as s:
         peer = s.peers[1]
         assert await s.win() == 1
-        assert await peer.hears(RequestVote) == RequestVote(0, B, 1, ME, 65536)
+        assert await peer.hears(RequestVote) == RequestVote(0, B, 1, ME, PROTOCOL_VERSION)
         first = await peer.hears(NewLeadershipTerm)
         assert first == NewLeadershipTerm(
             log_leadership_term_id=0,

@@ -112,11 +112,7 @@ async def test_the_longest_log_of_the_voters_is_fetched_before_the_term_begins(s
     await replay.send(0, batches[3])
     told = await s.peers[2].hears(NewLeadershipTerm)
     assert (told.leadership_term_id, told.term_base_log_position) == (term, 384)
-    assert [span for span in told.terms if span.term < 3] == [
-        TermSpan(0, 0, 192),
-        TermSpan(1, 192, 192),
-        TermSpan(2, 192, 384),
-    ]
+    assert told.terms[:-1] == (TermSpan(0, 0, 192), TermSpan(2, 192, 384))
     replay.end()
 
 
@@ -131,7 +127,7 @@ async def test_what_the_longest_log_does_not_have_is_dropped_first(s: Script) ->
 
 
 BAD = {
-    "gap in the terms": (TermSpan(0, 0, 96), TermSpan(2, 96, 192)),
+    "terms that do not ascend": (TermSpan(1, 0, 96), TermSpan(1, 96, 192)),
     "gap in the log": (TermSpan(0, 0, 96), TermSpan(1, 128, 192)),
     "ends before it begins": (TermSpan(0, 0, 96), TermSpan(1, 96, 64)),
     "another end": (TermSpan(0, 0, 96), TermSpan(1, 96, 256)),

@@ -105,10 +105,15 @@ def test_a_term_that_is_open_in_its_recording_log_ends_where_the_leaders_own_beg
     assert found == spans((0, 0, 96), (1, 96, -1))
 
 
-def test_terms_that_were_never_written_are_told_as_empty() -> None:
+def test_terms_that_were_skipped_are_not_told() -> None:
     found = spans_around(rows((0, 0, None)), -1, leader_term=4, base=96)
-    assert found == spans((0, 0, 96), (1, 96, 96), (2, 96, 96), (3, 96, 96), (4, 96, -1))
-    assert spans_around((), -1, leader_term=2, base=0) == spans((0, 0, 0), (1, 0, 0), (2, 0, -1))
+    assert found == spans((0, 0, 96), (4, 96, -1))
+    assert spans_around((), -1, leader_term=2, base=0) == spans((2, 0, -1))
+    skipping = rows((0, 0, 96), (7, 96, 96), (2**40, 96, None))
+    found = spans_around(skipping, 5, leader_term=2**61, base=128)
+    assert found == spans((0, 0, 96), (7, 96, 96), (2**40, 96, 128), (2**61, 128, -1))
+    assert next_term(skipping, 0, leader_term=2**61, base=128) == NextTerm(7, 96, 96)
+    assert next_term(skipping, 9, leader_term=2**61, base=128) == NextTerm(2**40, 96, 128)
 
 
 MANY = rows(*((term, term * 32, term * 32 + 32) for term in range(2000)))
@@ -123,13 +128,28 @@ def test_of_many_terms_those_around_the_askers_are_told(log_term: int) -> None:
     assert found[-1] == TermSpan(2000, 64_000, -1)
 
 
-def test_an_asker_is_told_its_own_log_term_even_after_thousands_of_empty_ones() -> None:
-    for log_term in (0, 100, 3000, 4999):
-        found = spans_around(rows((0, 0, None)), log_term, leader_term=5000, base=96)
-        assert len(found) <= MAX_TERM_SPANS
-        assert any(span.term == log_term for span in found)
-        assert found[-1] == TermSpan(5000, 96, -1)
-    assert spans_around(rows((0, 0, None)), 0, leader_term=5000, base=96)[0] == TermSpan(0, 0, 96)
+@pytest.mark.parametrize("log_term", [1, 100, 3000, 4999, 2**61])
+def test_an_empty_term_of_which_the_leader_never_heard_is_dropped(log_term: int) -> None:
+    leader = spans_around(rows((0, 0, None)), log_term, leader_term=2**61 + 1, base=128)
+    mine = rows((0, 0, 96), (log_term, 96, None))
+    step = follow(message(log_term, 2**61 + 1, leader), terms=mine, append=96)
+    assert step == Truncate(96, 0)
+    told = attrs.evolve(
+        message(0, 2**61 + 1, leader),
+        next_leadership_term_id=2**61 + 1,
+        next_term_base_log_position=128,
+    )
+    assert follow(told, terms=cut_at(mine, 96, 0), append=96) == Replicate(0, None, 128)
+
+
+def test_a_table_that_begins_at_0_is_of_all_terms_with_entries() -> None:
+    """The leader's first term is newer than all that we have: nothing of ours is common."""
+    told = spans_around((), 3, leader_term=5, base=0)
+    mine = rows((3, 0, None))
+    assert follow(message(3, 5, told), terms=mine, append=96) == Truncate(0, -1)
+    told = spans((5, 96, 128), (6, 128, -1))  # of a member whose table is cut off
+    decision = follow(message(3, 6, told), terms=mine, append=96)
+    assert isinstance(decision, Disregard)
 
 
 def test_a_log_that_parted_hundreds_of_terms_ago_is_not_taken_for_the_leaders() -> None:
@@ -204,6 +224,16 @@ def test_where_logs_part_is_found_however_long_ago() -> None:
         ([(0, 0, 96), (1, 96, 96), (2, 96, None)], 96, [(0, 0, 96), (1, 96, 128)], (96, 1)),
         # a term that is empty there and has entries here
         ([(0, 0, 96), (1, 96, None)], 160, [(0, 0, 96), (1, 96, 96), (2, 96, -1)], (96, 1)),
+        # empty terms that one of the two never heard of, before a common one and behind it
+        (
+            [(0, 0, 96), (1, 96, 96), (5, 96, 128), (6, 128, None)],
+            128,
+            [(0, 0, 96), (5, 96, 160), (7, 160, -1)],
+            (128, 5),
+        ),
+        ([(0, 0, 96), (5, 96, None)], 128, [(0, 0, 96), (2, 96, 96), (5, 96, 160)], (128, 5)),
+        # an entry in a term that they do not list
+        ([(0, 0, 96), (1, 96, 128), (5, 128, None)], 160, [(0, 0, 96), (5, 96, 160)], (96, 0)),
         # mine has an empty term that they do not list
         ([(0, 0, 96), (1, 96, None)], 96, [(0, 0, 96), (2, 96, -1)], (96, 0)),
         # the terms before the first one told are taken as agreed

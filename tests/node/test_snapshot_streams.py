@@ -69,7 +69,7 @@ async def test_a_transfer_goes_on_from_any_border_and_begins_anew_from_elsewhere
         assert len(every) == 5
         border = start + len(every[0])
         assert await ask(border) == (border, every[1:])
-        for offset, term in ((border - 1, newest.term), (-5, newest.term), (border, 77)):
+        for offset, term in ((border - 1, newest.term), (1, newest.term), (border, 77)):
             assert await ask(offset, term=term) == (start, every)
         assert await ask(start + sum(map(len, every))) == (start + sum(map(len, every)), [])
 

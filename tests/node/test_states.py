@@ -17,6 +17,7 @@ from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
 from quorate.transport import (
+    PROTOCOL_VERSION,
     CanvassPosition,
     LeadershipCession,
     NewLeadershipTerm,
@@ -53,7 +54,7 @@ async def test_the_only_member_leads_a_new_term_after_each_start(s: Script) -> N
 async def test_a_canvasser_repeats_its_position_until_all_have_answered(s: Script) -> None:
     await trio.sleep(0.5)
     heard = [each for each in s.peers[1].heard if isinstance(each.message, CanvassPosition)]
-    assert {each.message for each in heard} == {CanvassPosition(0, 192, 0, ME, 65536)}
+    assert {each.message for each in heard} == {CanvassPosition(0, 192, 0, ME, PROTOCOL_VERSION)}
     pauses = [after.at - one.at for one, after in itertools.pairwise(heard)]
     assert len(pauses) > 20
     assert pauses == [pytest.approx(TIMEOUTS.canvass_interval)] * len(pauses)
@@ -196,7 +197,7 @@ async def test_a_nomination_jumps_over_the_highest_term_heard(s: Script, hint: s
 async def test_a_request_for_votes_tells_where_the_log_ends(s: Script) -> None:
     assert await s.stand() == 1
     for peer in s.peers.values():
-        assert await peer.hears(RequestVote) == RequestVote(0, 192, 1, ME, 65536)
+        assert await peer.hears(RequestVote) == RequestVote(0, 192, 1, ME, PROTOCOL_VERSION)
 
 
 @scripted()

@@ -28,22 +28,22 @@ ROWS: Rows = (
 )
 
 
-def test_the_first_term_is_preceded_by_empty_ones() -> None:
-    assert with_term((), TermRow(2, 0, None, 9)) == (
-        TermRow(0, 0, 0, 9),
-        TermRow(1, 0, 0, 9),
-        TermRow(2, 0, None, 9),
-    )
+def test_the_first_term_may_be_any() -> None:
+    assert with_term((), TermRow(2, 0, None, 9)) == (TermRow(2, 0, None, 9),)
 
 
-def test_a_new_term_closes_the_open_one_and_missing_terms_become_empty() -> None:
-    assert with_term(ROWS, TermRow(6, 960, None, 9)) == (
-        *ROWS[:3],
-        TermRow(3, 640, 960, 4),
-        TermRow(4, 960, 960, 9),
-        TermRow(5, 960, 960, 9),
-        TermRow(6, 960, None, 9),
-    )
+@pytest.mark.parametrize("term", [4, 6, 2**62])
+def test_a_new_term_closes_the_open_one_and_skipped_terms_have_no_row(term: int) -> None:
+    rows = with_term(ROWS, TermRow(term, 960, None, 9))
+    assert rows == (*ROWS[:3], TermRow(3, 640, 960, 4), TermRow(term, 960, None, 9))
+    assert row_of(rows, term) is rows[-1]
+    assert row_of(rows, term - 1) is (rows[3] if term == 4 else None)
+    assert with_end(rows, term, 992)[-1] == TermRow(term, 960, 992, 9)
+
+
+def test_a_term_that_was_skipped_is_not_closed() -> None:
+    rows = with_term(ROWS, TermRow(6, 960, None, 9))
+    assert with_term(rows, TermRow(5, 960, 960, 9)) == rows
 
 
 def test_a_term_that_is_there_only_gets_its_end() -> None:
@@ -131,6 +131,13 @@ def test_positions_and_terms_outside_have_no_row() -> None:
     assert row_of(ROWS[2:], 1) is None
     assert row_of(ROWS, 4) is None
     assert row_of((), 0) is None
+
+
+def test_rows_that_do_not_ascend_or_meet_are_incoherent() -> None:
+    assert list(incoherences((ROWS[0], ROWS[3]))) == [(3, "it begins at 640, term 0 ends at 320")]
+    twice = (ROWS[0], TermRow(0, 320, None, 2))
+    assert list(incoherences(twice)) == [(0, "it follows term 0")]
+    assert list(incoherences((ROWS[0], TermRow(2**62, 320, None, 2)))) == []
 
 
 steps = st.lists(

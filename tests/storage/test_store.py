@@ -135,8 +135,6 @@ async def test_the_row_of_a_term_is_in_the_transaction_of_its_first_batch(tmp_pa
         await again.append_durably(batch_at(end, term=3), term_row=TermRow(3, end, None, 7))
         assert again.terms == (
             TermRow(0, 0, end, 0),
-            TermRow(1, end, end, 7),
-            TermRow(2, end, end, 7),
             TermRow(3, end, None, 7),
         )
         after = again.recorded
@@ -145,20 +143,16 @@ async def test_the_row_of_a_term_is_in_the_transaction_of_its_first_batch(tmp_pa
     last.close()
 
 
-async def test_ensure_coherent_adds_missing_terms_and_closes_open_ones(tmp_path: Path) -> None:
+async def test_ensure_coherent_closes_the_term_before_and_skips_others(tmp_path: Path) -> None:
     async with running(open_store(tmp_path)) as store:
         await store.ensure_coherent(term=1, base=0, end=None, timestamp_ms=5)
-        assert list(store.terms) == [TermRow(0, 0, 0, 5), TermRow(1, 0, None, 5)]
+        assert list(store.terms) == [TermRow(1, 0, None, 5)]
         await store.append_durably(batch_at(0, term=1), term_row=TermRow(1, 0, None, 5))
         end = store.append_position
         with pytest.raises(AssertionError):
             await store.ensure_coherent(term=2, base=0, end=None, timestamp_ms=6)
         await store.ensure_coherent(term=3, base=end, end=None, timestamp_ms=6)
-        assert store.terms[1:] == (
-            TermRow(1, 0, end, 5),
-            TermRow(2, end, end, 6),
-            TermRow(3, end, None, 6),
-        )
+        assert store.terms == (TermRow(1, 0, end, 5), TermRow(3, end, None, 6))
         await store.ensure_coherent(term=3, base=end, end=end, timestamp_ms=7)
         await store.ensure_coherent(term=2, base=end, end=None, timestamp_ms=7)
         assert store.terms[-1] == TermRow(3, end, end, 6)

@@ -24,14 +24,14 @@ from quorate.transport.wire import (
     encode,
 )
 
-NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+POSITIONS = st.integers(-1, f.MAX_POSITION)
 PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
     str: st.text(max_size=f.MAX_STRING_BYTES // 4),
     bytes: st.binary(max_size=300),
     bool: st.booleans(),
     f.AppendFlags: st.integers(0, 15).map(f.AppendFlags),
     tuple[m.TermSpan, ...]: st.lists(
-        st.builds(m.TermSpan, NUMBERS, NUMBERS, NUMBERS), max_size=20
+        st.builds(m.TermSpan, POSITIONS, POSITIONS, POSITIONS), max_size=20
     ).map(tuple),
     tuple[m.FoundingStore, ...]: st.lists(
         st.builds(
@@ -42,13 +42,23 @@ PLAIN_FIELDS: dict[object, st.SearchStrategy[object]] = {
 }
 
 
+def width_of(kind: object) -> tuple[int, int]:
+    """Give the least and the largest integer that a field of this annotation has room for."""
+    letter = cast("f.Integer", get_args(kind)[1]).format
+    size = 8 * struct.calcsize("<" + letter)
+    return (-(1 << size - 1), (1 << size - 1) - 1) if letter.islower() else (0, (1 << size) - 1)
+
+
+def bounds_of(kind: object) -> tuple[int, int]:
+    """Give the least and the largest integer that a field of this annotation may have."""
+    return cast("f.Integer", get_args(kind)[1]).bounds or width_of(kind)
+
+
 def field_values(kind: object) -> st.SearchStrategy[object]:
     """Draw what a field of this annotation may hold."""
     if get_origin(kind) is Annotated:
-        letter = cast("f.Integer", get_args(kind)[1]).format
-        size = 8 * struct.calcsize("<" + letter)
-        low, high = (-(1 << size - 1), 1 << size - 1) if letter.islower() else (0, 1 << size)
-        return st.sampled_from([low, high - 1, 0]) | st.integers(low, high - 1)
+        low, high = bounds_of(kind)
+        return st.sampled_from([low, high, 0]) | st.integers(low, high)
     if kind in PLAIN_FIELDS:
         return PLAIN_FIELDS[kind]
     assert isinstance(kind, type)
@@ -102,6 +112,50 @@ def test_every_message_comes_back_as_it_went(message: m.Message) -> None:
     assert type(back) is type(message)
     for field in attrs.fields(type(message)):
         assert type(getattr(back, field.name)) is type(getattr(message, field.name))
+
+
+def beyond(kind: object) -> st.SearchStrategy[int]:
+    """Draw what a field has room for and may not have."""
+    (least, most), (low, high) = width_of(kind), bounds_of(kind)
+    return st.sampled_from([least, low - 1, high + 1, most])
+
+
+@settings(deadline=None)
+@given(MESSAGES, st.data())
+def test_a_number_out_of_bounds_is_refused(message: m.Message, data: st.DataObject) -> None:
+    bounded = [
+        field
+        for field in attrs.fields(type(message))
+        if get_origin(field.type) is Annotated and bounds_of(field.type) != width_of(field.type)
+    ]
+    if not bounded:
+        return
+    field = data.draw(st.sampled_from(bounded))
+    value = data.draw(beyond(field.type))
+    frame = encode(attrs.evolve(message, **{field.name: value}))
+    with pytest.raises(WireError, match=f"{field.name} can't be {value}; expected"):
+        decode_untrusted(frame)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        m.TermSpan(f.MAX_TERM + 1, 0, 0),
+        m.TermSpan(0, -2, 0),
+        m.TermSpan(0, 0, (1 << 63) - 1),
+    ],
+)
+def test_a_term_of_a_table_is_bounded_too(span: m.TermSpan) -> None:
+    vote = m.Vote(1, 0, 0, 1, 2, True, 1, f.VoteReason.GRANTED, (m.TermSpan(0, 0, 0), span))
+    with pytest.raises(WireError, match=r"terms: (term|base|end) can't be"):
+        decode_untrusted(encode(vote))
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGE_TYPES.values(), key=repr))
+def test_every_term_and_position_has_bounds(kind: type[m.Message]) -> None:
+    for field in attrs.fields(kind):
+        if field.name.endswith(("term_id", "_term", "position")) and field.name != "stop_position":
+            assert bounds_of(field.type) == (-1, 1 << 62), field.name
 
 
 @settings(deadline=None)

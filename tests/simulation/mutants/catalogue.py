@@ -15,6 +15,7 @@ from .schedules import (
     a_lease_is_handed_over_by_one_held_up,
     a_lease_is_handed_over_in_vain,
     a_request_for_a_vote_comes_late,
+    a_term_is_forged,
     a_wiped_member_meets_the_one_that_lags,
     a_write_outlives_its_leader,
     an_old_leader_returns_where_the_log_is_pruned,
@@ -93,6 +94,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(voting.vote_for_a_shorter_log, 0, schedule=the_longer_log_is_silent),
     Mutant(voting.win_with_a_minority, 0, schedule=two_stand_in_one_term),
     Mutant(voting.win_an_older_term, 30),
+    Mutant(voting.believe_any_term, 0, schedule=a_term_is_forged),
     Mutant(standing.vote_with_an_empty_disk, 0, schedule=a_wiped_member_meets_the_one_that_lags),
     Mutant(standing.count_an_empty_disk, 0, schedule=only_a_wiped_member_hears_the_leader),
     Mutant(
@@ -114,6 +116,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(recording.lead_with_a_hanging_disk, 0, schedule=the_winners_disk_hangs),
     Mutant(recording.write_the_row_late, 5, cheap=True),
+    Mutant(recording.fill_skipped_terms, 20),
     Mutant(recording.forget_bytes_at_a_power_cut, 5, cheap=True),
     Mutant(recording.let_the_commit_position_go_back, 5, cheap=True),
     Mutant(serving.read_without_a_quorum, 0, schedule=a_leader_wakes_up),

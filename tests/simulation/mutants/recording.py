@@ -13,7 +13,7 @@ from quorate.node.core import Core
 from quorate.node.disk_watch import DiskWatch
 from quorate.node.following import Following
 from quorate.node.leadership import Leadership
-from quorate.storage import SnapshotFolder, changes
+from quorate.storage import SnapshotFolder, TermRow, changes, recording_log, store
 from quorate.storage.changes import Change
 from quorate.storage.store import Store
 from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.storage import BatchHeader, SnapshotRow, TermRow
+    from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.environment import Transaction
     from quorate.storage.state import Databases, Recorded
 
@@ -202,3 +202,17 @@ def delete_what_no_row_names(patch: pytest.MonkeyPatch) -> None:
         return clear_up(self, rows, **more)
 
     patch.setattr(SnapshotFolder, "open", empty)
+
+
+def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
+    """Give each term that was skipped a row of its own."""
+    build = recording_log.with_term
+
+    def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
+        first = rows[-1].term + 1 if rows else 0
+        for term in range(first, added.term):
+            rows = build(rows, TermRow(term, added.base, added.base, added.timestamp_ms))
+        return build(rows, added)
+
+    patch.setattr(changes, "with_term", with_term)
+    patch.setattr(store, "with_term", with_term)

@@ -12,8 +12,16 @@ import trio
 from quorate.errors import RequestError
 from quorate.node import State
 from quorate.node.config import SnapshotPolicy
+from quorate.simulation.messages import Held
 from quorate.simulation.world import TIMEOUTS
-from quorate.transport import AppendPosition, CommitPosition, RequestVote, Scout, TimeoutNow
+from quorate.transport import (
+    AppendPosition,
+    CommitPosition,
+    RequestVote,
+    Scout,
+    TimeoutNow,
+)
+from quorate.transport.fields import MAX_TERM
 from quorate.transport.memory_direction import Pace
 
 from ..hazards.schedules import PATIENT, begin, rest
@@ -25,7 +33,6 @@ PATIENCE = 10.0  # seconds in which whoever can become leader does
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
-    from quorate.simulation.messages import Held
     from quorate.transport import Message
 
 
@@ -158,6 +165,20 @@ async def the_winners_disk_hangs(stage: World[Ledger]) -> None:
     assert hanging
     assert stage.leaders() not in ([], hanging), "Liveness: nobody takes the winner's place"
     stage.hosts[hanging[0]].disk.mend()
+    await rest(stage)
+
+
+async def a_term_is_forged(stage: World[Ledger]) -> None:
+    """Somebody tells all members, in the name of another one, of the highest term that there is.
+
+    A storm does not forge messages.
+    """
+    await begin(stage)
+    for receiver in stage.hosts:
+        sender = stage.others(receiver)[0]
+        forged = CommitPosition(MAX_TERM, 0, sender, 0)
+        stage.messages.deliver(Held(sender, receiver, forged))
+    await trio.sleep(1.0)
     await rest(stage)
 
 

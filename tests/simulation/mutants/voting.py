@@ -12,6 +12,7 @@ from quorate.node.core import Core
 from quorate.node.leadership import Leadership
 from quorate.node.lease import Promise
 from quorate.node.rules import BallotDecision, LogEnd
+from quorate.node.untrusted import TermBound
 from quorate.transport import (
     NewLeadershipTerm,
     RequestVote,
@@ -162,3 +163,12 @@ def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
         return decision
 
     patch.setattr(rules, "consider", consider_late)
+
+
+def believe_any_term(patch: pytest.MonkeyPatch) -> None:
+    """Take every term that somebody names for one that there is."""
+
+    def allows(_self: TermBound, _sender: int, _message: Message) -> bool:
+        return True
+
+    patch.setattr(TermBound, "allows", allows)
