@@ -105,7 +105,7 @@ class Founders:
         Raises:
             LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
         """
-        core = self._core
+        core, said, again, pause = self._core, None, trio.current_time(), 0.0
         while core.store.standing.kind is StandingKind.FRESH and not core.standby:
             if (stores := self._complete()) is not None:
                 await core.store.save_standing(stores)
@@ -113,8 +113,14 @@ class Founders:
                 self._log_outcome(stores)
                 return
             self._tell()
-            core.broadcast(self._founding(self._stores(), core.log_end, founded=False))
-            await self._changed.wait(trio.current_time() + core.timeouts.canvass_interval)
+            news = self._founding(self._stores(), core.log_end, founded=False)
+            # What others repeat is no news, and to answer it at once would be answered at once.
+            if news != said or trio.current_time() >= again:
+                core.broadcast(news)
+                pause = core.timeouts.canvass_interval if news != said else 2 * pause
+                pause = min(pause, core.timeouts.leader_heartbeat_timeout)
+                said, again = news, trio.current_time() + pause
+            await self._changed.wait(again)
 
     def _log_outcome(self, standing: Standing) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""

@@ -172,6 +172,21 @@ class Claimed:
 
 
 @attrs.frozen
+class Said:
+    """A member says something that carries neither a request nor log, and nothing about log.
+
+    Args:
+        member: which.
+        at: when, on trio's clock.
+        kind: the name of the message's class.
+    """
+
+    member: int
+    at: float
+    kind: str
+
+
+@attrs.frozen
 class Elected:
     """A member has won a ballot and begins to lead."""
 
@@ -349,6 +364,7 @@ Fact: TypeAlias = (
     | Recorded
     | Committed
     | Claimed
+    | Said
     | Elected
     | Leased
     | Writes

@@ -11,11 +11,21 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from ..node.leadership import Leadership
 from ..storage import decode_header_untrusted
 from ..storage.state import NOTHING_LOST
-from ..transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
+from ..transport import (
+    AppendPosition,
+    CommitPosition,
+    ForwardReply,
+    ForwardRequest,
+    LogBatch,
+    NewLeadershipTerm,
+    RequestVote,
+    Vote,
+)
 from .facts import (
     Batch,
     Claimed,
@@ -28,6 +38,7 @@ from .facts import (
     Leased,
     Promised,
     Recorded,
+    Said,
     Standing,
     Started,
     TermRecorded,
@@ -49,6 +60,7 @@ if TYPE_CHECKING:
     from .facts import Fact
 
 CLAIMS = RequestVote | Vote | AppendPosition | NewLeadershipTerm
+AT_WORK = AppendPosition | CommitPosition | LogBatch | ForwardRequest | ForwardReply
 PREFIX_BYTES = 12
 
 
@@ -153,6 +165,8 @@ class Observer:
 
     def sends(self, i: int, message: Message) -> None:
         """A member is about to send a message."""
+        if not isinstance(message, AT_WORK):
+            self.tell(Said(i, trio.current_time(), type(message).__name__))
         if isinstance(message, CLAIMS):
             self.look(i)
             self.tell(Claimed(i, message))

@@ -16,6 +16,7 @@ from .durable_stays import DurableStays
 from .election_safety import ElectionSafety
 from .exactly_once import ExactlyOnce
 from .expiry import EqualExpiry
+from .few_messages import FewMessages
 from .foreign_files_stay import ForeignFilesStay
 from .fresh_terms import FreshTerms
 from .leader_append_only import LeaderAppendOnly
@@ -59,5 +60,6 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     OncePerSession,
     NothingLost,
     RealTimeOrder,
+    FewMessages,
 )
 """All of them."""

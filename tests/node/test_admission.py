@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.simulation.world import World
+    from quorate.transport import Message
 
 PATIENCE = 10.0
 
@@ -68,6 +69,25 @@ async def test_a_new_cluster_begins_once_all_its_members_are_there(
         stores = [world.hosts[i].running.store for i in range(3)]
         founders = tuple((i, stores[i].identity.instance_id) for i in range(3))
         assert all(each.standing.founders == founders for each in stores)
+
+
+@pytest.mark.parametrize("members", [3, 5])
+async def test_members_that_wait_for_a_founder_repeat_themselves_at_intervals(
+    tmp_path: Path, autojump_clock: MockClock, members: int
+) -> None:
+    del autojump_clock
+    heard: list[Message] = []
+
+    async with new_cluster(tmp_path, members) as world:
+        world.messages.drop(lambda _s, _r, message: heard.append(message) is not None)
+        await world.start(*range(members - 1))
+        await trio.sleep(1.0)
+        heard.clear()
+        await trio.sleep(1.0)
+        pairs = (members - 1) * (members - 2)
+        assert 0 < len(heard) <= 3 * pairs
+        await world.start(members - 1)
+        await world.settled()
 
 
 async def test_a_member_that_dies_while_the_cluster_is_founded_is_founded_by_the_others(

@@ -27,6 +27,7 @@ from quorate.simulation.facts import (
     Reached,
     Recorded,
     Refused,
+    Said,
     Settled,
     Stamped,
     Started,
@@ -118,6 +119,12 @@ PLANTED = [
         Writes(2, 4),
     ),
     Planted("ForeignFilesStay", [], Deleted(0, "photo.jpg")),
+    Planted(
+        "TermTable", [Elected(0, 3), TermRecorded(0, 3, 0), Elected(1, 5)], TermRecorded(1, 4, 0)
+    ),
+    Planted(
+        "FewMessages", [Said(0, i / 1001, "Founding") for i in range(1000)], Said(0, 0.999, "X")
+    ),
     Planted("DurableStays", [*recorded(0), Truncating(0, 96)], Started(0, 0, -1, -1)),
     Planted("DurableStays", [*recorded(0), Started(0, 192, -1, -1)], Started(0, 96, -1, -1)),
     Planted(

@@ -9,6 +9,7 @@ import attrs
 from ..hazards import mutations, schedules
 from . import recording, serving, standing, voting
 from .schedules import (
+    a_founder_comes_late,
     a_leader_is_alone,
     a_leader_wakes_up,
     a_leader_with_a_lease_is_alone,
@@ -103,6 +104,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         schedule=an_old_vote_is_counted_after_an_admission,
         members=5,
     ),
+    Mutant(standing.answer_each_founder, 0, schedule=a_founder_comes_late),
     Mutant(standing.forget_a_damaged_end, 0, schedule=the_end_of_a_log_rots),
     Mutant(recording.report_before_sync, 5, cheap=True),
     Mutant(recording.count_itself_before_sync, 5, cheap=True),

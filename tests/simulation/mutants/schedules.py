@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -165,6 +166,20 @@ async def the_winners_disk_hangs(stage: World[Ledger]) -> None:
     assert hanging
     assert stage.leaders() not in ([], hanging), "Liveness: nobody takes the winner's place"
     stage.hosts[hanging[0]].disk.mend()
+    await rest(stage)
+
+
+async def a_founder_comes_late(stage: World[Ledger]) -> None:
+    """Two of three new members wait for the third.
+
+    In a storm all members are there when the cluster is founded.
+    """
+    for host in stage.hosts.values():
+        shutil.rmtree(host.config.directory)
+    first, *others = stage.hosts
+    await stage.start(*others)
+    await trio.sleep(5.0)
+    await stage.start(first)
     await rest(stage)
 
 

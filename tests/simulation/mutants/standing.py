@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from quorate.node import rules
+from quorate.node.admission import Founders
 from quorate.node.core import Core
 from quorate.node.leadership import Leadership
 from quorate.node.rules import BallotDecision, LogEnd
+from quorate.storage import StandingKind
 
 if TYPE_CHECKING:
     import pytest
@@ -50,3 +54,19 @@ def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
         return LogEnd(*core.store.standing.floor)
 
     patch.setattr(Core, "floor", property(floor))
+
+
+def answer_each_founder(patch: pytest.MonkeyPatch) -> None:
+    """Tell all of one's fresh store whenever one of them has told of its own."""
+
+    async def found(self: Founders) -> None:
+        core = self._core  # pyright: ignore[reportPrivateUsage]
+        while core.store.standing.kind is StandingKind.FRESH:
+            if (stores := self._complete()) is not None:  # pyright: ignore[reportPrivateUsage]
+                await core.store.save_standing(stores)
+                return
+            known = self._stores()  # pyright: ignore[reportPrivateUsage]
+            core.broadcast(self._founding(known, core.log_end, founded=False))  # pyright: ignore[reportPrivateUsage]
+            await self._changed.wait(trio.current_time() + 0.05)  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Founders, "found", found)
