@@ -41,7 +41,8 @@ class LinkLimits:
         backoff_longest: seconds that the wait grows to. A link that lasted longer starts anew.
         dial_seconds: how long connecting may take; the kernel repeats a lost packet after 1 s.
         hello_seconds: how long either side waits for the other's first frame.
-        pending_hellos: connections that may be waited for at once; more are closed unheard.
+        pending_hellos: connections whose hello may be waited for at once; for one more the oldest
+            of the host that has most of them is closed.
         streams: that one member may have open to us, or all askers that are no members together.
     """
 

@@ -100,7 +100,7 @@ class Reception:
         self._history = history
         self._links: dict[int, Connection] = {}
         self._histories: dict[int, int] = {}  # that the members told whose links those are
-        self._pending = 0  # connections that have not said hello yet
+        self._pending: dict[trio.CancelScope, str] = {}  # waits for a hello, oldest first; hosts
         self._streams = Counter[int]()  # that are open, by who asks
         self._said: dict[str, None] = {}  # reasons that were logged
 
@@ -120,17 +120,10 @@ class Reception:
 
     async def handle(self, connection: Connection) -> None:
         """Serve one connection until it ends. Errors of the handler rise."""
-        if self._pending >= self._limits.pending_hellos:
-            self._say(f"more than {self._limits.pending_hellos} connections without a hello")
+        greeting = await self._await_hello(connection)
+        if greeting is None:
             return
-        self._pending += 1
-        try:
-            hello, decoder, messages = await self._hear_hello(connection)
-        except WEATHER as error:
-            self._say(f"no hello from {connection.peer.rpartition(':')[0]}: {describe(error)}")
-            return
-        finally:
-            self._pending -= 1
+        hello, decoder, messages = greeting
         if not await self._answer(connection, hello):
             return
         if hello.purpose is StreamPurpose.CONSENSUS:
@@ -141,6 +134,38 @@ class Reception:
                 await self._serve_stream(hello, FrameStream(connection, decoder, messages))
             finally:
                 self._streams[hello.member_id] -= 1
+
+    async def _await_hello(
+        self, connection: Connection
+    ) -> tuple[Hello, FrameDecoder, list[Message]] | None:
+        """Wait for a hello; None if none comes in time, or if newer connections need the room."""
+        host = connection.peer.rpartition(":")[0]
+        if len(self._pending) >= self._limits.pending_hellos:
+            self._make_room()
+        with trio.CancelScope() as scope:
+            self._pending[scope] = host
+            try:
+                return await self._hear_hello(connection)
+            except WEATHER as error:
+                self._say(f"no hello from {host}: {describe(error)}")
+            finally:
+                self._pending.pop(scope, None)
+        return None
+
+    def _make_room(self) -> None:
+        """End the wait for the oldest connection of the host that has most of them.
+
+        So a member gets in whoever keeps connections open: it says hello as soon as it is there.
+        """
+        counts = Counter(self._pending.values())
+        host = max(counts, key=counts.__getitem__)
+        scope = next(one for one, of in self._pending.items() if of == host)
+        del self._pending[scope]
+        scope.cancel()
+        self._say(
+            f"more than {self._limits.pending_hellos} connections without a hello, most of them "
+            f"from {host}: the oldest of these are closed"
+        )
 
     async def _hear_hello(
         self, connection: Connection

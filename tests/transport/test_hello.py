@@ -209,18 +209,54 @@ async def test_a_connection_without_a_hello_is_closed_after_five_seconds() -> No
 
 
 @simulated
-async def test_connections_without_a_hello_are_limited_in_number() -> None:
+async def test_connections_without_a_hello_give_way_to_newer_ones() -> None:
     limits = LinkLimits(pending_hellos=3)
     async with world(2, limits=limits) as w:
         silent = [await stranger(w.network.host("x"), address(0)) for _ in range(3)]
-        turned_away = await stranger(w.network.host("x"), address(0))
-        assert await turned_away.reply() is None
+        newer = await stranger(w.network.host("x"), address(0))
+        assert await silent[0].ends()
+        assert trio.current_time() < 1.0
+        await newer.send(encode(hello(7)))
+        assert await newer.reply()
         assert w.links[1].send(0, commit(1))
         await w.recorders[0].until("message", 1)
-        for connection in silent:
+        for connection in silent[1:]:
             assert await connection.ends()
-        again = await stranger(w.network.host("x"), address(0), hello(1))
-        assert await again.reply()
+
+
+@simulated
+async def test_a_host_with_many_silent_connections_takes_no_room_from_another() -> None:
+    async with world(1, limits=LinkLimits(pending_hellos=3)) as w:
+        slow = await stranger(w.network.host("y"), address(0), encode(hello(1))[:20])
+        silent = [await stranger(w.network.host("x"), address(0)) for _ in range(20)]
+        for connection in silent[:-2]:
+            assert await connection.ends()
+        assert trio.current_time() < 1.0
+        await slow.send(encode(hello(1))[20:])
+        reply = await slow.reply()
+        assert reply is not None
+        assert "expected one of none" in reply.reason
+
+
+@simulated
+async def test_a_member_that_starts_gets_in_in_spite_of_silent_connections() -> None:
+    async with world(2) as w:
+        w.stop(1)
+        await w.recorders[0].until("lost", 1)
+
+        async def open_again_and_again() -> None:
+            while True:
+                await stranger(w.network.host("x"), address(0))
+
+        for _ in range(70):
+            await stranger(w.network.host("x"), address(0))
+        w.nursery.start_soon(open_again_and_again)
+        before = trio.current_time()
+        await w.start(1, 2)
+        await w.recorders[0].until("up", 1, 2)
+        assert w.links[1].send(0, commit(1))
+        await w.recorders[0].until("message", 1)
+        assert trio.current_time() < before + 1.0
 
 
 @simulated
