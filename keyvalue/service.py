@@ -77,7 +77,13 @@ _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in 
 
 
 class KeyValueService:
-    """A `node.service.Service` over :class:`Tables`."""
+    """A `node.service.Service` over :class:`Tables`.
+
+    Attributes:
+        remade: the tables were damaged when they were opened, and begin anew.
+    """
+
+    remade = False
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -108,18 +114,21 @@ class KeyValueService:
             StoreBusyError: they are open already.
             StoreFullError: there is no room.
         """
-        return cls(
-            whole(
+        tries: list[Path] = []
+
+        def opened() -> Tables:
+            tries.append(directory)
+            return Tables.open(
                 directory,
-                lambda: Tables.open(
-                    directory,
-                    cluster=cluster,
-                    member_id=member_id,
-                    executor=executor,
-                    share=1 - member_id % PACES / (2 * PACES),
-                ),
+                cluster=cluster,
+                member_id=member_id,
+                executor=executor,
+                share=1 - member_id % PACES / (2 * PACES),
             )
-        )
+
+        service = cls(whole(directory, opened))
+        service.remade = len(tries) > 1
+        return service
 
     def close(self) -> None:
         """Close the tables, after `run` has ended."""

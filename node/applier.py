@@ -19,7 +19,7 @@ import trio
 
 from ..storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from .roles import Signal
-from .service import BatchService, Command, Service
+from .service import BatchService, Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -150,6 +150,13 @@ class Applier:
         """Wait until everything below `position`, which is committed, is applied."""
         while self.applied_position < position:
             await self.progressed.wait()
+
+    @property
+    def remaking(self) -> bool:
+        """Whether the service has lost its state, and has not applied all of the log again."""
+        service = self.service
+        remade = isinstance(service, RemadeService) and service.remade
+        return remade and not self.wanting and self.applied_position < self.commit_position
 
     async def run(self) -> Never:
         """Apply what was left, slice by slice; until cancelled."""

@@ -94,6 +94,7 @@ class Core:
         disk_full: too little room is left on the disk: the member appends nothing.
         founders: has a fresh store found the cluster.
         lease_promise: to the leader that has a lease.
+        tables_damage: what a reader has found, in words; the member is about to begin anew.
         backlog: what is done otherwise while we fetch log.
         repair: reads the log, and mends what is damaged.
         pace: of readers from outside.
@@ -129,6 +130,7 @@ class Core:
     leader_contact: float = float("-inf")
     closing: bool = False
     disk_full: bool = False
+    tables_damage: str = ""
     actions: Actions = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: Actions(self.store, self.snapshots), takes_self=True),
@@ -224,6 +226,11 @@ class Core:
     @property
     def damage(self) -> str:
         """What was damaged here and has not come back yet, in words; empty if nothing."""
+        if self.tables_damage:
+            return f"its tables are damaged, and it begins anew: {self.tables_damage}"
+        if self.applier.remaking:
+            at, end = self.applier.applied_position, self.applier.commit_position
+            return f"its tables were damaged, and are made anew from the log: {at} of {end}"
         if self.applier.wanting:
             return "its tables are gone, and it waits for another member's snapshot"
         if self.store.recorded.lost != NOTHING_LOST:

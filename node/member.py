@@ -62,6 +62,7 @@ from .room import Room
 from .serving import serve
 from .snapshots import Snapshots
 from .states import LEADER_STATES, State
+from .tables_watch import TablesWatch
 from .untrusted import TermBound
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Member:
         self.core.actions.admitted = links.set_history
         applier.read = self.core.repair.read
         self._terms = TermBound(self.core)
+        self._tables = TablesWatch(self.core)
         self._requests = Requests(self.core)
         self._ask = Calls(self._requests.submit).ask
         self._room = Room(self.core, free)
@@ -147,6 +149,7 @@ class Member:
                 consensus.start_soon(self.core.applier.run)
                 consensus.start_soon(self._requests.run)
                 consensus.start_soon(self._room.run)
+                consensus.start_soon(self._tables.run)
                 consensus.start_soon(election.run, self._election)
                 task_status.started()
 
@@ -224,15 +227,18 @@ class Member:
 
     def submit(self, request: Request) -> None:
         """Take a request of a client."""
-        self._requests.submit(request)
+        with self._tables:
+            self._requests.submit(request)
 
     def submit_all(self, requests: list[Request]) -> None:
         """Take what clients have sent in one turn of the event loop."""
-        self._requests.submit_all(requests)
+        with self._tables:
+            self._requests.submit_all(requests)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:
         """Answer a query from this member's applied state, however old."""
-        return self.core.applier.service.query(payload, flags)
+        with self._tables:
+            return self.core.applier.service.query(payload, flags)
 
     # These two are no coroutine functions: each frame of one costs its callers twice a call.
 

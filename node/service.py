@@ -118,6 +118,17 @@ class PatientService(Service, Protocol):
 
 
 @runtime_checkable
+class RemadeService(Service, Protocol):
+    """A service that may find its state damaged when it is opened, and begin without it.
+
+    Attributes:
+        remade: it has.
+    """
+
+    remade: bool
+
+
+@runtime_checkable
 class SnapshotService(Service, Protocol):
     """A service whose state can be saved and loaded."""
 

@@ -14,6 +14,8 @@ from quorate.errors import DamagedTablesError, StorageError, leaves
 from quorate.keyvalue.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.config import SnapshotPolicy
+from quorate.node.gateway import QUERY, Request
+from quorate.node.requests import Requests
 from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal
 from quorate.simulation.ledger import open_ledgers
@@ -148,6 +150,51 @@ async def test_a_damaged_record_that_is_met_ends_the_member_and_the_next_start_m
         await world.until(lambda: victim in world.failures)
         assert any(isinstance(one, DamagedTablesError) for one in leaves(world.failures[victim]))
         await back(world, victim)
+
+
+@pytest.mark.parametrize("way", ["stale_query", "submit", "submit_all"])
+async def test_a_damaged_record_that_a_reader_meets_ends_the_member_and_is_mended(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The client port would only close the connection of the reader."""
+    async with open_stores(tmp_path, contain=True) as world:
+        victim, folder = await stopped_with_tables(world)
+        break_record(folder)
+        await world.start(victim)
+        await world.settled()
+        member, asked = world.hosts[victim].running, encode_command((b"GET", b"key:1"))
+        if way == "stale_query":
+            with pytest.raises(DamagedTablesError):
+                member.stale_query(asked, 0)
+        else:  # as on a leader whose lease holds
+
+            def answered(_requests: object, _request: object) -> None:
+                member.core.applier.service.query(asked, 0)
+
+            monkeypatch.setattr(Requests, way, answered)
+            request = Request(QUERY, asked, 0, lambda _reply: None)
+            with pytest.raises(DamagedTablesError):
+                getattr(member, way)(request if way == "submit" else [request])
+            monkeypatch.undo()
+        assert "its tables are damaged, and it begins anew" in member.status().damage
+        await world.until(lambda: victim in world.failures)
+        assert any(isinstance(one, DamagedTablesError) for one in leaves(world.failures[victim]))
+        await back(world, victim)
+        assert not world.hosts[victim].running.status().damage
+
+
+async def test_status_says_that_tables_are_made_anew(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_stores(tmp_path) as world:
+        victim, folder = await stopped_with_tables(world)
+        break_meta(folder)
+        await world.start(victim)
+        damage = world.hosts[victim].running.status().damage
+        assert damage.startswith("its tables were damaged, and are made anew from the log: 0 of ")
+        await world.settled()
+        await equal(world)
+        assert not world.hosts[victim].running.status().damage
 
 
 async def test_a_damaged_record_gets_into_no_snapshot(
