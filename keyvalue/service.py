@@ -27,7 +27,7 @@ from typing import Final, Never, Self, TypeAlias
 import trio
 
 from ..errors import WireError
-from ..node.service import Command
+from ..node.service import KEY_VALUE, Command
 from ..storage import BatchHeader, CheckedEntries, Entry, EntryKind
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
@@ -81,9 +81,11 @@ class KeyValueService:
 
     Attributes:
         remade: the tables were damaged when they were opened, and begin anew.
+        kind: tells its stores from those of other services.
     """
 
     remade = False
+    kind = KEY_VALUE
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

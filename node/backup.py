@@ -91,6 +91,7 @@ class Backup:
                 answers = await self._client.ask()
                 if not follow and stop == END_OF_TIME:
                     stop = max(said.commit_position for said in answers)
+                await self._check_service(answers)
                 await self._begin(answers)
                 with trio.move_on_after(SNAPSHOT_SECONDS):
                     await self._record(answers, stop)
@@ -120,6 +121,22 @@ class Backup:
         if missing:
             names = ", ".join(row.name for row in missing)
             raise StorageError(f"{self._folder.directory}: missing snapshots: {names}")
+
+    async def _check_service(self, answers: Sequence[BackupResponse]) -> None:
+        """Note of what kind of service the log is.
+
+        Raises:
+            StoreMismatchError: the cluster's is another one than the one that is here.
+        """
+        known = self.store.recorded.service
+        for kind in {said.service: None for said in answers if said.service}:
+            if known and kind != known:
+                raise StoreMismatchError(
+                    f"{self.directory}: a backup of a {known}, the cluster runs a {kind}"
+                )
+            if not known:
+                await self.store.save_service(kind)
+                known = kind
 
     # --- snapshots --------------------------------------------------------------------------------
 

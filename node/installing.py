@@ -18,7 +18,7 @@ from .fetching import fetch_snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..storage import SnapshotHead
+    from ..storage import SnapshotHead, Store
     from .contest import Election
     from .core import Core
     from .following import Following
@@ -79,6 +79,17 @@ async def fetch(core: Core, member: int, judge: Callable[[SnapshotHead], None]) 
             snapshots.arrived = None
 
 
+def check_service_of(head: SnapshotHead, store: Store) -> None:
+    """Refuse a snapshot of another kind of service.
+
+    Raises:
+        StorageError: it is one.
+    """
+    known = store.recorded.service
+    if head.service and known and head.service != known:
+        raise StorageError(f"it is one of a {head.service}, expected one of a {known}")
+
+
 def _judge(e: Election, oldest: int, head: SnapshotHead) -> None:
     """Look at what is offered.
 
@@ -87,6 +98,7 @@ def _judge(e: Election, oldest: int, head: SnapshotHead) -> None:
     """
     if head.cluster != e.core.config.cluster:
         raise StorageError(f"it is one of cluster {head.cluster!r}")
+    check_service_of(head, e.core.store)
     if head.position < max(oldest, e.core.applier.commit_position):
         raise StorageError(
             f"it is of position {head.position}; the leader's log begins at {oldest}"

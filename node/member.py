@@ -59,6 +59,7 @@ from .one_error import one_error
 from .opening import check_arguments, check_service, open_store
 from .requests import Requests
 from .room import Room
+from .service import kind_of
 from .serving import serve
 from .snapshots import Snapshots
 from .states import LEADER_STATES, State
@@ -114,6 +115,7 @@ class Member:
             handler=self,
             rng=rng,
             history=store.standing.history,
+            service=kind_of(service),
         )
         applier = Applier(store, service)
         lane = executor(_write_nothing, delivered=nothing)
@@ -142,6 +144,8 @@ class Member:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
             await outer.start(self.store.run)
+            if not self.store.recorded.service:
+                await self.store.save_service(kind_of(self.core.applier.service))
             await outer.start(self.core.snapshots.run)
             await outer.start(self.core.applier.service.run)
             async with trio.open_nursery() as consensus:

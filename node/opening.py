@@ -11,11 +11,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigurationError, DamagedRecordError, LostStoreError, StorageError
+from ..errors import (
+    ConfigurationError,
+    DamagedRecordError,
+    LostStoreError,
+    StorageError,
+    StoreMismatchError,
+)
 from ..storage import Store
 from ..storage.state import NOTHING_LOST
 from .config import NodeConfig
-from .service import Service
+from .service import KEY_VALUE, Service, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -103,11 +109,23 @@ def check_arguments(config: object, service: object) -> None:
 
 
 def check_service(config: NodeConfig, store: Store, service: Service) -> None:
-    """Refuse a service that is ahead of the log, unless the log has lost its end.
+    """Refuse a service of another kind than the log's, or one that is ahead of it.
+
+    If the log has lost its end the service may be ahead.
 
     Raises:
-        StorageError: it is.
+        StoreMismatchError: the log is of another service.
+        StorageError: it is ahead.
+        ConfigurationError: its kind is no name.
     """
+    kind, known = kind_of(service), store.recorded.service
+    if not known and (config.directory / "tables").exists():
+        known = KEY_VALUE  # of an older version, which did not note it
+    if known and known != kind:
+        raise StoreMismatchError(
+            f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
+            "each service a directory, and a cluster, of its own"
+        )
     if service.position > store.append_position and store.recorded.lost == NOTHING_LOST:
         raise StorageError(
             f"member {config.member_id}: the service is at {service.position}, but the log "

@@ -18,7 +18,7 @@ import trio
 from ..errors import StorageError
 from ..storage.recording_log import term_at
 from ..transport import WEATHER
-from .installing import fetch
+from .installing import check_service_of, fetch
 
 if TYPE_CHECKING:
     from ..storage import SnapshotHead
@@ -78,6 +78,7 @@ def _judge(core: Core, head: SnapshotHead) -> None:
     store = core.store
     if head.cluster != core.config.cluster:
         raise StorageError(f"it is one of cluster {head.cluster!r}")
+    check_service_of(head, store)
     if head.position < store.start_position:
         raise StorageError(f"it is of {head.position}, our log begins at {store.start_position}")
     if head.position <= store.append_position:

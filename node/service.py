@@ -11,9 +11,11 @@ that can't keeps the whole log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import attrs
+
+from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +23,31 @@ if TYPE_CHECKING:
     import trio
 
     from ..storage import BatchHeader, Entry
+
+
+KEY_VALUE: Final = "key-value store"
+"""The kind of the service that a member runs unless it is given another one."""
+
+OWN: Final = "service of one's own"
+"""The kind of all services that do not say theirs."""
+
+MAX_KIND_BYTES: Final = 64
+
+
+def kind_of(service: Service) -> str:
+    """Say of what kind a service is: by its attribute `kind`, a few words, if it has one.
+
+    A store, and a cluster, are of one kind for ever.
+
+    Raises:
+        ConfigurationError: it is too long.
+    """
+    kind = str(getattr(service, "kind", OWN))
+    if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES:
+        raise ConfigurationError(
+            f"service: its kind is {kind!r}, expected 1 to {MAX_KIND_BYTES} bytes"
+        )
+    return kind
 
 
 @attrs.define
@@ -55,7 +82,10 @@ class Command:
 
 
 class Service(Protocol):
-    """A deterministic state machine. Every method runs on the member's trio thread."""
+    """A deterministic state machine. Every method runs on the member's trio thread.
+
+    It may have an attribute `kind`, a few words that tell it from others: see :func:`kind_of`.
+    """
 
     @property
     def position(self) -> int:

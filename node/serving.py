@@ -115,6 +115,7 @@ async def _standing(core: Core) -> BackupResponse:
         snapshot_term=newest.term if newest else NULL_VALUE,
         snapshot_bytes=file_bytes,
         standby=core.standby,
+        service=core.store.recorded.service,
     )
 
 

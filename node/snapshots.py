@@ -236,6 +236,7 @@ class Snapshots:
                 term=header.term,
                 timestamp_ms=header.timestamp_ms,
                 suspended=self._store.recorded.suspended,
+                service=self._store.recorded.service,
             )
             assert self.service is not None
             pieces = await self.service.save(task_status=cut)

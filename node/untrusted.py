@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import attrs
 import trio
@@ -46,7 +46,7 @@ def _terms_of(cls: type[attrs.AttrsInstance]) -> Callable[[Message], int] | None
     names = [field.name for field in attrs.fields(cls) if field.name.endswith("_term_id")]
     if not names:
         return None
-    get = attrgetter(*names)
+    get = cast("Callable[[Message], Any]", attrgetter(*names))  # of one name it gives the value
     return get if len(names) == 1 else lambda message: max(get(message))
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from ..errors import PrunedError
 from ..keyvalue.sessions import LAST_ID
 from ..node.actions import RESUME, SUSPEND
+from ..node.service import KEY_VALUE
 from ..storage import SnapshotHead, head_of
 from ..storage.restore import check_empty, make_source
 from ..storage.snapshot_folder import SnapshotFolder, write_whole
@@ -180,6 +181,7 @@ def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> Snapshot
         term=term,
         timestamp_ms=timestamp_ms,
         suspended=suspended,
+        service=KEY_VALUE,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
+from .identity import SERVICE_KEY, encode_service
 from .node_state import NODE_STATE_KEY, NodeState, encode_node_state
 from .recording import END_KEY, KEY, Record, delete_before, delete_from, put_record
 from .recording_log import (
@@ -99,6 +100,7 @@ def append(
         admission,
         old.forced,
         lost,
+        old.service,
     )
 
     def apply(txn: Transaction) -> None:
@@ -148,6 +150,16 @@ def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
 
     return Change(attrs.evolve(old, suspended=suspended), apply)
+
+
+def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
+    """Note of what kind the service is that the log is of; that never changes."""
+    assert old.service in {"", kind}, f"{old.service} can't become {kind}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(SERVICE_KEY, encode_service(kind), db=dbs.meta)
+
+    return Change(attrs.evolve(old, service=kind), apply)
 
 
 def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:

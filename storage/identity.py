@@ -1,8 +1,10 @@
-"""Whose store it is: cluster, member, and a number drawn once when the store was made.
+"""Whose store it is: cluster, member, a number drawn once when the store was made, and the service.
 
 A store of another cluster or member is refused, since its votes and its log belong to another
 history; so is one of a newer format. The instance id tells a store that was lost and made anew
 from the one that stood there before.
+
+The service has a row of its own, which is written when a member first opens the store with one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from .rows import seal, unseal_untrusted
 
 FORMAT_VERSION: Final = 3
 IDENTITY_KEY: Final = b"identity"
+SERVICE_KEY: Final = b"service"
 
 _MAX_CLUSTER_BYTES: Final = 256
 _VERSION: Final = struct.Struct("<I")
@@ -74,6 +77,20 @@ def decode_identity_untrusted(value: bytes | None) -> Identity:
     except (struct.error, UnicodeDecodeError) as error:
         raise StoreMismatchError(f"{error}, expected a store of quorate") from error
     return Identity(cluster, member_id, instance_id, version)
+
+
+def encode_service(kind: str) -> bytes:
+    """Return the row for `SERVICE_KEY`."""
+    return seal(SERVICE_KEY, kind.encode())
+
+
+def service_untrusted(value: bytes | None) -> str:
+    """Say of what kind the service is that the log is of; empty if that was never noted.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    return "" if value is None else unseal_untrusted(SERVICE_KEY, value).decode(errors="replace")
 
 
 def check_identity(found: Identity, *, cluster: str, member_id: int) -> None:

@@ -255,11 +255,10 @@ class RecordingLog:
 
     def _base_of(self, terms: list[int]) -> int:
         """Say where the first of these terms begins by its row, or by what lies behind it."""
-        asked, last = terms[0], terms[-1]
-        for term in terms:
-            row, first = self.rows[term], self.first_of(term)
-            if row is not None or first is not None or term == last:
-                break  # else it is empty, or pruned
+        asked = terms[0]
+        telling = (one for one in terms if self.rows[one] or self.first_of(one))
+        term = next(telling, terms[-1])  # the others are empty, or pruned
+        row, first = self.rows[term], self.first_of(term)
         base = row.base if row is not None else self.end if first is None else first[0]
         if base is None:
             raise StorageError("the last batch of the log is damaged, too")

@@ -230,6 +230,8 @@ async def restore(
             if plan.load is not None:
                 await _load(plan, plan.load, target, store)
             with open_readonly(plan.source / "log") as source:
+                if source.recorded.service:
+                    await store.save_service(source.recorded.service)
                 await _copy(source.scan(plan.start, plan.point.position), store)
             await store.save_committed(plan.point.position)
             if store.terms:  # it follows or begins no term that its log has already
@@ -256,6 +258,8 @@ async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> No
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
             await store.install(head.row, head.terms, suspended=head.suspended)
+            if head.service:
+                await store.save_service(head.service)
             nursery.cancel_scope.cancel()
     _finish(directory)
 

@@ -72,6 +72,7 @@ class SnapshotHead:
         timestamp_ms: log time of that batch.
         terms: the recording log up to there, newest `MAX_TERMS` of it; the last row is open.
         suspended: an operator has suspended the cluster.
+        service: the kind of the service whose state it is, empty if that is not known.
     """
 
     cluster: str
@@ -80,6 +81,7 @@ class SnapshotHead:
     timestamp_ms: int
     terms: tuple[TermRow, ...]
     suspended: bool = False
+    service: str = ""
 
     @property
     def name(self) -> str:
@@ -100,13 +102,14 @@ def head_of(
     term: int,
     timestamp_ms: int,
     suspended: bool = False,
+    service: str = "",
 ) -> SnapshotHead:
     """Make the head of a snapshot that stands behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
     assert rows, f"term {term} is not in the recording log"
     assert rows[-1].term == term, f"term {term} is not in the recording log"
     rows[-1] = attrs.evolve(rows[-1], end=None)
-    return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended)
+    return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)
 
 
 @attrs.frozen

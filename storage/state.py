@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..errors import DamagedRecordError
-from .identity import IDENTITY_KEY, Identity, decode_identity_untrusted, encode_identity
+from .identity import (
+    IDENTITY_KEY,
+    SERVICE_KEY,
+    Identity,
+    decode_identity_untrusted,
+    encode_identity,
+    service_untrusted,
+)
 from .node_state import (
     NODE_STATE_KEY,
     NodeState,
@@ -70,6 +77,7 @@ class Recorded:
     `admission` is term and end of the last batch that admitted a member's new store: at least
     of the last one that is in the log. `lost` is where a log ends, at least, that has what was
     damaged at the end of this one (see :mod:`.mending`); `NOTHING_LOST` if nothing was.
+    `service` is the kind of the service, empty if the store was never opened with one.
     """
 
     start_position: int = 0
@@ -84,6 +92,7 @@ class Recorded:
     admission: tuple[int, int] = (-1, 0)
     forced: tuple[ForcedRow, ...] = ()
     lost: tuple[int, int] = NOTHING_LOST
+    service: str = ""
 
 
 class StateView:
@@ -322,6 +331,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         admission=kept("whom it has admitted", lambda: load_admission(txn, dbs)),
         forced=kept("whether a quorum was forced", lambda: load_forced(txn, dbs)),
         lost=kept("what else it has lost", lambda: load_lost(txn, dbs)),
+        service=kept("whose it is", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
@@ -334,9 +344,8 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
             raise
         return _with_last_whole_batch(txn, dbs, member_id, recorded)
     committed = min(load_committed(txn, dbs), recorded.append_position)
-    if committed > recorded.last_commit_position:
-        recorded = attrs.evolve(recorded, last_commit_position=committed)
-    return recorded
+    known = max(committed, recorded.last_commit_position)
+    return attrs.evolve(recorded, last_commit_position=known)
 
 
 def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:

@@ -223,6 +223,10 @@ class Store(StateView):
         """Record whether an operator has suspended the cluster, as the applied log says."""
         await self._durably(lambda dbs, old: changes.set_suspended(dbs, old, suspended=suspended))
 
+    async def save_service(self, kind: str) -> None:
+        """Record of what kind the service is that the log is of."""
+        await self._durably(lambda dbs, old: changes.set_service(dbs, old, kind))
+
     async def save_committed(self, position: int) -> None:
         """Record that the log up to a position is committed, whatever its batches say."""
         await self._durably(lambda dbs, old: changes.set_committed(dbs, old, position))

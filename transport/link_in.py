@@ -76,6 +76,7 @@ class Reception:
         on_dialled: told of each member whose link was accepted.
         limits: see `LinkLimits`.
         history: of the cluster, 0 if it is not known yet.
+        service: the kind of ours.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Reception:
         on_dialled: Callable[[int], None],
         limits: LinkLimits,
         history: int = 0,
+        service: str = "",
     ) -> None:
         self._cluster = cluster
         self._member_id = member_id
@@ -98,6 +100,7 @@ class Reception:
         self._on_dialled = on_dialled
         self._limits = limits
         self._history = history
+        self._service = service
         self._links: dict[int, Connection] = {}
         self._histories: dict[int, int] = {}  # that the members told whose links those are
         self._pending: dict[trio.CancelScope, str] = {}  # waits for a hello, oldest first; hosts
@@ -205,6 +208,9 @@ class Reception:
             return HelloStatus.WRONG_CLUSTER, reason
         if self._is_other(hello.history):
             reason = f"history {hello.history:016x} of this cluster, expected {self._history:016x}"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if hello.service and self._service and hello.service != self._service:
+            reason = f"a {hello.service}, expected a {self._service}, as this cluster is"
             return HelloStatus.WRONG_CLUSTER, reason
         if hello.called_member_id not in {NULL_VALUE, self._member_id}:
             reason = f"called member {hello.called_member_id}, this is member {self._member_id}"

@@ -52,6 +52,7 @@ class Links:
         rng: for the pauses between dials.
         limits: see `LinkLimits`.
         history: of the cluster, 0 if it is not known yet; who knows another one is refused.
+        service: the kind of our service; members with another one are refused.
 
     Raises:
         ConfigurationError: the cluster's name is too long.
@@ -70,6 +71,7 @@ class Links:
         rng: Random,
         limits: LinkLimits | None = None,
         history: int = 0,
+        service: str = "",
     ) -> None:
         if len(cluster.encode()) > MAX_STRING_BYTES:
             raise ConfigurationError(f"cluster: a name of at most {MAX_STRING_BYTES} bytes")
@@ -81,6 +83,7 @@ class Links:
         self._network = network
         self._limits = limits or LinkLimits()
         self._history = history
+        self._service = service
         self._reception = Reception(
             cluster=cluster,
             member_id=member_id,
@@ -90,6 +93,7 @@ class Links:
             on_dialled=self._nudge,
             limits=self._limits,
             history=history,
+            service=service,
         )
         self._links = {
             member: OutgoingLink(
@@ -244,4 +248,5 @@ class Links:
             join_position=join_position,
             called_member_id=called,
             history=self._history,
+            service=self._service,
         )

@@ -55,6 +55,7 @@ class Hello:
         join_position: for CATCHUP, the position from which it wants the log.
         called_member_id: the member that the dialler believes to reach; -1 if any will do.
         history: of the cluster, as the dialler's store knows it; 0 if it does not know.
+        service: the kind of the dialler's service, empty for a tool.
     """
 
     cluster: str
@@ -66,6 +67,7 @@ class Hello:
     join_position: Position = NULL_VALUE
     called_member_id: I32 = NULL_VALUE
     history: U64 = 0
+    service: str = ""
 
 
 @attrs.frozen
@@ -430,6 +432,7 @@ class BackupResponse:
         snapshot_term: leadership term there.
         snapshot_bytes: length of its file.
         standby: it has no vote; readers disturb it least.
+        service: the kind of its service.
     """
 
     member_id: I32
@@ -441,6 +444,7 @@ class BackupResponse:
     snapshot_term: Term = NULL_VALUE
     snapshot_bytes: Count = 0
     standby: bool = False
+    service: str = ""
 
 
 @attrs.frozen

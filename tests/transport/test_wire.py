@@ -132,7 +132,7 @@ def test_a_number_out_of_bounds_is_refused(message: m.Message, data: st.DataObje
         return
     field = data.draw(st.sampled_from(bounded))
     value = data.draw(beyond(field.type))
-    frame = encode(attrs.evolve(message, **{field.name: value}))
+    frame = encode(attrs.evolve(message, **{field.name: value}))  # type: ignore[arg-type]
     with pytest.raises(WireError, match=f"{field.name} can't be {value}; expected"):
         decode_untrusted(frame)
 
