@@ -242,12 +242,14 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _end_lingering(self) -> Never:
-        """Close what has lingered for long enough; looked after now and then."""
+        """Now and then, close what has lingered for long enough, and clients that do not read."""
         while True:
             await trio.sleep(LINGER_SECONDS)
             now = trio.current_time()
             for connection in [one for one, until in self._lingering.items() if until <= now]:
                 connection.close()
+            for connection in list(self._connections.values()):
+                connection.close_if_stalled(now)
 
     def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
         state = self._state

@@ -9,10 +9,14 @@ that waits for a leader must not happen after its client has gone and, perhaps, 
 elsewhere. So the end is waited for even while nothing else is read. As in Redis, a client that
 closes only its sending half gets no further replies.
 
-**Backpressure.** While a request is under way the client is read ahead only so far. Replies that
-the socket does not take are kept and sent when it does; reading goes on meanwhile, for a client
-may well write all its commands before it reads the first reply. Beyond `output_bytes` the
-connection is closed.
+**Back-pressure.** While a request is under way the client is read ahead only so far. Replies that
+the socket does not take are kept and sent when it does. Reading goes on until `output_bytes` of
+them wait, because a client may write all its commands before it reads the first reply. From there
+on the connection is *congested*: its commands are neither read nor done until the client has read
+again. While half of what all clients together may leave unread is used up, a connection is
+congested as soon as any reply waits. A client that reads nothing at all for
+:data:`STALLED_SECONDS` is closed. So is, at the limit for all clients, the one that has read
+nothing for longest.
 
 **Ending in order.** To close a socket with unread bytes resets the connection, and a reset may
 overtake the last replies. So when we end it, after a broken protocol or since the member stops,
@@ -20,8 +24,12 @@ only our direction is closed at first, and what the client still sends is read a
 until it closes too, or has had its time.
 """
 
+import fcntl
+import logging
 import select
 import socket
+import struct
+import termios
 from collections import deque
 from typing import Final, Protocol
 
@@ -30,15 +38,22 @@ from .conversation import Conversation
 from .guard import CommandParser
 from .session import PortState, Session
 
-__all__ = ["RECEIVE_BYTES", "WAIT_READABLE", "Connection", "Poller"]
+__all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
 RECEIVE_BYTES: Final = 64 * 1024
 """At most so much is read from one client in one turn of the event loop."""
 
+STALLED_SECONDS: Final = 60.0
+"""A client that reads none of its replies for so long is closed. Shorter, and one that was merely
+suspended for a moment loses its connection; longer, and its replies keep others from theirs."""
+
 _READ: Final = select.EPOLLIN
+_INT: Final = struct.Struct("i")
 
 WAIT_READABLE: Final = _READ | select.EPOLLRDHUP
 """What a new connection waits for. The end of the stream is waited for always."""
+
+_log = logging.getLogger("quorate.keyvalue")
 
 
 class Poller(Protocol):
@@ -66,12 +81,17 @@ class Connection:
         parser: for what it sends.
         port: what it shares with the others.
         poller: it has registered the socket for :data:`WAIT_READABLE`.
+
+    Attributes:
+        congested: so many replies wait that no more commands are done.
+        read_at: when the client was last seen to read, if replies wait.
     """
 
     __slots__ = (
         "_conversation",
         "_events",
         "_finishing",
+        "_kernel_bytes",
         "_lingering",
         "_outgoing",
         "_outgoing_bytes",
@@ -80,7 +100,9 @@ class Connection:
         "_receive",
         "_send",
         "_socket",
+        "congested",
         "fileno",
+        "read_at",
         "session",
     )
 
@@ -103,7 +125,9 @@ class Connection:
         self._conversation = Conversation(session, parser, port, self)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
-        self._finishing = self._lingering = False
+        self._kernel_bytes = 0  # sent, and not acknowledged when we last looked
+        self._finishing = self._lingering = self.congested = False
+        self.read_at = 0.0
 
     @property
     def waiting_bytes(self) -> tuple[int, int]:
@@ -145,7 +169,7 @@ class Connection:
         Returns:
             Whether it was just put with what other clients have sent.
         """
-        if count and self._conversation.share(data, count):
+        if count and not self._outgoing and self._conversation.share(data, count):
             return True
         if not self.session.closing:
             self.session.seen_at = self._port.now
@@ -209,10 +233,13 @@ class Connection:
         if self.session.closing or self._finishing:
             self._wait_for(self._events & ~_READ)
             self._finish_if_done()
-        elif (
-            not self._events & _READ
-            and self._conversation.held_bytes <= self._port.limits.input_bytes
-        ):
+        elif not self._events & _READ:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, unless there is a reason not to."""
+        held, ending = self._conversation.held_bytes, self.session.closing or self._finishing
+        if not (ending or self.congested) and held <= self._port.limits.input_bytes:
             self._wait_for(self._events | _READ)
 
     def _send_reply(self, data: bytes) -> None:
@@ -231,17 +258,25 @@ class Connection:
             self._defer(memoryview(data)[sent:])
 
     def _defer(self, data: memoryview) -> None:
-        # one reply may be larger than the limit; to be late with it and go on asking may not
-        if self._outgoing and self._outgoing_bytes + len(data) > self._port.limits.output_bytes:
-            self._port.counters.slow_clients += 1
-            self.close()
-            return
+        port = self._port
+        if not self._outgoing:
+            self.read_at = port.now
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
-        self._port.unread_bytes += len(data)
-        self._wait_for(self._events | select.EPOLLOUT)
-        if self._port.unread_bytes > self._port.limits.all_output_bytes:
-            self._port.close_slowest()
+        port.unread_bytes += len(data)
+        events = self._events | select.EPOLLOUT
+        if self._has_enough():
+            self.congested = True
+            events &= ~_READ
+        self._wait_for(events)
+        if port.unread_bytes > port.limits.all_output_bytes:
+            port.close_slowest()
+
+    def _has_enough(self) -> bool:
+        """Whether the client has to read before any more is done for it."""
+        limits = self._port.limits
+        crowded = self._port.unread_bytes > limits.all_output_bytes // 2
+        return self._outgoing_bytes > (0 if crowded else limits.output_bytes)
 
     def _drain(self) -> None:
         """Go on sending what the socket did not take."""
@@ -251,17 +286,36 @@ class Connection:
                 sent = self._send(data)
                 self._outgoing_bytes -= sent
                 self._port.unread_bytes -= sent
+                self.read_at = self._port.now
                 if sent < len(data):
                     self._outgoing[0] = data[sent:]
-                    return
+                    break
                 self._outgoing.popleft()
         except BlockingIOError:
-            return
+            pass
         except OSError:
             self.close()
             return
-        self._wait_for(self._events & ~select.EPOLLOUT)
+        if not self._outgoing:
+            self._wait_for(self._events & ~select.EPOLLOUT)
+        if self.congested and not self._has_enough():
+            self.congested = False
+            self._conversation.resume()
+            self._read_on()
         self._finish_if_done()
+
+    def close_if_stalled(self, now: float) -> None:
+        """End it if its client reads nothing; to be called now and then.
+
+        What the socket took was perhaps read since, but too little to make it writable again.
+        """
+        if not self._outgoing:
+            return
+        (kernel_bytes,) = _INT.unpack(fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT.size)))
+        if kernel_bytes != self._kernel_bytes:
+            self._kernel_bytes, self.read_at = kernel_bytes, now
+        elif now - self.read_at >= STALLED_SECONDS:
+            self._port.close_slow(self, f"read nothing for {now - self.read_at:.0f} s")
 
     def _finish_if_done(self) -> None:
         """End it if it is to end and the last reply is sent."""

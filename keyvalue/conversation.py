@@ -2,20 +2,19 @@
 
 At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
 with those of others (:mod:`.coalesced`). Other commands are done one run after the other
-(:mod:`.routes`): a run of keyed commands travels as one request, and while it is under way nothing
-else of this client is done. A run that costs much is done in part, and the rest of it is the next
-request. What the client sends meanwhile is held, and is then one chunk: a client that sends much at
-once gets large requests. Connection commands are answered at their turn. Replies gather until there
-is nothing to do but wait, and are delivered together.
+(:mod:`.routes`): a run of keyed commands is one request, and nothing else of this client is done
+until it is answered. An expensive run is done in part; the rest of it is the next request. Input
+that comes in the meantime is held, and is then one chunk: large input makes large requests.
+Connection commands are answered at their turn. Replies gather until there is nothing to do but
+wait, and are delivered together.
 
-What is answered here takes the event loop's time, and a client may send ten thousand INFO at once.
-So after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn.
-A request that fails stands for as many commands as were in it, and each of them gets the error.
+Connection commands take the event loop's time, and a client may send ten thousand INFO at once. So
+after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn. It also pauses while
+its outlet is congested. A request that fails stands for all its commands; each gets the error.
 
-A client that is *cluster-aware* (see :class:`.session.Session`) is told where the leader is when
-this member is not it; all others are served from here, through the gateway. While an election is
-going on nobody is redirected: the gateway parks the request, and a client that was sent to a dead
-leader would only come back.
+A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader; all others are
+served from here, through the gateway. During an election nobody is redirected: the gateway parks
+the request, and a client that was sent to a dead leader would only come back.
 """
 
 import logging
@@ -34,7 +33,7 @@ from .guard import NOTHING, CommandParser
 from .once import read_once_untrusted
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
-from .service import IN_PARTS, PART, TRANSACTION, part
+from .service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
 from .session import Outlet, PortState, Session
 from .transaction import Transaction
 from .watching import Watched, query
@@ -168,8 +167,6 @@ class Conversation:
         _log.exception("client %d: its connection is closed", self.session.client_id)
         self._outlet.close()
 
-    # In order --------------------------------------------------------------------------------
-
     def _load(self, data: bytes) -> None:
         self._commands, self._whole = self._parser.take_untrusted(data)
         self._next = 0
@@ -193,30 +190,37 @@ class Conversation:
         """Do commands until a request is under way, or there are no more, or it takes too long."""
         self._running = True
         pause_at: float | None = None
-        refilled = False
         while self._request is None and not self.session.closing:
+            if self._must_wait():
+                self._paused = True
+                break
             if self._next == len(self._commands):
                 if not self._refill():
                     break
-                refilled = True
             elif not self._step():
                 now = trio.current_time()
                 if pause_at is None:
                     pause_at = now + PATIENCE_S
                 elif now > pause_at:
                     self._paused = True
-                    self._port.resume_later(self._resume)
+                    self._port.resume_later(self.resume)
                     break
         self._running = False
         if self._next == len(self._commands):
             (self._commands, self._whole), self._next = NOTHING, 0
-        if self.replies or refilled or self.session.closing:
-            self._outlet.deliver()
+        self._outlet.deliver()
 
-    def _resume(self) -> None:
-        self._paused = False
+    def _must_wait(self) -> bool:
+        """Hand over a large reply before the next is made; whether the client has to read first."""
+        if self.replies and len(self.replies[-1]) >= AT_ONCE_BYTES:
+            self._outlet.deliver()
+        return self._outlet.congested or self.session.closing
+
+    def resume(self) -> None:
+        """Go on after a pause, if there is one."""
+        paused, self._paused = self._paused, False
         try:
-            if not self.session.closing:
+            if paused and not self.session.closing:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
@@ -319,8 +323,6 @@ class Conversation:
         self._convert = convert
         return self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
 
-    # Requests --------------------------------------------------------------------------------
-
     def _submit(
         self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
     ) -> None:
@@ -360,8 +362,6 @@ class Conversation:
                 self._commands = resp.CommandParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
             self._next -= expected - done
-
-    # Transactions ----------------------------------------------------------------------------
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
         if (moved := redirection(self._port, self.session, spec, arguments)) is not None:

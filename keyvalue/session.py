@@ -6,6 +6,7 @@ protocol, whether it is in a transaction. The sockets are in :mod:`.connection`.
 the member, the other clients, figures.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -30,6 +31,8 @@ __all__ = [
 
 _MIB: Final = 1024 * 1024
 
+_log = logging.getLogger("quorate.keyvalue")
+
 
 @attrs.frozen
 class ClientPortLimits:
@@ -40,15 +43,17 @@ class ClientPortLimits:
         request_bytes: the largest command, and the largest body of a transaction.
         input_bytes: read ahead from a client while a request of its is under way, give or take
             one read; then the client has to wait.
-        output_bytes: replies that a client has not read; with more it is closed.
-        all_output_bytes: replies that all clients together have not read; with more, the one that
-            has left the most is closed.
+        output_bytes: replies that a client has not read; beyond that, give or take one reply,
+            its commands are not done.
+        all_output_bytes: replies that all clients together have not read. From half of that on
+            nothing is done for a client while any reply to it waits. Beyond it, the one that has
+            read nothing for longest is closed.
     """
 
     max_clients: int = 4096
     request_bytes: int = 32 * _MIB
     input_bytes: int = _MIB // 2
-    output_bytes: int = 256 * _MIB
+    output_bytes: int = 64 * _MIB
     all_output_bytes: int = 512 * _MIB
 
 
@@ -111,6 +116,8 @@ class Client(Protocol):
 
     session: Session
     fileno: int
+    read_at: float
+    """When it was last seen to read, if replies wait."""
 
     @property
     def waiting_bytes(self) -> tuple[int, int]:
@@ -124,6 +131,9 @@ class Client(Protocol):
 
 class Outlet(Sender, Protocol):
     """A connection, as its conversation sees it."""
+
+    congested: bool
+    """So many replies wait that no more commands are to be done."""
 
     def deliver(self) -> None:
         """Take the replies: there is nothing to do but wait, or `session.closing` was set.
@@ -212,9 +222,22 @@ class PortState:
             self.gathered.append(request)
 
     def close_slowest(self) -> None:
-        """Close the client that has most replies unread: there is no room for those of all."""
+        """Close the client that has read nothing for longest: all have left too much unread."""
+        waiting = [client for client in self.clients.values() if client.waiting_bytes[1]]
+        slowest = min(waiting, key=lambda client: (client.read_at, -client.waiting_bytes[1]))
+        self.close_slow(slowest, f"{self.unread_bytes} bytes of replies wait for all clients")
+
+    def close_slow(self, client: Client, reason: str) -> None:
+        """Close a client that does not read, for such a reason."""
         self.counters.slow_clients += 1
-        max(self.clients.values(), key=lambda client: client.waiting_bytes[1]).close()
+        _log.warning(
+            "client_closed client=%d address=%s unread_bytes=%d reason=%r",
+            client.session.client_id,
+            client.session.peer,
+            client.waiting_bytes[1],
+            reason,
+        )
+        client.close()
 
     def resume_later(self, resume: Callable[[], None]) -> None:
         """Let a conversation go on in a later turn."""

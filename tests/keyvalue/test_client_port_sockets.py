@@ -9,7 +9,7 @@ import pytest
 import trio
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import conversation
+from quorate.keyvalue import client_port, connection, conversation
 from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
 from quorate.keyvalue.connection import RECEIVE_BYTES
 from quorate.keyvalue.session import PortState
@@ -329,33 +329,99 @@ async def test_a_client_that_writes_all_before_it_reads_is_served(
     assert world.port.state.counters.slow_clients == 0
 
 
-async def test_a_client_that_never_reads_is_closed(tmp_path: Path) -> None:
+async def test_a_client_that_never_reads_is_read_no_more_and_closed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
     limits = ClientPortLimits(output_bytes=1 << 20)
     async with World.opened(tmp_path / "tables", limits) as world:
         client, other = await world.connect(), await world.connect()
         value = b"v" * 100_000
         await other.ask(command("SET", "a", value), OK)
-        with pytest.raises(trio.BrokenResourceError):
-            await client.send(command("GET", "a") * 1_000_000)
+        one = command("GET", "a")
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                with pytest.raises(trio.BrokenResourceError):
+                    await client.send(one * 1_000_000)
+
+            nursery.start_soon(send)
+            state = world.port.state
+            await world.until(lambda: state.unread_bytes > 1 << 20)
+            await other.ask(command("PING"), b"+PONG\r\n")
+            assert state.unread_bytes < (2 << 20)
+            assert len(world.member.queries) < 1000
+            assert state.counters.slow_clients == 0
+            monkeypatch.setattr(connection, "STALLED_SECONDS", 0.02)
+        await world.until(lambda: len(state.clients) == 1)
         await other.ask(command("PING"), b"+PONG\r\n")
-        assert world.port.state.counters.slow_clients == 1
-        assert len(world.port.state.clients) == 1
+        assert (state.counters.slow_clients, state.unread_bytes) == (1, 0)
+        assert "client_closed client=1 address=127.0.0.1:" in caplog.text
+        assert "read nothing for 0 s" in caplog.text
 
 
-async def test_among_clients_that_do_not_read_the_one_with_most_is_closed(tmp_path: Path) -> None:
+async def test_a_slow_but_steady_reader_gets_everything_and_little_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "STALLED_SECONDS", 1.0)
+    limits = ClientPortLimits(output_bytes=1 << 20)
+    async with World.opened(tmp_path / "tables", limits) as world:
+        client, value = await world.connect(), b"v" * (1 << 20)
+        await client.ask(command("SET", "a", value), OK)
+        await client.send(command("GET", "a") * 60 + command("PING"))
+        reply, most = b"$%d\r\n%b\r\n" % (len(value), value), 0
+        for _ in range(60):
+            most = max(most, world.port.state.unread_bytes)
+            assert await client.receive(len(reply)) == reply
+        assert await client.receive(7) == b"+PONG\r\n"
+        assert 1 << 20 < most <= (2 << 20) + 100
+        assert (world.port.state.counters.slow_clients, world.port.state.unread_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("following", [False, True], ids=["leader", "follower"])
+@pytest.mark.parametrize(
+    "data",
+    [command("MULTI") + command("GET", "a") + command("EXEC"), command("GET", "a")],
+    ids=["transactions", "reads"],
+)
+async def test_no_more_is_done_for_a_client_while_its_replies_wait(
+    tmp_path: Path, data: bytes, *, following: bool
+) -> None:
+    limits = ClientPortLimits(output_bytes=1 << 20)
+    async with World.opened(tmp_path / "tables", limits) as world:
+        client, value = await world.connect(), b"v" * (1 << 20)
+        await client.ask(command("SET", "a", value), OK)
+        if following and b"MULTI" not in data:
+            await client.ask(command("READONLY"), OK)  # read from what the follower has applied
+            world.member.follow(1)
+        await client.send(data * 100 + command("QUIT"))
+        state = world.port.state
+        await world.until(lambda: state.unread_bytes > 1 << 20)
+        await world.until(lambda: not state.unfinished)
+        done = len(world.member.queries) + len(world.member.stale)
+        assert done < 50
+        received = await client.rest()
+        assert received.count(value) == 100
+        assert received.endswith(OK)
+
+
+async def test_replies_to_all_clients_are_bounded_and_all_of_them_arrive(tmp_path: Path) -> None:
     limits = ClientPortLimits(all_output_bytes=30 << 20)
     async with World.opened(tmp_path / "tables", limits) as world:
-        small, large, other = [await world.connect() for _ in range(3)]
-        value = b"v" * (1 << 20)
+        slow = [await world.connect() for _ in range(4)]
+        other, value = await world.connect(), b"v" * (1 << 20)
         await other.ask(command("SET", "a", value), OK)
-        await small.send(command("GET", "a") * 8)
-        await large.send(command("GET", "a") * 50)
-        await world.until(lambda: len(world.port.state.clients) == 2)
+        for client in slow:
+            await client.send(command("GET", "a") * 30)
+        state = world.port.state
+        await world.until(lambda: state.unread_bytes > 15 << 20)
         await other.ask(command("PING"), b"+PONG\r\n")
-        assert world.port.state.counters.slow_clients == 1
+        assert state.unread_bytes < 21 << 20
         reply = b"$%d\r\n%b\r\n" % (len(value), value)
-        assert await small.receive(8 * len(reply)) == reply * 8
-        assert world.port.state.unread_bytes == 0
+        for client in slow:
+            assert await client.receive(30 * len(reply)) == reply * 30
+        assert (state.unread_bytes, state.counters.slow_clients) == (0, 0)
 
 
 async def test_quit_waits_until_a_slow_reader_has_everything(client: RawClient) -> None:

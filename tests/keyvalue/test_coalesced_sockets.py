@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, Never
@@ -10,7 +11,7 @@ import pytest
 from client_port_world import command
 from coalesced_world import Client, Leader, Port, open_port
 
-from quorate.keyvalue.connection import WAIT_READABLE, Connection
+from quorate.keyvalue.connection import STALLED_SECONDS, WAIT_READABLE, Connection
 from quorate.keyvalue.plain import NATIVE
 from quorate.keyvalue.session import ClientPortLimits
 from quorate.node.gateway import RequestKind
@@ -117,16 +118,44 @@ def test_a_broken_socket_is_closed_and_no_other(
 
 
 @KINDS
-def test_who_reads_nothing_is_closed_and_no_other(leader: Leader, name: str) -> None:
+def test_nothing_more_is_done_for_a_client_that_does_not_read(leader: Leader, name: str) -> None:
     limits = ClientPortLimits(output_bytes=100_000)
     with open_port(leader, limits) as port:
         slow, other = small(port.connect()), port.connect()
         for _ in range(6):
             port.turn((slow, call(name, LARGE // 2)), (other, call(name, 1)))
             leader.answer()
-        assert (slow.open, other.open) == (False, True)
+        assert len(leader.seen) == 6 + 3  # two of the first are joined, and four of hers are done
+        assert port.state.unread_bytes <= 100_000 + LARGE // 2 + 100
+        assert not port.events[slow.connection.fileno] & select.EPOLLIN
         assert other.take() == reply(name) * 6
-        assert (port.state.unread_bytes, port.state.counters.slow_clients) == (0, 1)
+        told = b""
+        while leader.waiting or len(told) < len(reply(name, LARGE // 2)) * 6:
+            told += slow.take()
+            leader.answer()
+        assert told == reply(name, LARGE // 2) * 6
+        assert port.events[slow.connection.fileno] == WAIT_READABLE
+        assert (port.state.unread_bytes, port.state.counters.slow_clients) == (0, 0)
+
+
+@KINDS
+def test_who_reads_nothing_for_long_is_closed_and_no_other(
+    leader: Leader, port: Port, three: list[Client], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for each in three:
+        fill(small(each))
+    port.turn(*[(each, call(name)) for each in three])
+    leader.answer()
+    assert all(each.connection.waiting_bytes[1] for each in three)
+    for seconds in (0.0, STALLED_SECONDS - 1, STALLED_SECONDS):
+        three[1].socket.recv(1000)  # too little to make it writable
+        if not seconds:
+            three[2].take()
+        for each in three:
+            each.connection.close_if_stalled(seconds)
+    assert [each.open for each in three] == [False, True, True]
+    assert "client_closed client=0" in caplog.text
+    assert port.state.counters.slow_clients == 1
 
 
 @KINDS
