@@ -4,10 +4,12 @@ A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connecti
 what it has read, and :meth:`Connection.on_event` when the socket is ready for anything else; what
 the bytes mean is the business of its :class:`~.conversation.Conversation`.
 
-**Hanging up.** The end of the client's stream withdraws a request that was not sent yet: a write
-that waits for a leader must not happen after its client has gone and, perhaps, done it again
-elsewhere. So the end is waited for even while nothing else is read. As in Redis, a client that
-closes only its sending half gets no further replies.
+**End of input.** A client that has sent everything may close its sending half and wait for the
+replies. TCP does not tell that from a client that has closed its socket. So the end of the stream
+is not a hang-up: what was read before it is done and answered, and then the connection is closed;
+half a command, or a transaction without its EXEC, is dropped. A reset is a hang-up, whether it
+comes by itself or in answer to a reply: it withdraws a request that was not sent yet. A client that
+is gone without a word, while its request waits for long, is found by TCP's keepalive.
 
 **Back-pressure.** While a request is under way the client is read ahead only so far. Replies that
 the socket does not take are kept and sent when it does. Reading goes on until `output_bytes` of
@@ -50,8 +52,8 @@ suspended for a moment loses its connection; longer, and its replies keep others
 _READ: Final = select.EPOLLIN
 _INT: Final = struct.Struct("i")
 
-WAIT_READABLE: Final = _READ | select.EPOLLRDHUP
-"""What a new connection waits for. The end of the stream is waited for always."""
+WAIT_READABLE: Final = _READ
+"""What a new connection waits for. A reset is reported always."""
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -89,6 +91,7 @@ class Connection:
 
     __slots__ = (
         "_conversation",
+        "_ended",
         "_events",
         "_finishing",
         "_kernel_bytes",
@@ -126,7 +129,7 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._kernel_bytes = 0  # sent, and not acknowledged when we last looked
-        self._finishing = self._lingering = self.congested = False
+        self._finishing = self._lingering = self._ended = self.congested = False
         self.read_at = 0.0
 
     @property
@@ -183,11 +186,12 @@ class Connection:
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
             self.close()
             return
-        if not self._lingering:
+        if not data:
+            self._ended = True  # nothing is left to read, so to close loses no reply
+            self.finish()
+        elif not self._lingering:
             self.session.seen_at = self._port.now
             self._feed(data)
 
@@ -319,14 +323,18 @@ class Connection:
 
     def _finish_if_done(self) -> None:
         """End it if it is to end and the last reply is sent."""
-        if self._outgoing or self._lingering:
+        closing, failed = self.session.closing, self._conversation.failed
+        if self._outgoing or (self._lingering and not self._ended):
             return
-        if self.session.closing and not self._conversation.failed:
+        if closing and (self._ended or not failed):
             self.close()
-        elif self.session.closing or (self._finishing and self._conversation.idle):
-            self._linger()
+        elif closing or (self._finishing and self._conversation.idle):
+            self._end_in_order()
 
-    def _linger(self) -> None:
+    def _end_in_order(self) -> None:
+        if self._ended:
+            self.close()
+            return
         self._conversation.end()
         self._lingering = True
         try:

@@ -32,16 +32,45 @@ async def test_a_client_that_leaves_is_forgotten(world: World, client: RawClient
     await world.until(lambda: not world.port.state.clients)
 
 
-async def test_a_parked_request_is_withdrawn_when_its_client_hangs_up(
+def reset(client: RawClient) -> None:
+    """Have a client hang up."""
+    linger = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 seconds; closing resets the connection
+    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    client.stream.socket.close()
+
+
+@pytest.mark.parametrize("rest", [b"", command("SET", "a", "2", "EX", "9")[:-3]])
+async def test_a_parked_request_is_done_and_answered_though_the_input_has_ended(
+    world: World, client: RawClient, rest: bytes
+) -> None:
+    world.member.parked = []
+    data = command("SET", "a", "1") + rest
+    await client.send(data)
+    await world.has_read(len(data))
+    await client.stream.send_eof()
+    other = await world.connect()
+    await other.ask(command("PING"), b"+PONG\r\n")
+    assert len(world.port.state.clients) == 2
+    world.member.release()
+    assert await client.rest() == OK
+    assert world.member.commands == [command("SET", "a", "1")]
+    await world.until(lambda: len(world.port.state.clients) == 1)
+
+
+async def test_a_client_that_is_gone_for_good_resets_the_connection_by_its_first_reply(
     world: World, client: RawClient
 ) -> None:
     world.member.parked = []
     await client.send(command("SET", "a", "1"))
     await world.until(lambda: world.member.parked)
+    await client.send(command("INCR", "a"))
+    await world.has_read(len(command("SET", "a", "1") + command("INCR", "a")))
     await client.aclose()
+    parked, world.member.parked = world.member.parked, []
+    world.member.answer(parked[0])
     await world.until(lambda: not world.port.state.clients)
     world.member.release()
-    assert world.member.commands == []
+    assert world.member.commands == [command("SET", "a", "1")]
 
 
 async def test_hanging_up_is_noticed_while_nothing_more_is_read(tmp_path: Path) -> None:
@@ -56,7 +85,7 @@ async def test_hanging_up_is_noticed_while_nothing_more_is_read(tmp_path: Path) 
         await client.send(command("SET", "a", "3" * 2000))
         await trio.sleep(0.01)
         assert world.port.state.counters.input_bytes < 3000
-        await client.aclose()
+        reset(client)
         await world.until(lambda: not world.port.state.clients)
         world.member.release()
         assert world.member.commands == []
@@ -83,27 +112,71 @@ async def test_a_connection_reset_is_no_trouble(world: World) -> None:
     world.member.parked = []
     await client.send(command("SET", "a", "1"))
     await world.until(lambda: world.member.parked)
-    linger = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 seconds; closing resets the connection
-    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    await client.aclose()
+    reset(client)
     await world.until(lambda: not world.port.state.clients)
     world.member.release()
     assert world.member.commands == []
 
 
-async def test_a_half_closed_connection_gets_what_was_ready_and_is_closed(
+# What a client sends in one go before it closes its sending half, and what it is answered.
+LAST_WORDS = {
+    "nothing": (b"", b""),
+    "plain": (command("SET", "a", "1"), OK),
+    "inline": (b"INCR n\r\n", b":1\r\n"),
+    "run": (command("INCR", "n") * 3, b":1\r\n:2\r\n:3\r\n"),
+    "transaction": (
+        command("MULTI") + command("SET", "a", "1") + command("EXEC"),
+        OK + b"+QUEUED\r\n*1\r\n" + OK,
+    ),
+    "mixed": (
+        command("PING") + command("SET", "a", "1") + command("PING"),
+        b"+PONG\r\n+OK\r\n+PONG\r\n",
+    ),
+    "control": (command("SET", "a", "1") + command("WAIT", "2", "0"), OK + b":1\r\n"),
+    "half of a command": (command("PING") + command("SET", "a", "1")[:-3], b"+PONG\r\n"),
+    "half of a transaction": (command("MULTI") + command("SET", "a", "1"), OK + b"+QUEUED\r\n"),
+    "wrong": (
+        command("PING") + b"*1\r\nx",
+        b"+PONG\r\n-ERR Protocol error: expected '$', got 'x'\r\n",
+    ),
+    "the end": (command("QUIT") + command("PING"), OK),
+}
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["at once", "parked"])
+@pytest.mark.parametrize("words", LAST_WORDS)
+async def test_end_of_input_is_no_hanging_up(
+    world: World, client: RawClient, words: str, *, parked: bool
+) -> None:
+    data, replies = LAST_WORDS[words]
+    if parked:
+        world.member.parked = []
+    if data:
+        await client.send(data)
+    await client.stream.send_eof()
+    await world.has_read(len(data))
+    if parked:
+        await (await world.connect()).ask(
+            command("PING"), b"+PONG\r\n"
+        )  # the port has seen the end
+    while world.member.parked:
+        world.member.answer(world.member.parked.pop())
+        await trio.lowlevel.checkpoint()
+    assert await client.rest() == replies
+    await world.until(lambda: len(world.port.state.clients) == parked)
+    written = 0 if "half" in words or words == "wrong" else data.count(b"SET")
+    assert b"".join(world.member.commands).count(b"SET") == written
+
+
+async def test_a_half_closed_client_that_reads_slowly_gets_everything(
     world: World, client: RawClient
 ) -> None:
-    await client.send(command("PING") + command("SET", "a", "1") + command("GET", "a"))
+    value = b"v" * 1_000_000
+    await client.ask(command("SET", "a", value), OK)
+    await client.send(command("GET", "a") * 20)
     await client.stream.send_eof()
-    assert await client.rest() == b"+PONG\r\n+OK\r\n$1\r\n1\r\n"
-    world.member.parked = []
-    second = await world.connect()
-    await second.send(command("SET", "a", "2"))
-    await second.stream.send_eof()
-    assert await second.rest() == b""
-    world.member.release()
-    assert len(world.member.commands) == 1
+    await world.until(lambda: world.port.state.unread_bytes)
+    assert await client.rest() == (b"$%d\r\n%b\r\n" % (len(value), value)) * 20
 
 
 async def test_one_client_too_many_is_refused(tmp_path: Path) -> None:

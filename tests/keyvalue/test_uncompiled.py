@@ -67,6 +67,9 @@ async def test_a_client_port_is_whole_without_what_was_compiled(
         assert world.port.state.coalesced == {}
         counters = world.port.state.counters
         assert (counters.commands, counters.output_bytes) == (16, 4 * 5 + 4 * 7 + 2 * (4 * 6 + 6))
+        await clients[1].send(command("SET", "a", "1"))
+        await clients[1].stream.send_eof()
+        assert await clients[1].rest() == b"+OK\r\n"
 
 
 def test_what_is_not_compiled_reads_and_sends_and_cuts_nothing(uncompiled: ModuleType) -> None:
