@@ -68,6 +68,7 @@ class Reads:
         self.rounds: deque[Round] = deque()
         self._confirmed: deque[Request] = deque()
         self._left = Signal()
+        self._asked_on = False  # clients that were just answered ask for more
 
     def submit(self, request: Request) -> None:
         """Take a read; it is part of the next round."""
@@ -93,6 +94,9 @@ class Reads:
         self.rounds.append(Round(number, self._core.applier.commit_position, reads))
         if certain:
             self.answer(())
+            if self.waiting:  # perhaps it was the leadership's own task that called us
+                self._asked_on = True
+                self._left.notify()
         return not certain
 
     @property
@@ -143,12 +147,15 @@ class Reads:
         return bool(self.waiting)
 
     async def run(self) -> Never:
-        """Answer what one slice left; until cancelled."""
+        """Answer what one slice left, and what clients ask upon an answer; until cancelled."""
         while True:
-            if not self._confirmed:
+            if not (self._confirmed or self._asked_on):
                 await self._left.wait()
             await trio.lowlevel.checkpoint()
             self._answer_confirmed()
+            if self._asked_on:
+                self._asked_on = False
+                self.start_round()
 
     def _answer_confirmed(self) -> None:
         """Answer for one slice."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 
 from quorate.errors import OversizedRequestError, RequestError
@@ -16,6 +17,7 @@ from quorate.node.proposals import ENOUGH_COMMANDS
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.peers import log
 from quorate.simulation.script import Script, scripted
+from quorate.simulation.world import TIMEOUTS
 from quorate.storage import EntryKind, decode_entries_untrusted
 from quorate.transport import AppendFlags, ForwardReply, ForwardRequest, TermSpan
 
@@ -216,3 +218,35 @@ async def test_a_turn_that_comes_before_the_election_is_closed_is_in_the_log_beh
         peer.append_position(term, 0, AppendFlags.READY)
     await s.enters(State.CLOSED)
     await s.until(lambda: batches(s.store) == [[b"0", b"1"]])
+
+
+@pytest.mark.parametrize(("members", "lease"), [(1, 0.0), (3, 0.5), (3, 0.0)])
+async def test_a_client_that_asks_upon_each_answer_is_answered_again_and_again(
+    tmp_path: Path, autojump_clock: MockClock, members: int, lease: float
+) -> None:
+    """A long pipeline of large replies is read in parts, each of which is a request."""
+    timeouts = attrs.evolve(TIMEOUTS, leader_lease=lease)
+    setting = Setting(members=members, timeouts=timeouts)
+    async with open_world(tmp_path, Ledger, setting) as world:
+        member, _ = await leader_of(world)
+        await trio.sleep(timeouts.leader_heartbeat_interval)
+        left, all_done = 20, trio.Event()
+
+        def ask() -> None:
+            member.submit(Request(RequestKind.QUERY, b"", 0, done))
+
+        def done(result: bytes | RequestError) -> None:
+            nonlocal left
+            assert isinstance(result, bytes)
+            left -= 1
+            if left:
+                ask()
+            else:
+                all_done.set()
+
+        ask()
+        began = trio.current_time()
+        with trio.fail_after(10):
+            await all_done.wait()
+        took = trio.current_time() - began
+        assert took < (0.05 if lease or members == 1 else 1)
