@@ -34,6 +34,7 @@ import trio
 from ..node.gateway import Gateway
 from ..node.roles import Signal
 from ..ready import whenever_readable
+from ..storage.memory import TRIMMED_BYTES, return_freed_memory, return_large_blocks
 from . import resp
 from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
@@ -108,6 +109,7 @@ class ClientPort:
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
         self._now = trio.lowlevel.current_clock().current_time  # a turn asks for many a client
+        return_large_blocks()
 
     @property
     def state(self) -> PortState:
@@ -242,7 +244,10 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _end_lingering(self) -> Never:
-        """Now and then, close what has lingered for long enough, and clients that do not read."""
+        """Now and then, close what has lingered for long enough, and clients that do not read.
+
+        And give back the memory of what clients have sent, if that was much.
+        """
         while True:
             await trio.sleep(LINGER_SECONDS)
             now = trio.current_time()
@@ -250,6 +255,10 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
+            waiting = self._state.unfinished_bytes + self._state.unread_bytes
+            if self._state.most_waiting_bytes - waiting >= TRIMMED_BYTES:
+                return_freed_memory()
+            self._state.most_waiting_bytes = waiting
 
     def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
         state = self._state

@@ -35,6 +35,7 @@ import termios
 from collections import deque
 from typing import Final, Protocol
 
+from ..errors import OversizedRequestError
 from ..node.gateway import Request, RequestKind
 from .conversation import Conversation
 from .guard import CommandParser
@@ -94,6 +95,7 @@ class Connection:
         "_ended",
         "_events",
         "_finishing",
+        "_input_bytes",
         "_kernel_bytes",
         "_lingering",
         "_outgoing",
@@ -128,6 +130,7 @@ class Connection:
         self._conversation = Conversation(session, parser, port, self)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
+        self._input_bytes = 0  # as the port has counted it
         self._kernel_bytes = 0  # sent, and not acknowledged when we last looked
         self._finishing = self._lingering = self._ended = self.congested = False
         self.read_at = 0.0
@@ -136,6 +139,16 @@ class Connection:
     def waiting_bytes(self) -> tuple[int, int]:
         """Bytes received and not done yet, and replies not sent yet."""
         return self._conversation.waiting_bytes, self._outgoing_bytes
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """About what the input takes that could be given up."""
+        return self._conversation.unfinished_bytes[0]
+
+    def refuse(self, error: OversizedRequestError) -> None:
+        """Give up the unfinished input; then comes the error, and the end in order."""
+        self._conversation.refuse(error)
+        self._count_input()
 
     def close(self) -> None:
         """End it at once; a request that was not sent yet is withdrawn."""
@@ -147,7 +160,8 @@ class Connection:
         self._socket.close()
         self._outgoing.clear()
         self._port.unread_bytes -= self._outgoing_bytes
-        self._outgoing_bytes = 0
+        self._port.unfinished_bytes -= self._input_bytes
+        self._outgoing_bytes = self._input_bytes = 0
 
     def finish(self) -> None:
         """Read no more, answer what was read, and then end it in order."""
@@ -201,6 +215,14 @@ class Connection:
         conversation.feed(data)
         if conversation.held_bytes > port.limits.input_bytes:
             self._wait_for(self._events & ~_READ)
+        self._count_input()
+
+    def _count_input(self) -> None:
+        """Let the port know how much input waits; it may refuse this client upon that."""
+        size = sum(self._conversation.unfinished_bytes) if self.fileno >= 0 else 0
+        if size != self._input_bytes:
+            more, self._input_bytes = size - self._input_bytes, size
+            self._port.count_input(more)
 
     def _wait_for(self, events: int) -> None:
         if events != self._events and self.fileno >= 0:
@@ -239,6 +261,7 @@ class Connection:
             self._finish_if_done()
         elif not self._events & _READ:
             self._read_on()
+        self._count_input()
 
     def _read_on(self) -> None:
         """Read again, unless there is a reason not to."""
@@ -268,6 +291,7 @@ class Connection:
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
         port.unread_bytes += len(data)
+        port.count_input(0)
         events = self._events | select.EPOLLOUT
         if self._has_enough():
             self.congested = True

@@ -2,19 +2,15 @@
 
 At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
 with those of others (:mod:`.coalesced`). Other commands are done one run after the other
-(:mod:`.routes`): a run of keyed commands is one request, and nothing else of this client is done
-until it is answered. An expensive run is done in part; the rest of it is the next request. Input
-that comes in the meantime is held, and is then one chunk: large input makes large requests.
-Connection commands are answered at their turn. Replies gather until there is nothing to do but
-wait, and are delivered together.
+(:mod:`.routes`): a run of keyed commands is one request. An expensive run is done in part; the rest
+of it is the next request. Input that comes in the meantime is held, and is then one chunk. Replies
+gather until there is nothing to do but wait. If a request fails, each command gets the error.
 
-Connection commands take the event loop's time, and a client may send ten thousand INFO at once. So
-after :data:`PATIENCE_S` the conversation pauses, and goes on in a later turn. It also pauses while
-its outlet is congested. A request that fails stands for all its commands; each gets the error.
+A client may send ten thousand INFO at once. So after :data:`PATIENCE_S` of connection commands the
+conversation pauses, and goes on in a later turn. It also pauses while its outlet is congested.
 
-A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader; all others are
-served from here, through the gateway. During an election nobody is redirected: the gateway parks
-the request, and a client that was sent to a dead leader would only come back.
+A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader, except during
+an election: then the gateway parks the request, as it always does for other clients.
 """
 
 import logging
@@ -22,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..errors import RequestError
+from ..errors import OversizedRequestError, RequestError, WireError
 from ..node.gateway import UNSTAMPED, Request, RequestKind, Stamp
 from . import resp
 from .arguments import CommandError
@@ -36,6 +32,7 @@ from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
 from .session import Outlet, PortState, Session
 from .transaction import Transaction
+from .unfinished import measure
 from .watching import Watched, query
 
 if TYPE_CHECKING:
@@ -82,9 +79,8 @@ class Conversation:
     ) -> None:
         self.session = session
         self._parser, self._port, self._outlet = parser, port, outlet
-        # the chunk that is being done, and how far
         self._commands: list[list[bytes]] = []
-        self._whole, self._next = b"", 0
+        self._whole, self._next = b"", 0  # the chunk that is being done, and how far
         # the request under way, how many replies it stands for, what makes a reply of its result
         self._request: Request | None = None
         self._expected = 0
@@ -96,7 +92,7 @@ class Conversation:
 
     @property
     def failed(self) -> bool:
-        """Whether the client broke the protocol."""
+        """Whether the client broke the protocol, or was refused."""
         return self._parser.failure is not None
 
     @property
@@ -110,23 +106,33 @@ class Conversation:
         """Bytes that were fed and not done yet."""
         return self.held_bytes + self._parser.waiting_bytes
 
+    @property
+    def unfinished_bytes(self) -> tuple[int, int]:
+        """About what the input that is not done takes, and a large request that is under way."""
+        chunk = self._commands, self._whole
+        size = measure(self._parser, self._held, self.held_bytes, chunk, self.session.transaction)
+        under_way = len(self._request.payload) if self._request is not None else 0
+        return size, under_way if under_way > AT_ONCE_BYTES else 0
+
+    def refuse(self, error: OversizedRequestError) -> None:
+        """Give up all input; behind the reply to what is under way comes an error, and the end."""
+        self._parser.failure, self._parser.incomplete = error, None
+        self._commands, self._whole = self._commands[: self._next], b""
+        self._held, self.held_bytes, self.session.transaction = [], 0, None
+        if not (self._request or self._paused or self._running):
+            self._paused = True
+            self.resume()
+
     def feed(self, data: bytes) -> None:
         """Take what the client sent; not empty."""
-        if self._request is not None or self._paused:
-            self._held.append(data)
-            self.held_bytes += len(data)
-            return
-        try:
-            self._load(data)
-            self._run()
-        except Exception:  # noqa: BLE001 - see _fail
-            self._fail()
+        self._held.append(data)
+        self.held_bytes += len(data)
+        if self._request is None and not self._paused:
+            self._paused = True
+            self.resume()
 
     def share(self, data: bytes, count: int) -> bool:
-        """Let plain commands, so many SETs or minus so many GETs, travel with those of others.
-
-        False, without effect, if they may not.
-        """
+        """Let plain commands (SETs, or minus so many GETs) join those of others, if they may."""
         session, port = self.session, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
         apart = session.transaction is not None or session.cluster_aware or session.closing
@@ -138,7 +144,7 @@ class Conversation:
 
     def settle(self) -> bool:
         """Take it that the shared request is answered; False, without effect, if more is to do."""
-        if self._held:
+        if self._held or self._parser.failure is not None:
             return False
         self._request = None
         return True
@@ -155,15 +161,13 @@ class Conversation:
         if self._request is not None:
             self._request.leave(self._outlet)
             self._request = None
-        self._held.clear()
+        (self._commands, self._whole), self._next = NOTHING, 0
+        self._held, self.held_bytes = [], 0  # at once: cyclic garbage may stay for long
+        self._parser.incomplete = self.session.transaction = None
         self.replies.clear()
 
     def _fail(self) -> None:
-        """End the connection for a mistake in here.
-
-        Its client could make the same mistake happen at the next member, and the next. And who
-        calls us with a result is amidst applying the log, of which nothing may be left out.
-        """
+        """End the connection for a mistake in here: our caller applies the log, and must go on."""
         _log.exception("client %d: its connection is closed", self.session.client_id)
         self._outlet.close()
 
@@ -175,14 +179,13 @@ class Conversation:
     def _refill(self) -> bool:
         """Take what was fed while a request was under way; False if there is nothing to do."""
         if self._parser.failure is not None:
-            self._port.counters.protocol_errors += 1
+            self._port.counters.protocol_errors += isinstance(self._parser.failure, WireError)
             self.replies.append(resp.error(f"ERR {self._parser.failure}"))
             self.session.closing = True
         if self.session.closing or not self._held:
             return False
         data = b"".join(self._held)
-        self._held.clear()
-        self.held_bytes = 0
+        self._held, self.held_bytes = [], 0
         self._load(data)
         return True
 
@@ -345,11 +348,8 @@ class Conversation:
                 self._take(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)
-            if self._commands or self._held or self._parser.failure is not None:
-                if not self._running:
-                    self._run()
-            else:
-                self._outlet.deliver()
+            if not self._running:
+                self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 

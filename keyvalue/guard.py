@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, cast
 import attrs
 import hiredis
 
-from ..errors import WireError
+from ..errors import OversizedRequestError, WireError
 from .limits import MAX_ARGUMENTS
 from .plain import NATIVE, split_untrusted
 from .resp import pack
@@ -277,8 +277,8 @@ class CommandParser:
     """What one connection received, as commands.
 
     Attributes:
-        failure: set when the client broke the protocol: what was taken before is good, nothing
-            after it can be, and the connection must end.
+        failure: set when the client broke the protocol, or was refused: what was taken before is
+            good, nothing after it can be, and the connection must end.
         incomplete: what has come of a command that is not whole yet.
     """
 
@@ -288,7 +288,7 @@ class CommandParser:
         self._whole = whole
         self._limits = limits
         self.incomplete: CommandScanner | None = None
-        self.failure: WireError | None = None
+        self.failure: WireError | OversizedRequestError | None = None
 
     @property
     def waiting_bytes(self) -> int:

@@ -114,6 +114,7 @@ def _stats(port: PortState, _status: NodeStatus) -> _Facts:
         "total_net_input_bytes": counters.input_bytes,
         "total_net_output_bytes": counters.output_bytes,
         "client_output_buffer_limit_disconnections": counters.slow_clients,
+        "evicted_clients": counters.refused_clients,
         "protocol_errors": counters.protocol_errors,
         "redirections": counters.redirections,
     }

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from ..errors import OversizedRequestError
 from ..node.gateway import COMMAND, CONTROL, QUERY, Gateway, Request, still_wanted
 from .coalesced import Coalesced, Sender
 from .routes import RUN_BYTES
@@ -31,6 +32,9 @@ __all__ = [
 
 _MIB: Final = 1024 * 1024
 
+ONE_READ_BYTES: Final = 128 * 1024
+"""A client that holds no more input is not refused: it may just have come, in one read."""
+
 _log = logging.getLogger("quorate.keyvalue")
 
 
@@ -43,6 +47,8 @@ class ClientPortLimits:
         request_bytes: the largest command, and the largest body of a transaction.
         input_bytes: read ahead from a client while a request of its is under way, give or take
             one read; then the client has to wait.
+        all_input_bytes: input of all clients together that is not done. Beyond it, the one that
+            holds most of it is refused, unless that is no more than one read.
         output_bytes: replies that a client has not read; beyond that, give or take one reply,
             its commands are not done.
         all_output_bytes: replies that all clients together have not read. From half of that on
@@ -53,6 +59,7 @@ class ClientPortLimits:
     max_clients: int = 4096
     request_bytes: int = 32 * _MIB
     input_bytes: int = _MIB // 2
+    all_input_bytes: int = 256 * _MIB
     output_bytes: int = 64 * _MIB
     all_output_bytes: int = 512 * _MIB
 
@@ -68,6 +75,7 @@ class Counters:
     output_bytes: int = 0
     protocol_errors: int = 0
     slow_clients: int = 0
+    refused_clients: int = 0
     redirections: int = 0
 
 
@@ -124,6 +132,15 @@ class Client(Protocol):
         """Bytes received and not handled yet, and replies not sent yet."""
         ...
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """About what the input takes that could be given up."""
+        ...
+
+    def refuse(self, error: OversizedRequestError) -> None:
+        """Give up the unfinished input; then comes the error, and the end in order."""
+        ...
+
     def close(self) -> None:
         """End it; its parked request is withdrawn."""
         ...
@@ -165,6 +182,11 @@ class PortState:
     """What the clients have sent in this turn, for the gateway; None between turns."""
     unread_bytes: int = 0
     """Replies that all clients together have not read."""
+
+    unfinished_bytes: int = 0
+    """Input of all clients together that is not done; see :mod:`.unfinished`."""
+    most_waiting_bytes: int = 0
+    """The most that these two came to, about, since somebody looked."""
 
     coalesced: dict[int, Coalesced] = attrs.field(factory=dict[int, Coalesced])
     """What takes more of this turn: by flags, and whether they are reads."""
@@ -238,6 +260,32 @@ class PortState:
             reason,
         )
         client.close()
+
+    def count_input(self, more: int) -> None:
+        """So much more input is not done, or less; refuse the client that holds most if need be.
+
+        Also to be called when more replies wait.
+        """
+        self.unfinished_bytes += more
+        waiting = self.unfinished_bytes + self.unread_bytes
+        self.most_waiting_bytes = max(self.most_waiting_bytes, waiting)
+        most = self.limits.all_input_bytes
+        if more <= 0 or self.unfinished_bytes <= most:
+            return
+        largest = max(self.clients.values(), key=lambda client: client.unfinished_bytes)
+        if (size := largest.unfinished_bytes) <= ONE_READ_BYTES:
+            return
+        self.counters.refused_clients += 1
+        _log.warning(
+            "client_refused client=%d address=%s unfinished_bytes=%d limit_of_all=%d",
+            largest.session.client_id,
+            largest.session.peer,
+            size,
+            most,
+        )
+        words = f"unfinished input of all clients takes more than {most} bytes; this connection"
+        words += f" held most of it, {size} bytes, and is closed; send less at once"
+        largest.refuse(OversizedRequestError(words))
 
     def resume_later(self, resume: Callable[[], None]) -> None:
         """Let a conversation go on in a later turn."""

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+TRIMMED_BYTES: Final = 32 << 20
+"""Where that much or more was freed it is worth some milliseconds to give it back."""
+
 # See mallopt(3), whose constants are those of <malloc.h>.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -38,6 +41,22 @@ def freed_memory_kept() -> Generator[None]:
         _wanted -= 1
         if not _wanted:
             _tell(_USUAL)
+
+
+def return_freed_memory() -> None:
+    """Give back to the system what is free in the middle of the heap; takes some milliseconds."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def return_large_blocks() -> None:
+    """From now on give back at once what blocks of 2 MiB and more have taken.
+
+    Of itself glibc adapts to the largest block that was freed, up to 32 MiB, and then keeps as
+    much: what one client has sent takes memory for good.
+    """
+    _tell(_USUAL)
 
 
 def _tell(settings: tuple[tuple[int, int], ...]) -> None:
