@@ -39,7 +39,7 @@ from . import resp
 from .connection import WAIT_READABLE, Connection
 from .guard import CommandParser, ParserLimits, WholeCommands
 from .plain import receive_untrusted
-from .session import ClientPortLimits, PortState, Session
+from .session import KEEPALIVE_SECONDS, ClientPortLimits, PortState, Session
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -66,6 +66,10 @@ LINGER_SECONDS: Final = 5.0
 
 RESERVED_DESCRIPTORS: Final = 64
 """Not for clients: links and streams of nine members, the stores, log files, tools."""
+
+_PROBES: Final = 3
+_PROBE_SECONDS: Final = 20
+"""So many probes, so far apart, go without an answer before a client's machine counts as gone."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
@@ -271,7 +275,7 @@ class ClientPort:
         try:
             client.setblocking(False)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _keep_alive(client)
             local = _text(client.getsockname())
         except OSError:  # it has gone already
             client.close()
@@ -310,6 +314,19 @@ def _refuse(client: socket.socket) -> None:
     with contextlib.suppress(OSError):
         client.send(resp.error("ERR max number of clients reached"))
     client.close()
+
+
+def _keep_alive(client: socket.socket) -> None:
+    """Have the system end the connection of a client whose machine is gone without a word.
+
+    Keepalive probes find that if nothing is under way, the user timeout if replies are.
+    """
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    before = KEEPALIVE_SECONDS - _PROBES * _PROBE_SECONDS
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * KEEPALIVE_SECONDS)
 
 
 def _text(address: tuple[str, int]) -> str:

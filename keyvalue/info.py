@@ -24,7 +24,7 @@ from ..storage import tables_rows, writer
 from . import plain, resp, waits
 from .cluster_view import leader_first, node_id
 from .glob import matcher
-from .session import PortState
+from .session import KEEPALIVE_SECONDS, PortState
 
 __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
 
@@ -234,7 +234,7 @@ def settings(port: PortState) -> dict[str, str]:
         "proto-max-bulk-len": str(port.limits.request_bytes),
         "requirepass": "",
         "save": "",
-        "tcp-keepalive": "300",
+        "tcp-keepalive": str(KEEPALIVE_SECONDS),
         "timeout": "0",
     }
 

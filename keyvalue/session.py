@@ -32,6 +32,9 @@ __all__ = [
 
 _MIB: Final = 1024 * 1024
 
+KEEPALIVE_SECONDS: Final = 300
+"""How long the connection of a client stays whose machine is gone; CONFIG GET tcp-keepalive."""
+
 ONE_READ_BYTES: Final = 128 * 1024
 """A client that holds no more input is not refused: it may just have come, in one read."""
 

@@ -1,5 +1,6 @@
 """Connections come, go, hang up, fall behind, and want too much."""
 
+import os
 import resource
 import socket
 from collections.abc import Callable
@@ -177,6 +178,27 @@ async def test_a_half_closed_client_that_reads_slowly_gets_everything(
     await client.stream.send_eof()
     await world.until(lambda: world.port.state.unread_bytes)
     assert await client.rest() == (b"$%d\r\n%b\r\n" % (len(value), value)) * 20
+
+
+async def test_a_client_whose_machine_is_gone_is_missed_when_the_setting_says(
+    world: World, client: RawClient
+) -> None:
+    setting = b"*2\r\n$13\r\ntcp-keepalive\r\n$3\r\n300\r\n"
+    await client.ask(command("CONFIG", "GET", "tcp-keepalive"), setting)
+    ((_, session),) = world.port.state.clients.items()
+    with socket.socket(fileno=os.dup(session.fileno)) as near:
+        assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, pause, probes, unanswered_ms = (
+            near.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (
+                socket.TCP_KEEPIDLE,
+                socket.TCP_KEEPINTVL,
+                socket.TCP_KEEPCNT,
+                socket.TCP_USER_TIMEOUT,
+            )
+        )
+    assert idle + pause * probes == 300
+    assert unanswered_ms == 300_000
 
 
 async def test_one_client_too_many_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from client_port_world import World, command
@@ -13,8 +13,10 @@ from quorate.keyvalue.session import ONE_READ_BYTES, ClientPortLimits
 from quorate.storage.memory import TRIMMED_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    Hold: TypeAlias = Callable[[Client], tuple[Client, bytes]]
 
 LIMITS = ClientPortLimits(all_input_bytes=1 << 20)
 VALUE = b"v" * 300_000
@@ -49,9 +51,8 @@ def port(leader: Leader) -> Iterator[Port]:
 
 @HOLDERS
 async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
-    leader: Leader, port: Port, caplog: pytest.LogCaptureFixture, hold: object
+    leader: Leader, port: Port, caplog: pytest.LogCaptureFixture, hold: Hold
 ) -> None:
-    assert callable(hold)
     large = port.connect()
     small = [port.connect() for _ in range(3)]
     if hold is backlog:
@@ -69,7 +70,8 @@ async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
     before, _, error = received.partition(b"-ERR unfinished input of all clients takes more than ")
     assert error.startswith(b"1048576 bytes; this connection held most of it, ")
     # the replies to all that was done come before the error
-    assert before == {partial: b"", backlog: b"$6\r\nINCR n\r\n"}.get(hold, before)
+    done: dict[Hold, bytes] = {partial: b"", backlog: b"$6\r\nINCR n\r\n"}
+    assert before == done.get(hold, before)
     assert port.lingering == [large.connection]
     assert large.connection.unfinished_bytes == 0
     assert 3 * len(VALUE) < port.state.unfinished_bytes < 3 * len(VALUE) + 1000
