@@ -219,8 +219,9 @@ class Connection:
 
     def _count_input(self) -> None:
         """Let the port know how much input waits; it may refuse this client upon that."""
-        size = sum(self._conversation.unfinished_bytes) if self.fileno >= 0 else 0
-        if size != self._input_bytes:
+        unfinished, under_way = self._conversation.unfinished_bytes
+        size = unfinished + under_way
+        if size != self._input_bytes and self.fileno >= 0:
             more, self._input_bytes = size - self._input_bytes, size
             self._port.count_input(more)
 
@@ -261,7 +262,8 @@ class Connection:
             self._finish_if_done()
         elif not self._events & _READ:
             self._read_on()
-        self._count_input()
+        if self._input_bytes:  # there may be less of it now
+            self._count_input()
 
     def _read_on(self) -> None:
         """Read again, unless there is a reason not to."""

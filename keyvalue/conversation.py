@@ -109,8 +109,9 @@ class Conversation:
     @property
     def unfinished_bytes(self) -> tuple[int, int]:
         """About what the input that is not done takes, and a large request that is under way."""
-        chunk = self._commands, self._whole
-        size = measure(self._parser, self._held, self.held_bytes, chunk, self.session.transaction)
+        chunk, transaction = (self._commands, self._whole), self.session.transaction
+        some = self._held or self._commands or self._parser.incomplete or transaction
+        size = measure(self._parser, self._held, self.held_bytes, chunk, transaction) if some else 0
         under_way = len(self._request.payload) if self._request is not None else 0
         return size, under_way if under_way > AT_ONCE_BYTES else 0
 
@@ -194,7 +195,7 @@ class Conversation:
         self._running = True
         pause_at: float | None = None
         while self._request is None and not self.session.closing:
-            if self._must_wait():
+            if (self.replies or self._outlet.congested) and self._must_wait():
                 self._paused = True
                 break
             if self._next == len(self._commands):
