@@ -176,12 +176,17 @@ def _told_leaf(leaf: BaseException) -> int:
             pass
     status = next((code for kind, code in STATUS if isinstance(leaf, kind)), EX_SOFTWARE)
     if status == EX_SOFTWARE:
-        traceback.print_exception(leaf)
-        print("quorate: the lines above are a bug in quorate", file=sys.stderr)
+        lines = [
+            *traceback.format_exception(leaf),
+            "quorate: the lines above are a bug in quorate\n",
+        ]
     else:
         text = _in_words(leaf) if isinstance(leaf, OSError) else str(leaf)
-        for line in [*text.splitlines(), *(_UNSAFE.splitlines() if status == EX_PROTOCOL else [])]:
-            print(f"quorate: {line}", file=sys.stderr)
+        words = [*text.splitlines(), *(_UNSAFE.splitlines() if status == EX_PROTOCOL else [])]
+        lines = [f"quorate: {line}\n" for line in words]
+    from .log_lines import print_bounded  # noqa: PLC0415 - it imports much
+
+    print_bounded(sys.stderr, "".join(lines))
     return status
 
 

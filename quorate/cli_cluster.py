@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from .cluster import LocalCluster, MemberProcess, lay_out, open_cluster
+from .log_lines import unblocked_console
 from .node.config import MAX_MEMBERS
 from .status import Survey, survey
 
@@ -50,7 +51,10 @@ async def cluster(
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
+        unblocked_console(console),
+    ):
         async with open_cluster(configs) as running:
             _introduce(console, directory, running)
             if not await _tell_until_told_to_stop(console, running, received):

@@ -21,6 +21,7 @@ from .cli_status import AsJson
 from .embed import Node, open_node
 from .errors import StorageError, UsageError
 from .force_quorum import force_a_quorum
+from .log_lines import line_handler, unblocked_console
 from .node.config import MemberConfig, NodeConfig, load_config
 from .node.gateway import MemberAddress, NodeStatus
 from .node.rules import quorum
@@ -72,7 +73,7 @@ async def recover(
     if more:
         raise UsageError("quorate recover takes one configuration, unless --force-quorum")
     config = load_config(file)
-    logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(message)s")
+    logging.basicConfig(level="WARNING", handlers=[line_handler(sys.stderr)], format="%(message)s")
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
     seen = await survey([_address(config, peer.member_id) for peer in config.peers])
     others = [each for each in seen.said if each.member_id != config.member_id]
@@ -82,7 +83,8 @@ async def recover(
         return status
     _tell(config, seen, others, console)
     _prepare(config)
-    last, seconds = await _run_until_admitted(config, others, console)
+    with unblocked_console(console):
+        last, seconds = await _run_until_admitted(config, others, console)
     words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
     console.print(f"{words}, after {seconds:.1f} s. Start it: quorate run {file}", style="green")
     if as_json:

@@ -21,6 +21,7 @@ from .cli import GARBAGE_THRESHOLD
 from .embed import open_node
 from .errors import DamagedTablesError, StoreFullError, leaves
 from .keyvalue.client_port import RESERVED_DESCRIPTORS
+from .log_lines import LineHandler, line_handler
 from .node.config import NodeConfig, load_config
 from .storage.environment import free_bytes
 
@@ -55,10 +56,12 @@ async def run(
         Stop in order when standard input ends, that is when a parent process is gone.
     """
     config = load_config(file)
-    _log_to_stderr(log_level)
+    handler = _log_to_stderr(log_level)
     _raise_descriptor_limit(config.limits.max_clients + 2 * RESERVED_DESCRIPTORS)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
+        if isinstance(handler, LineHandler):
+            await nursery.start(handler.lines.run)
         await nursery.start(_stop_on_signals, stop)
         if stop_at_eof:
             nursery.start_soon(_stop_at_eof, stop)
@@ -150,6 +153,7 @@ async def _stop_on_signals(
         stop.set()
         number = await anext(received)
         _LOG.warning("%s again: ending at once", signal.Signals(number).name)
+        logging.shutdown()
         os._exit(128 + number)
 
 
@@ -184,11 +188,12 @@ def _collect_seldom() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
 
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+def _log_to_stderr(level: str) -> logging.Handler:
+    handler = line_handler(sys.stderr)
     formatter = logging.Formatter(
         "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
     )
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
+    return handler

@@ -21,6 +21,7 @@ from .cli_show import make_console
 from .cli_status import AsJson
 from .demo_show import summary
 from .errors import ConfigurationError, UsageError
+from .log_lines import unblocked_console
 from .node.config import MAX_MEMBERS
 from .torture import Outcome, Plan, torture
 from .torture_disk import DiskError, slow_library
@@ -144,7 +145,8 @@ def _compile(chosen: Sequence[Fault], directory: Path, left_out: dict[Fault, str
 
 
 def _conclude(plan: Plan, teller: "_Teller", left_out: Mapping[Fault, str]) -> int:
-    outcome = trio.run(_torture, plan, teller)
+    with unblocked_console(teller.console):
+        outcome = trio.run(_torture, plan, teller)
     teller.conclude(plan, outcome, left_out)
     if outcome.violations:
         teller.warn(f"Stores and logs are in {plan.directory}; again: {_command(plan)}")
@@ -181,17 +183,17 @@ class _Teller:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._console = Console(highlight=False, stderr=True) if as_json else make_console()
+        self.console = Console(highlight=False, stderr=True) if as_json else make_console()
         self._began = time.monotonic()
 
     def tell(self, text: str) -> None:
         """Tell what goes on."""
         since = time.monotonic() - self._began
-        self._console.print(f"{since:7.2f} s  {text}", markup=False, soft_wrap=True)
+        self.console.print(f"{since:7.2f} s  {text}", markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Tell what is not as asked for."""
-        self._console.print(text, style="bold red", markup=False, soft_wrap=True)
+        self.console.print(text, style="bold red", markup=False, soft_wrap=True)
 
     def conclude(self, plan: Plan, outcome: Outcome, left_out: Mapping[Fault, str]) -> None:
         """Tell what came of it all."""
@@ -201,7 +203,7 @@ class _Teller:
             return
         for violation in outcome.violations:
             self.warn(f"VIOLATION: {violation}")
-        summary(self._console, _rows(outcome, left_out), held=not outcome.violations)
+        summary(self.console, _rows(outcome, left_out), held=not outcome.violations)
 
 
 def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, str]]:

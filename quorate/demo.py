@@ -24,6 +24,7 @@ from .cluster import LocalCluster, MemberProcess, free_client_port, lay_out, ope
 from .demo_load import Loader, compare, library_files
 from .demo_show import LogTeller, show_progress, summary
 from .errors import UsageError
+from .log_lines import unblocked_console
 from .node.gateway import NodeStatus
 from .status import SETTLED, Survey, Verdict, survey
 from .storage.environment import content_of
@@ -61,7 +62,9 @@ async def demo(
         terminated = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_at_signal, terminated, nursery.cancel_scope)
-            status = 0 if await _Story(directory).tell() else 1
+            story = _Story(directory)
+            with unblocked_console(story.console):
+                status = 0 if await story.tell() else 1
             nursery.cancel_scope.cancel()
     return status
 
@@ -75,7 +78,7 @@ class _Story:
     """The demo from beginning to end, and what it found."""
 
     def __init__(self, directory: Path) -> None:
-        self._console = make_console()
+        self.console = make_console()
         self._directory = directory
         self._root = Path(sysconfig.get_path("stdlib"))
         self._files = library_files(self._root)
@@ -99,15 +102,15 @@ class _Story:
                 self._fail(f"The cluster does not go on: {group.exceptions[0]}")
             self._say("Stopping all members in order.")
         self._verify(cluster)
-        summary(self._console, self._rows, held=not self._trouble)
+        summary(self.console, self._rows, held=not self._trouble)
         return not self._trouble
 
     def _say(self, text: str) -> None:
-        self._console.print(text)
+        self.console.print(text)
 
     def _fail(self, text: str) -> None:
         self._trouble.append(text)
-        self._console.print(text, style="bold red")
+        self.console.print(text, style="bold red")
 
     async def _begin(self, cluster: LocalCluster) -> None:
         began = trio.current_time()
@@ -124,11 +127,11 @@ class _Story:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loader.run)
-            nursery.start_soon(show_progress, self._console, loader)
+            nursery.start_soon(show_progress, self.console, loader)
             await loader.reached(int(loader.files * KILL_AT))
             async with trio.open_nursery() as telling:
                 old = await _next_leader(cluster, after=-1)
-                logs = LogTeller(self._console, cluster.members)
+                logs = LogTeller(self.console, cluster.members)
                 killed_at = trio.current_time()
                 telling.start_soon(logs.run)
                 dead = await self._kill_leader(cluster, old, logs)

@@ -69,6 +69,26 @@ def wait_until_ready(config: NodeConfig) -> None:
         time.sleep(0.02)
 
 
+def test_nobody_has_to_read_its_log(config: NodeConfig) -> None:
+    there, here = os.pipe()
+    os.set_blocking(here, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(here, b"x" * 4096)
+    os.set_blocking(here, True)
+    command = [sys.executable, "-m", "quorate", "run", str(config.directory / "node.toml")]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=here)
+    os.close(here)
+    with child, os.fdopen(there, "rb") as read:
+        try:
+            wait_until_ready(config)
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(PATIENCE_SECONDS) == 0
+        finally:
+            child.kill()
+        assert read.read().strip(b"x") == b"", "its lines were dropped"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_ends_it_in_order(
     config: NodeConfig, start: Start, number: signal.Signals
