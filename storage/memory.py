@@ -56,7 +56,8 @@ def return_large_blocks() -> None:
     Of itself glibc adapts to the largest block that was freed, up to 32 MiB, and then keeps as
     much: what one client has sent takes memory for good.
     """
-    _tell(_USUAL)
+    if not _wanted:
+        _tell(_USUAL)
 
 
 def _tell(settings: tuple[tuple[int, int], ...]) -> None:

@@ -4,7 +4,11 @@ import ctypes
 
 import pytest
 
-from quorate.storage.memory import freed_memory_kept
+from quorate.storage.memory import (
+    freed_memory_kept,
+    return_freed_memory,
+    return_large_blocks,
+)
 
 MB = 1 << 20
 
@@ -19,6 +23,10 @@ class Glibc:
 
     def mallopt(self, parameter: int, size: int) -> int:
         self.told.append((parameter, size))
+        return 1
+
+    def malloc_trim(self, pad: int) -> int:
+        self.told.append((0, pad))
         return 1
 
 
@@ -54,3 +62,20 @@ def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", Other)
     with freed_memory_kept():
         pass
+    return_large_blocks()
+    return_freed_memory()
+
+
+def test_large_blocks_go_back_at_once_unless_they_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", Glibc)
+    monkeypatch.setattr(Glibc, "told", [], raising=False)
+    with freed_memory_kept():
+        return_large_blocks()
+        assert Glibc.told == [(-3, 32 * MB), (-1, 128 * MB)]
+    Glibc.told.clear()
+    return_large_blocks()
+    assert Glibc.told == [(-3, 2 * MB), (-1, 4 * MB)]
+    return_freed_memory()
+    assert Glibc.told[2:] == [(0, 0)]
