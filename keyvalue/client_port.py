@@ -31,6 +31,7 @@ from typing import Final, Never
 import attrs
 import trio
 
+from ..node.config import Redirect
 from ..node.gateway import Gateway
 from ..node.roles import Signal
 from ..ready import whenever_readable
@@ -88,6 +89,8 @@ class ClientPort:
         host: name or address to listen on.
         port: TCP port, 0 for any free one.
         limits: what clients may take.
+        redirect_port: TCP port for cluster clients, 0 for any free one, None for none.
+        redirect: which clients are sent to the leader.
     """
 
     def __init__(
@@ -96,8 +99,12 @@ class ClientPort:
         host: str,
         port: int,
         limits: ClientPortLimits | None = None,
+        *,
+        redirect_port: int | None = None,
+        redirect: Redirect = "auto",
     ) -> None:
-        self._state = PortState(gateway, limits or ClientPortLimits(), host, port)
+        usual = limits or ClientPortLimits()
+        self._state = PortState(gateway, usual, host, port, redirect_port, redirect)
         self._whole = WholeCommands()
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
@@ -128,12 +135,17 @@ class ClientPort:
         Raises:
             OSError: the address can't be bound.
         """
-        listeners = await _listen(self._state.host, self._state.port)
+        state = self._state
+        listeners = await _listen(state.host, state.port)
         try:
-            self._state.host, self._state.port = listeners[0].getsockname()[:2]
+            redirecting: list[socket.socket] = []
+            if state.redirect_port is not None:
+                redirecting = await _listen(state.host, state.redirect_port)
+                state.redirect_port = redirecting[0].getsockname()[1]
+            state.host, state.port = listeners[0].getsockname()[:2]
             self._heed_descriptors()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._accept_clients, listeners)
+                nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._end_lingering)
                 task_status.started((self._state.host, self._state.port))
                 await whenever_readable(self._epoll.fileno(), self._serve)
@@ -223,23 +235,27 @@ class ClientPort:
 
     # Coming and going ------------------------------------------------------------------------
 
-    async def _accept_clients(self, listeners: list[socket.socket]) -> None:
+    async def _accept_clients(
+        self, listeners: list[socket.socket], redirecting: list[socket.socket]
+    ) -> None:
         """Accept until `drain`; then no longer listen."""
         try:
             with self._accepting:
                 async with trio.open_nursery() as nursery:
                     for listener in listeners:
-                        nursery.start_soon(self._accept, listener)
+                        nursery.start_soon(self._accept, listener, False)
+                    for listener in redirecting:
+                        nursery.start_soon(self._accept, listener, True)
         finally:
-            for listener in listeners:
+            for listener in (*listeners, *redirecting):
                 listener.close()
 
-    async def _accept(self, listener: socket.socket) -> Never:
+    async def _accept(self, listener: socket.socket, redirecting: bool) -> Never:  # noqa: FBT001 - trio passes no keywords
         while True:
             await trio.lowlevel.wait_readable(listener)
             try:
                 for _ in range(_ACCEPTS_IN_A_ROW):
-                    self._admit(*listener.accept())
+                    self._admit(*listener.accept(), at_redirect_port=redirecting)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -264,7 +280,9 @@ class ClientPort:
                 return_freed_memory()
             self._state.most_waiting_bytes = waiting
 
-    def _admit(self, client: socket.socket, address: tuple[str, int]) -> None:
+    def _admit(
+        self, client: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
+    ) -> None:
         state = self._state
         # a new descriptor is the lowest that is free: a high one tells that few are left
         scarce = client.fileno() >= self._end_of_descriptors
@@ -283,6 +301,7 @@ class ClientPort:
         state.counters.connections += 1
         now = trio.current_time()
         session = Session(next(self._ids), _text(address), local, now, now)
+        state.admit(session, at_redirect_port=at_redirect_port)
         parser = CommandParser(self._whole, self._parser_limits)
         connection = Connection(client, session, parser, state, self)
         self._epoll.register(connection.fileno, WAIT_READABLE)

@@ -7,6 +7,16 @@ into the first place, follows a change of leader with one redirection. While no 
 the member that is asked comes first, and parks what it is then sent: a client that gets no list
 gives up within a quarter of a second.
 
+**Who is redirected.** Most cluster clients ask for the topology on one connection, often of another
+member, and send their commands on others. Those look just like the connections of a plain client of
+the same library: the same HELLO, the same library name, nothing else (redis-py, coredis,
+node-redis, GLIDE; ``redis-cli -c`` sends nothing at all). Neither the library nor the client's
+address tells them apart, since both kinds may run on one machine, and a plain client that gets
+-MOVED fails. What does is the port: a member may have a second one, `redirect_port`, which it names
+to whoever asks for the topology. Only a cluster client comes through it, so there everybody is
+redirected; and on the usual port nobody is, unless it has asked for the topology on that very
+connection, or sent READONLY. ``CLIENT SETINFO`` decides nothing.
+
 Slots are computed as Redis does (CRC16 of the key, or of the part in braces), for clients check.
 A member's node id is 40 hexadecimal digits, as they expect, made from the cluster's name and the
 member's id; it never changes.
@@ -56,7 +66,7 @@ def redirection(
     That is so for a client that is not cluster-aware, on the leader, and while it is not certain
     who leads: then it is parked.
     """
-    if not session.cluster_aware:
+    if not session.cluster_aware or port.redirect == "never":
         return None
     topology = port.gateway.topology
     leader = topology.leader_id
@@ -67,7 +77,7 @@ def redirection(
         return None
     port.counters.redirections += 1
     address = topology.address_of(leader)
-    return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{address.client_port}")
+    return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{address.cluster_port}")
 
 
 def leader_first(topology: Topology) -> list[MemberAddress]:
@@ -141,7 +151,7 @@ class _View:
             resp.array(
                 [
                     resp.bulk(member.host.encode()),
-                    resp.integer(member.client_port),
+                    resp.integer(member.cluster_port),
                     resp.bulk(self.id_of(member.member_id).encode()),
                     resp.EMPTY_ARRAY,
                 ]
@@ -163,7 +173,7 @@ class _View:
         return _fields(
             resp3,
             id=resp.bulk(self.id_of(member.member_id).encode()),
-            port=resp.integer(member.client_port),
+            port=resp.integer(member.cluster_port),
             ip=host,
             endpoint=host,
             role=resp.bulk(role),
@@ -178,7 +188,7 @@ class _View:
         for index, member in enumerate(self.members):
             own = "myself," if member.member_id == self.topology.own_id else ""
             # the second port is that of Redis's cluster bus, which is not spoken here
-            place = f"{self.id_of(member.member_id)} {member.host}:{member.client_port}@0"
+            place = f"{self.id_of(member.member_id)} {member.host}:{member.cluster_port}@0"
             role = "slave,nofailover" if member.standby else "slave"
             kind = f"{own}{role} {master}" if index else f"{own}master -"
             link = "connected" if self._connected.get(member.member_id) else "disconnected"

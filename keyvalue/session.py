@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import attrs
 
 from ..errors import OversizedRequestError
+from ..node.config import Redirect
 from ..node.gateway import COMMAND, CONTROL, QUERY, Gateway, Request, still_wanted
 from .coalesced import Coalesced, Sender
 from .routes import RUN_BYTES
@@ -98,7 +99,9 @@ class Session:
     flags: int = 0
     """Of every request: :data:`.service.RESP3` or 0."""
     cluster_aware: bool = False
-    """It asked for the topology or sent READONLY: it takes MOVED for an answer."""
+    """It takes MOVED for an answer: by its port, or it asked for the topology or sent READONLY."""
+    began_aware: bool = False
+    """It was so from the beginning, by the port that it connected to."""
     read_only: bool = False
     """READONLY: a follower answers its reads, from its own state."""
     no_evict: bool = False
@@ -117,7 +120,8 @@ class Session:
         """Go back to how it began (RESET)."""
         self.name = b""
         self.flags = 0
-        self.cluster_aware = self.read_only = self.no_evict = self.no_touch = False
+        self.cluster_aware = self.began_aware
+        self.read_only = self.no_evict = self.no_touch = False
         self.transaction = None
         self.watched = Watched()
 
@@ -171,6 +175,10 @@ class PortState:
     limits: ClientPortLimits
     host: str = ""
     port: int = 0
+    redirect_port: int | None = None
+    """Where cluster clients are served; None for no such port."""
+    redirect: Redirect = "auto"
+    """Which clients are sent to the leader."""
     now: float = 0.0
     """When the present turn of the event loop began (trio's clock)."""
     counters: Counters = attrs.field(factory=Counters)
@@ -199,6 +207,12 @@ class PortState:
     def __attrs_post_init__(self) -> None:
         """Derive what follows from the limits."""
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
+
+    def admit(self, session: Session, *, at_redirect_port: bool) -> None:
+        """Decide by its port, before it says anything, whether a client takes MOVED."""
+        always = self.redirect == "always"
+        session.began_aware = always or (at_redirect_port and self.redirect == "auto")
+        session.cluster_aware = session.began_aware
 
     def begin_turn(self, now: float) -> None:
         """From now on, until the turn ends, requests gather."""

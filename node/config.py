@@ -8,6 +8,7 @@ default::
     cluster = "orders"              # members of another cluster are refused
     member_id = 0                   # which of the members below this one is
     directory = "."                 # where its stores lie; relative to this file
+    redirect = "auto"               # ["auto"] which clients get -MOVED, see Redirect
     profile = "lan"                 # ["lan"] how patient, see PROFILES
 
     [[members]]                     # the same list in the same order on every member
@@ -17,6 +18,7 @@ default::
     client_port = 7000              # clients (RESP)
     priority = 0                    # [0] leadership returns to the highest
     standby = false                 # [false] follows, and has no vote
+    redirect_port = 7060            # [none] where cluster clients are sent, see Redirect
 
     [timeouts]                      # [of the profile] seconds; each may be set alone
     [limits]                        # each may be set alone
@@ -33,7 +35,7 @@ import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import attrs
 
@@ -60,12 +62,20 @@ __all__ = [
     "MemberConfig",
     "NodeConfig",
     "Profile",
+    "Redirect",
     "SnapshotPolicy",
     "Timeouts",
     "load_config",
 ]
 
 Profile = Literal["lan", "aeron", "test"]
+
+Redirect = Literal["auto", "always", "never"]
+"""Which clients a member that does not lead sends to the leader by -MOVED; it serves all others.
+
+``auto``: those that connected to its `redirect_port`, asked for the topology on the same
+connection, or sent READONLY. ``always``: all. ``never``: none.
+"""
 
 MAX_MEMBERS: Final = 9
 """More members make every write slower and none of them safer against what really happens."""
@@ -103,6 +113,10 @@ class MemberConfig:
     """Leadership returns to the member with the highest, once that is level and steady."""
     standby: bool = attrs.field(default=False, validator=_FLAG)
     """It follows and serves like the others, but has no vote and counts for no quorum."""
+    redirect_port: int = attrs.field(
+        default=0, validator=between(0, 65535, "a port number, or 0 for none")
+    )
+    """Where cluster clients are sent, so that they are told apart; 0: to ``client_port``."""
 
     def __attrs_post_init__(self) -> None:
         if self.standby and self.priority:
@@ -303,6 +317,14 @@ class NodeConfig:
     )
     """All members, this one too, in ascending order of their ids."""
     profile: Profile = attrs.field(default="lan", validator=_PROFILE)
+    redirect: Redirect = attrs.field(
+        default="auto",
+        validator=Expects(
+            lambda value: isinstance(value, str) and value in get_args(Redirect),
+            "one of " + ", ".join(f'"{name}"' for name in get_args(Redirect)),
+        ),
+    )
+    """Which clients are sent to the leader; see :data:`Redirect`."""
     timeouts: Timeouts = attrs.field(
         default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True),
         validator=_is_settings,
@@ -328,8 +350,10 @@ class NodeConfig:
             )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
-            for name in ("member_port", "client_port"):
+            for name in ("member_port", "client_port", "redirect_port"):
                 port, key = cast("int", getattr(member, name)), f"members[{index}].{name}"
+                if not port:
+                    continue  # it has no redirect port
                 other = seen.setdefault((member.host, port), key)
                 if other != key:
                     what = f"a port of {member.host} other than that of {other}"
@@ -362,10 +386,12 @@ class NodeConfig:
         for key in ("member_listen_host", "client_listen_host"):
             if getattr(self, key) != self.own.host:
                 head[key] = cast("str", getattr(self, key))
+        if self.redirect != "auto":
+            head["redirect"] = self.redirect
         lines = _lines(head)
         for member in self.members:
             table = dict(items(member))
-            for name in ("priority", "standby"):
+            for name in ("priority", "standby", "redirect_port"):
                 if not table[name]:
                     del table[name]
             lines += ["", "[[members]]", *_lines(table)]

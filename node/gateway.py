@@ -144,7 +144,8 @@ def _nobody(_result: bytes | RequestError) -> None:
 class MemberAddress:
     """Where clients reach a member, and the other members, if that is known (else port 0).
 
-    A `standby` follows and serves like the others, but has no vote.
+    A `standby` follows and serves like the others, but has no vote. With a `redirect_port`,
+    cluster clients are sent there, and `client_port` is for all other clients.
     """
 
     member_id: int
@@ -152,6 +153,12 @@ class MemberAddress:
     client_port: int
     member_port: int = 0
     standby: bool = False
+    redirect_port: int = 0
+
+    @property
+    def cluster_port(self) -> int:
+        """Where cluster clients reach it."""
+        return self.redirect_port or self.client_port
 
 
 @attrs.frozen

@@ -133,7 +133,9 @@ class Member:
         self._room = Room(self.core, free)
         self._election = Election(self.core, self._requests, self._room.available)
         self._members = tuple(
-            MemberAddress(i.member_id, i.host, i.client_port, i.member_port, i.standby)
+            MemberAddress(
+                i.member_id, i.host, i.client_port, i.member_port, i.standby, i.redirect_port
+            )
             for i in config.members
         )
         store.on_durable = self._on_durable

@@ -10,6 +10,7 @@ a pipe that nobody empties would stop the member. A child watches its standard i
 pipe from here, and stops in order when this process is gone, however it went.
 """
 
+import itertools
 import os
 import secrets
 import signal
@@ -35,6 +36,7 @@ STOP_SECONDS: Final = 20.0
 """How long a member has for an orderly end before it is killed."""
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
+_REDIRECT_PORT_OFFSET: Final = 60
 _LAST_PORT: Final = 65_535
 _FIRST_OUTGOING_PORT: Final = 32_768
 """From here on Linux usually takes the ports of outgoing connections. One of those takes the port
@@ -59,7 +61,8 @@ def lay_out(
     Args:
         directory: of the cluster; made if absent.
         members: how many.
-        client_port: of member 0; member *i* listens for clients on ``client_port + i``.
+        client_port: of member 0; member *i* listens for clients on ``client_port + i``, and on
+            60 above that for cluster clients.
         cluster: name of the cluster.
         profile: how patient the members are; if left out, what the files that are there say, or
             "lan".
@@ -75,8 +78,8 @@ def lay_out(
     if not 1 <= client_port <= _LAST_PORT + 1 - members:
         raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
     everyone = tuple(
-        MemberConfig(i, hosts[i], member, client)
-        for i, (client, member) in enumerate(_ports(members, client_port))
+        MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
+        for i, (client, member, redirect) in enumerate(_ports(members, client_port))
     )
     configs = [
         _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile or "lan"))
@@ -101,8 +104,10 @@ def _one(config: NodeConfig) -> NodeConfig:
         error.filename = f"{config.directory}: can't be made"
         raise
     found = load_config(file)
-    plain = [attrs.evolve(member, priority=0, standby=False) for member in found.members]
-    if plain != [*config.members]:
+    plain = [
+        attrs.evolve(member, priority=0, standby=False, redirect_port=0) for member in found.members
+    ]
+    if plain != [attrs.evolve(member, redirect_port=0) for member in config.members]:
         ports = [member.client_port for member in found.members]
         raise ConfigurationError(
             f"{file}: its members listen for clients on {ports}, not on "
@@ -224,7 +229,8 @@ class LocalCluster:
 
 def _check_ports(config: NodeConfig) -> None:
     """Say which port is taken before a child fails for it."""
-    for port in (config.own.client_port, config.own.member_port):
+    own = config.own
+    for port in filter(None, (own.client_port, own.member_port, own.redirect_port)):
         try:
             _bind(port)
         except OSError as error:
@@ -248,20 +254,24 @@ def free_client_port(members: int) -> int:
     while True:
         first = secrets.choice(_FREE_PORTS)
         try:
-            for client, member in _ports(members, first):
-                _bind(client)
-                _bind(member)
+            for port in itertools.chain.from_iterable(_ports(members, first)):
+                _bind(port)
         except OSError:
             continue
         return first
 
 
-def _ports(members: int, client_port: int) -> list[tuple[int, int]]:
-    """Client and member port of each member."""
-    offset = _MEMBER_PORT_OFFSET
-    if client_port + members + offset > _FIRST_OUTGOING_PORT:
-        offset = -offset
-    return [(client_port + i, client_port + i + offset) for i in range(members)]
+def _ports(members: int, client_port: int) -> list[tuple[int, int, int]]:
+    """Client, member and redirect port of each member."""
+
+    def offset(usual: int) -> int:
+        return -usual if client_port + members + usual > _FIRST_OUTGOING_PORT else usual
+
+    member, redirect = offset(_MEMBER_PORT_OFFSET), offset(_REDIRECT_PORT_OFFSET)
+    return [
+        (first, first + member, first + redirect)
+        for first in range(client_port, client_port + members)
+    ]
 
 
 @asynccontextmanager

@@ -169,7 +169,14 @@ async def open_node(
                 max_clients=config.limits.max_clients,
                 request_bytes=config.limits.max_request_bytes,
             )
-            port = ClientPort(member, config.client_listen_host, config.own.client_port, limits)
+            port = ClientPort(
+                member,
+                config.client_listen_host,
+                config.own.client_port,
+                limits,
+                redirect_port=config.own.redirect_port or None,
+                redirect=config.redirect,
+            )
             address = await nursery.start(port.run)
             gathering = Gathering(member, limits.request_bytes)
             await nursery.start(gathering.run)

@@ -28,9 +28,13 @@ def test_redis_cli_sets_and_gets(whole: RealCluster, protocol: list[str]) -> Non
 
 @needs_cli
 def test_redis_cli_follows_the_leader_in_cluster_mode(whole: RealCluster) -> None:
-    at = ["redis-cli", "-c", "-p", str(whole.follower_port)]
+    at = ["redis-cli", "-c", "-p", str(whole.follower_port + 60)]
     assert output(*at, "SET", "name", "value") == "OK\n"
     assert output(*at, "GET", "name") == "value\n"
+    asked = subprocess.run(at, input="GET name\n", capture_output=True, text=True, check=True)
+    assert asked.stdout.endswith("value\n")
+    plain = ["redis-cli", "-p", str(whole.follower_port + 60), "GET", "name"]
+    assert output(*plain).startswith(f"MOVED 5798 127.0.0.1:{whole.leader_port + 60}")
 
 
 @needs_cli

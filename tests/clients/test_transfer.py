@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import threading
 
 import pytest
 import redis
+import redis.asyncio
+from redis.cluster import RedisCluster
 
 from .real import QUORATE, RealCluster
 
@@ -51,6 +54,46 @@ def test_leadership_goes_round_while_clients_write_and_no_write_fails(whole: Rea
     assert troubles == []
     with redis.Redis(port=whole.ports[0]) as client:
         assert [int(client.get(f"count:{member}") or 0) for member in range(3)] == counted
+
+
+def commands_of_others(whole: RealCluster, member: int) -> int:
+    """How many commands a member has been asked, but for those of this function."""
+    with redis.Redis(port=whole.ports[member]) as client:
+        return int(client.info("stats")["total_commands_processed"])
+
+
+@pytest.mark.parametrize("asked", ["leader_port", "follower_port"])
+def test_cluster_clients_follow_the_leader_and_plain_clients_stay(
+    whole: RealCluster, asked: str
+) -> None:
+    async def follow_async(port: int, to: int) -> None:
+        async with redis.asyncio.RedisCluster(host="127.0.0.1", port=port) as client:
+            assert await client.set("before", "1")
+            await asyncio.to_thread(transfer, to, port)
+            for n in range(5):
+                assert await client.set(f"after:{n}", n)
+            assert [node.port for node in client.get_primaries()] == [whole.ports[to] + 60]
+
+    plain = [redis.Redis(port=port) for port in whole.ports]
+    port: int = getattr(whole, asked)
+    with RedisCluster(host="127.0.0.1", port=port) as client:
+        old = whole.leader
+        for n in range(10):
+            client.set(f"before:{n}", n)
+        assert all(each.set("plain", "1") for each in plain)
+        to = (old + 1) % 3
+        assert transfer(to, port).returncode == 0
+        for n in range(10):
+            assert client.set(f"after:{n}", n)
+            assert all(each.incr("plain") for each in plain)
+        assert [node.port for node in client.get_primaries()] == [whole.ports[to] + 60]
+        before = commands_of_others(whole, to)
+        assert all(client.get(f"after:{n}") == b"%d" % n for n in range(10))
+        assert commands_of_others(whole, to) >= before + 10
+    asyncio.run(follow_async(port, old))
+    for each in plain:
+        assert each.set("plain", "2")
+        each.close()
 
 
 def test_a_member_that_may_be_behind_takes_over(whole: RealCluster) -> None:

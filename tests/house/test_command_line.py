@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from quorate import errors
@@ -213,6 +214,17 @@ def test_each_member_gets_its_file_and_ports(tmp_path: Path) -> None:
         assert load_config(tmp_path / f"member-{i}" / "node.toml") == config
         assert config.directory == tmp_path / f"member-{i}"
     assert len({(m.member_port, m.client_port) for m in configs[0].members}) == 5
+    ports = [member.redirect_port for member in configs[0].members]
+    assert ports == [7060, 7061, 7062, 7063, 7064]
+
+
+def test_a_cluster_laid_out_without_redirect_ports_goes_on_without(tmp_path: Path) -> None:
+    for config in lay_out(tmp_path, members=3, client_port=7000):
+        members = [attrs.evolve(member, redirect_port=0) for member in config.members]
+        old = attrs.evolve(config, members=members, directory=Path())
+        (config.directory / "node.toml").write_text(old.to_toml())
+    again = lay_out(tmp_path, members=3, client_port=7000)
+    assert [config.own.redirect_port for config in again] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("client_port", [1, 22765, 22766, 32767, 65533])
@@ -220,7 +232,7 @@ def test_ports_of_members_stay_below_those_of_outgoing_connections(
     tmp_path: Path, client_port: int
 ) -> None:
     configs = lay_out(tmp_path, members=3, client_port=client_port)
-    ports = [member.member_port for member in configs[0].members]
+    ports = [port for m in configs[0].members for port in (m.member_port, m.redirect_port)]
     assert all(1 <= port < 32768 for port in ports) or client_port >= 42768
     assert all(1 <= port <= 65535 for port in ports)
 

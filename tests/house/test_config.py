@@ -47,8 +47,13 @@ def told(tmp_path: Path, text: str) -> list[str]:
         attrs.evolve(GOOD, member_listen_host="0.0.0.0", client_listen_host="::"),
         NodeConfig("alone", 5, Path(), (attrs.evolve(MEMBERS[0], member_id=5),)),
         attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], standby=True))),
+        attrs.evolve(GOOD, redirect="always"),
+        attrs.evolve(GOOD, members=(*MEMBERS[:2], attrs.evolve(MEMBERS[2], redirect_port=7062))),
     ],
-    ids=["plain", "path", "profile", "timeouts", "limits", "listen", "alone", "standby"],
+    ids=[
+        *["plain", "path", "profile", "timeouts", "limits", "listen", "alone", "standby"],
+        *["redirect", "redirect_port"],
+    ],
 )
 def test_a_written_configuration_is_read_back_as_it_was(tmp_path: Path, config: NodeConfig) -> None:
     read = load(tmp_path, config.to_toml())
@@ -74,6 +79,18 @@ def test_defaults_are_left_out_of_a_written_configuration() -> None:
     assert "timeouts" not in text
     assert "limits" not in text
     assert "listen" not in text
+
+
+def test_a_redirect_port_is_a_port_of_its_own(tmp_path: Path) -> None:
+    text = GOOD.to_toml()
+    last = "client_port = 7002\n"
+    (line,) = told(tmp_path, text.replace(last, last + "redirect_port = 7002\n"))
+    expected = "a port of 127.0.0.1 other than that of members[2].client_port"
+    assert line == f"members[2].redirect_port = 7002: expected {expected}"
+    (line,) = told(tmp_path, text.replace(last, last + "redirect_port = -1\n"))
+    assert line == "members[2].redirect_port = -1: expected a port number, or 0 for none"
+    (line,) = told(tmp_path, 'redirect = "sometimes"\n' + text)
+    assert line == 'redirect = "sometimes": expected one of "auto", "always", "never"'
 
 
 def test_a_relative_directory_is_taken_from_the_files_folder(tmp_path: Path) -> None:

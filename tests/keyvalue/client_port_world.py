@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from quorate.errors import RequestError
+    from quorate.node.config import Redirect
     from quorate.node.gateway import Request
 
 MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n) for n in range(3))
@@ -209,9 +210,13 @@ class World:
     address: tuple[str, int]
     connected: list[RawClient] = attrs.field(factory=list["RawClient"])
 
-    async def connect(self) -> RawClient:
+    async def connect(self, *, redirected: bool = False) -> RawClient:
         """Open a connection; it is closed at the end at the latest."""
-        self.connected.append(RawClient(await trio.open_tcp_stream(*self.address)))
+        host, port = self.address
+        if redirected:
+            assert self.port.state.redirect_port is not None
+            port = self.port.state.redirect_port
+        self.connected.append(RawClient(await trio.open_tcp_stream(host, port)))
         return self.connected[-1]
 
     async def has_read(self, count: int) -> None:
@@ -227,13 +232,20 @@ class World:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, directory: Path, limits: ClientPortLimits | None = None
+        cls,
+        directory: Path,
+        limits: ClientPortLimits | None = None,
+        *,
+        redirect_port: int | None = None,
+        redirect: Redirect = "auto",
     ) -> AsyncGenerator[Self]:
         """A port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:
             member = OneMember(service)
-            port = ClientPort(member, "127.0.0.1", 0, limits)
+            port = ClientPort(
+                member, "127.0.0.1", 0, limits, redirect_port=redirect_port, redirect=redirect
+            )
             async with trio.open_nursery() as nursery:
                 world = cls(member, port, await nursery.start(port.run))
                 try:
