@@ -13,16 +13,12 @@ remembered, after a change of leader or very many others, means the beginning: a
 throughout is always returned, perhaps more than once. Two SCANs that alternate between members
 may go on for ever; clients don't do that.
 
-**RANDOMKEY** picks a place between the first and the last key by a hash of the log position and of
-how often it was asked, so a cluster that is asked again answers with another key, and there is no
-randomness of the machine in it. It chooses among the keys that follow; those behind large gaps are
-more likely than others.
+**RANDOMKEY** walks over all keys if they are few; else it draws some: :mod:`.random_key`.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from ..storage.tables_layer import stored_key
@@ -30,13 +26,12 @@ from . import resp
 from .arguments import SYNTAX_ERROR, CommandError, integer
 from .glob import literal_prefix, matcher
 from .limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
+from .random_key import FEW_KEYS, Dice, RandomKey
 from .store import KeyStore
 from .strings import Handler
 
 _DEFAULT_COUNT: Final = 10
 _PAGE_KEYS: Final = 1024
-_CHOICE_KEYS: Final = 64
-_CHOICE_PAGES: Final = 256
 _MAX_STEPS: Final = MAX_WALKED_KEYS * MATCH_STEPS
 _TOO_FAR: Final = resp.error(
     f"ERR this takes a walk over more than {MAX_WALKED_KEYS} keys, use SCAN"
@@ -58,6 +53,7 @@ class Walker:
     def __init__(self) -> None:
         self._places: dict[int, bytes] = {}
         self._asked = 0
+        self._random = RandomKey()
 
     def scan(self, store: KeyStore, arguments: list[bytes]) -> bytes:
         """SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]."""
@@ -103,32 +99,14 @@ class Walker:
     def randomkey(self, store: KeyStore, _arguments: list[bytes]) -> bytes:
         """RANDOMKEY."""
         self._asked += 1
-        question = b"%d %d" % (store.revision, self._asked)
-        digest = hashlib.blake2b(question, digest_size=2 * _CURSOR_BYTES).digest()
-        fraction, choice = digest[:_CURSOR_BYTES], int.from_bytes(digest[_CURSOR_BYTES:], "big")
-        first = _some(store, b"")
-        if not first:
-            return store.null
-        found = _some(store, _between(first[0], store.tables.last_place(), fraction)) or first
-        return resp.bulk(found[choice % len(found)])
-
-
-def _some(store: KeyStore, after: bytes) -> list[bytes]:
-    """Return a few keys above a place; none if there are none before very many deleted ones."""
-    pages = islice(_Walk(store, b"*").pages(_CHOICE_KEYS, after=after), _CHOICE_PAGES)
-    return next((page for page, _place in pages if page), list[bytes]())
-
-
-def _between(first: bytes, last: bytes, fraction: bytes) -> bytes:
-    """Return a place that divides a range by a fraction (8 bytes, big-endian)."""
-    same = 0
-    while same < min(len(first), len(last)) and first[same] == last[same]:
-        same += 1
-    size = len(fraction)
-    low = int.from_bytes(first[same : same + size].ljust(size, b"\0"), "big")
-    high = int.from_bytes(last[same : same + size].ljust(size, b"\0"), "big")
-    distance = max(high - low, 0) * int.from_bytes(fraction, "big") >> 8 * size
-    return first[:same] + (low + distance).to_bytes(size, "big")
+        dice = Dice(b"%d %d" % (store.revision, self._asked))
+        found: list[bytes] = []
+        for page, _place in _Walk(store, b"*").pages(FEW_KEYS):
+            found += page
+            if len(found) >= FEW_KEYS:
+                drawn = self._random.pick(store, found[0], dice)
+                return resp.bulk(drawn or found[dice.below(len(found))])
+        return resp.bulk(found[dice.below(len(found))]) if found else store.null
 
 
 def keys(store: KeyStore, arguments: list[bytes]) -> bytes:

@@ -1,5 +1,6 @@
 """SCAN returns what is there throughout, RANDOMKEY something, KEYS everything that matches."""
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -8,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_world import Fed, open_service, running
 
-from quorate.keyvalue import walk
+from quorate.keyvalue import random_key, walk
 from quorate.keyvalue.glob import literal_prefix, matcher
 from quorate.keyvalue.resp import parse_replies_untrusted
+from quorate.keyvalue.store import KeyStore
 
 
 @pytest.fixture
@@ -189,6 +191,59 @@ def test_randomkey_is_some_key_and_not_always_the_same(fed: Fed) -> None:
     fed.apply("FLUSHALL", "SET one 1", "SET gone 1 PX 1")
     fed.pass_time(1)
     assert {fed.query("RANDOMKEY") for _ in range(20)} == {b"$3\r\none\r\n"}
+
+
+async def test_each_of_few_keys_is_as_likely_in_memory_and_on_disk(tmp_path: Path) -> None:
+    async with running(open_service(tmp_path)) as fed:
+        fed.apply(*(f"SET k{i} x" for i in range(0, 100, 2)), "SET gone x")
+        await fed.service.flush()
+        fed.apply(*(f"SET k{i} x" for i in range(1, 100, 2)), "DEL gone", "SET late x PX 1")
+        fed.pass_time(1)
+        counts = Counter(fed.query("RANDOMKEY") for _ in range(2000))
+    assert len(counts) == 100
+    assert all(5 <= count <= 45 for count in counts.values())
+
+
+async def test_draws_know_how_likely_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean of one over the probability is the number of keys, if each key can be drawn."""
+    monkeypatch.setattr(random_key, "_LEAF_KEYS", 8)
+    ends = [b"", b"a", b"a" * 600, b"k", b"k\0", b"k\xff"]
+    names = [*ends, *(b"k%d" % i for i in range(194))]
+    dice = random_key.Dice(b"")
+    async with running(open_service(tmp_path)) as fed:
+        fed.apply(*(["SET", name, "x"] for name in names[::2]), "SET gone x")
+        await fed.service.flush()
+        fed.apply(*(["SET", name, "x"] for name in names[1::2]), "DEL gone")
+        store = KeyStore(fed.service._tables)  # pyright: ignore[reportPrivateUsage]
+        drawn = [random_key.draw(store, dice, b"") for _ in range(1500)]
+    found = [one for one in drawn if one is not None]
+    assert {key for key, _ in found} <= {*names}
+    assert {key for key, _ in found} >= {*ends}
+    assert 120 < sum(weight for _, weight in found) / len(drawn) < 280
+
+
+def test_many_keys_are_answered_by_draws(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "FEW_KEYS", 16)
+    fed.apply("SET u x", *(f"SET x:{i} x" for i in range(99)))
+    counts = Counter(fed.query("RANDOMKEY") for _ in range(400))
+    assert len(counts) > 80
+    assert counts[b"$1\r\nu\r\n"] < 40
+    fed.apply(*(f"DEL x:{i}" for i in range(50)))
+    for _ in range(100):
+        assert b"\r\nx:" + b"%d" % 49 not in fed.query("RANDOMKEY")
+
+
+def test_every_byte_behind_a_prefix_is_found(fed: Fed) -> None:
+    names = [b"p", *(b"p" + bytes((byte,)) for byte in range(256))]
+    fed.apply(*(["SET", name, "x"] for name in (*names, b"o\xff\xff", b"q")))
+    store = KeyStore(fed.service._tables)  # pyright: ignore[reportPrivateUsage]
+    for start in (0, 1, 2, 128, 255, 256):
+        found, count = random_key.children(store, b"p", start)
+        assert found == [names[(start + n) % 257] for n in range(16)]
+        assert count == 257
+    assert random_key.children(store, b"p\xff", 9) == ([b"p\xff"], 1)
 
 
 async def test_a_walk_sees_memory_and_disk_as_one(tmp_path: Path) -> None:
