@@ -148,7 +148,7 @@ def _greeting(session: Session, port: PortState) -> bytes:
 def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
     if session.transaction is not None:
         return resp.error("ERR MULTI calls can not be nested")
-    session.transaction = Transaction.begin(session.watched.revisions)
+    session.transaction = Transaction.begin(session.watched.pairs())
     return resp.OK
 
 

@@ -396,5 +396,6 @@ class Conversation:
         keys = session.watched.more(arguments, self._port.run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
-        self._convert = lambda reply: session.watched.keep(keys, reply)
+        now_ms = self._port.gateway.now_ms()  # not when it is answered: it may be parked
+        self._convert = lambda reply: session.watched.keep(keys, now_ms, reply)
         return self._submit(RequestKind.QUERY, query(keys), session.flags, 1)

@@ -4,7 +4,8 @@ A payload is RESP as clients send it: commands one after the other, which are ap
 one reply, the join of theirs. Flags say in which protocol to reply, and whether the payload is the
 body of MULTI and EXEC; then the reply is one array. Its first command may be ``WATCH key revision
 ...``: if any of the keys has another revision by now nothing is applied, and the reply is the null
-array. As a query, ``WATCH key ...`` returns the revisions. With :data:`IN_PARTS` a payload that
+array; a revision may be followed by a question mark, and then the key may be absent, too. As a
+query, ``WATCH key ...`` returns the revisions. With :data:`IN_PARTS` a payload that
 would cost much is done in part only, from its beginning, and the reply says how far.
 
 A command with a session and a sequence number is applied once: :mod:`.sessions`.
@@ -32,8 +33,9 @@ from ..storage import BatchHeader, CheckedEntries, Entry, EntryKind
 from ..storage.executor import ExecutorFactory, ThreadExecutor
 from ..storage.tables import FlushJob, Tables
 from ..storage.tables_damage import whole
+from ..storage.tables_layer import Record
 from . import expiry, keys, numbers, resp, session_commands, strings, walk
-from .arguments import CommandError, parse_integer
+from .arguments import CommandError
 from .commands import Kind, fault, lookup
 from .limits import (
     ARGUMENT_WORK,
@@ -49,6 +51,7 @@ from .plain import answer_gets, apply_sets
 from .sessions import Sessions
 from .store import STRING, TOO_MUCH_WORK, KeyStore
 from .strings import Handler
+from .watching import may_have
 
 RESP3: Final = 1
 """Flag: reply in RESP3."""
@@ -263,7 +266,7 @@ class KeyValueService:
         if commands and commands[0][0].upper() == _WATCH:
             watched = commands.pop(0)[1:]
             for key, revision in zip(watched[::2], watched[1::2], strict=False):
-                if parse_integer(revision) != self._store.revision_of(key):
+                if not may_have(revision, self._store.revision_of(key)):
                     return resp.NULL_ARRAY[flags & RESP3]
         return resp.array(self._execute(commands, known, wanted=wanted))
 
@@ -317,8 +320,18 @@ _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]
 
 
 def _revisions(store: KeyStore, arguments: list[bytes]) -> bytes:
-    """WATCH key [key ...], as a query: the revision of each, 0 for an absent one."""
-    return resp.array([resp.integer(store.revision_of(key)) for key in arguments[1:]])
+    """WATCH key [key ...], as a query: the revision of each, 0 for an absent one.
+
+    Of a key that expires it is an array of the revision and the time.
+    """
+    return resp.array([_revision(store.get(key)) for key in arguments[1:]])
+
+
+def _revision(record: Record | None) -> bytes:
+    if record is None:
+        return resp.ZERO
+    revision = resp.integer(record[2])
+    return resp.array([revision, resp.integer(record[1])]) if record[1] else revision
 
 
 def _by_spelling(handlers: dict[str, Handler]) -> "_Commands":

@@ -52,11 +52,10 @@ class Transaction:
     """A command could not be queued: EXEC will refuse (Redis: EXECABORT)."""
 
     @classmethod
-    def begin(cls, revisions: dict[bytes, int]) -> Self:
-        """Begin one that is to be executed only if the watched keys have these revisions."""
-        if not revisions:
+    def begin(cls, pairs: list[bytes]) -> Self:
+        """Begin one that is to be executed only if watched keys are as these pairs say."""
+        if not pairs:
             return cls()
-        pairs = [item for key, revision in revisions.items() for item in (key, b"%d" % revision)]
         watch = resp.bulk_array([b"WATCH", *pairs])
         return cls(watch, size_bytes=len(watch))
 

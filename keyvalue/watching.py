@@ -9,6 +9,12 @@ happened. A client that has seen it meanwhile would now write what follows from 
 outside of MULTI that names such a key asks in the same step whether the key exists: a read behind
 itself, a write before and behind.
 
+**Expired keys.** A key is gone once the log's time has reached its expiry, which may be a moment
+after the client's clock has. WATCH of such a key still finds it, and the client then sees it go
+without anybody having changed it. So of a key whose expiry has passed by this member's clock both
+are taken by EXEC: that it is as it was, and that it is gone. If a command of this client finds it
+there after all, only the former is.
+
 Caveat: what nobody has named may come and go unnoticed, also if KEYS or SCAN has shown it.
 """
 
@@ -19,16 +25,32 @@ from typing import Final
 import attrs
 
 from . import resp
-from .arguments import CommandError
+from .arguments import CommandError, parse_integer
 from .commands import CommandSpec, Kind
 from .limits import MAX_WATCHED_KEYS
 from .reply_parts import split_array
 
-__all__ = ["Watched", "query"]
+__all__ = ["Watched", "may_have", "query"]
 
 _TOUCHED: Final = -1  # a revision that no key has, nor an absent one
+_ABSENT_TOO: Final = b"?"
+_OR_ABSENT: Final = b"%d?"
 _NONE_EXISTS: Final = resp.integer(0)
 _TOO_MANY_KEYS: Final = resp.error("ERR too many watched keys")
+
+
+def may_have(revision: bytes, current: int) -> bool:
+    """Say whether a watched key's revision, 0 for an absent one, lets EXEC happen."""
+    if revision.endswith(_ABSENT_TOO):
+        return not current or parse_integer(revision[:-1]) == current
+    return parse_integer(revision) == current
+
+
+def _revision_and_expiry(element: bytes) -> tuple[int, int]:
+    """Read one element of the reply to the query: a revision, or that with an expiry."""
+    if (both := split_array(element)) is None:
+        return int(element[1:-2]), 0
+    return int(both[0][1:-2]), int(both[1][1:-2])
 
 
 def query(keys: Sequence[bytes]) -> bytes:
@@ -43,7 +65,7 @@ class Watched:
     revisions: dict[bytes, int] = attrs.field(factory=dict[bytes, int])
     """When they were first watched; 0 for an absent one."""
     absent: set[bytes] = attrs.field(factory=set[bytes])
-    """Those that did not exist then, and were not seen since."""
+    """Those that did not exist then, or were about to expire, and were not seen since."""
 
     def more(self, arguments: Sequence[bytes], limit_bytes: int) -> list[bytes]:
         """Return the arguments of WATCH that are not watched yet.
@@ -57,14 +79,25 @@ class Watched:
             raise CommandError(_TOO_MANY_KEYS)
         return keys
 
-    def keep(self, keys: Sequence[bytes], reply: bytes) -> bytes:
-        """Note the revisions in the reply to the query, and answer the client."""
+    def pairs(self) -> list[bytes]:
+        """Return each key and, in words, the revisions that it may have for EXEC to happen."""
+        absent = self.absent
+        return [
+            item
+            for key, revision in self.revisions.items()
+            for item in (key, _OR_ABSENT % revision if key in absent else b"%d" % revision)
+        ]
+
+    def keep(self, keys: Sequence[bytes], now_ms: int, reply: bytes) -> bytes:
+        """Note the revisions in the reply to the query, which came now, and answer the client."""
         elements = split_array(reply)
         if elements is None or len(elements) != len(keys):
             return reply  # an error
-        found = {key: int(one[1:-2]) for key, one in zip(keys, elements, strict=True)}
-        self.revisions |= found
-        self.absent.update(key for key, revision in found.items() if not revision)
+        for key, element in zip(keys, elements, strict=True):
+            revision, expires_at = _revision_and_expiry(element)
+            self.revisions[key] = revision
+            if not revision or 0 < expires_at <= now_ms:
+                self.absent.add(key)
         return resp.OK
 
     def ask_along(
@@ -93,7 +126,7 @@ class Watched:
         for key in keys:
             if key in self.absent:
                 self.absent.remove(key)
-                self.revisions[key] = _TOUCHED
+                self.revisions[key] = self.revisions[key] or _TOUCHED
 
     def _behind(self, named: Sequence[bytes], reply: bytes) -> bytes:
         """Return the reply to what stood before one EXISTS, whose reply is one line."""

@@ -262,6 +262,10 @@ class Gateway(Protocol):
         """Answer a query from this member's applied state, however old."""
         ...
 
+    def now_ms(self) -> int:
+        """The log's time by now, in milliseconds since the epoch: what a command would get."""
+        ...
+
     @property
     def topology(self) -> Topology:
         """The members and the last known leader."""

@@ -292,6 +292,10 @@ class Member:
             is_leader=self._requests.leads,
         )
 
+    def now_ms(self) -> int:
+        """The log's time by now, as far as this member knows; not before that of its log."""
+        return max(self.core.clock_ms(), self.core.store.last_timestamp_ms)
+
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
         core, contest, newest = self.core, self._election, self.core.snapshots.newest

@@ -39,7 +39,8 @@ class OneMember:
         self.topology = Topology(MEMBERS, leader_id=0, term=4, own_id=0, is_leader=True)
         self.state = "CLOSED"
         self.position = 0
-        self.now_ms = 1_700_000_000_123
+        self.time_ms = 1_700_000_000_123
+        self.idle_ms = 0
         self.commands: list[bytes] = []
         self.queries: list[bytes] = []
         self.stale: list[bytes] = []
@@ -80,10 +81,10 @@ class OneMember:
             return
         self.commands.append(request.payload)
         stamp = request.session, request.sequence
-        command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.now_ms)
+        command = Command(request.payload, request.flags, *stamp, 4, self.position, 0, self.time_ms)
         reply = self.service.apply(command)
         self.position += 64 + len(request.payload)
-        self.service.advance(self.position, self.now_ms)
+        self.service.advance(self.position, self.time_ms)
         request.done(reply)
 
     def release(self) -> None:
@@ -96,6 +97,10 @@ class OneMember:
         """Read the applied state."""
         self.stale.append(payload)
         return self.service.query(payload, flags)
+
+    def now_ms(self) -> int:
+        """Tell the log's time."""
+        return self.time_ms + self.idle_ms
 
     def status(self) -> NodeStatus:
         """Say something plausible."""
@@ -114,7 +119,7 @@ class OneMember:
             applied_position=self.position,
             elections=1,
             uptime_s=100_000.5,
-            timestamp_ms=self.now_ms,
+            timestamp_ms=self.time_ms,
             parked=len(self.parked or ()),
             forwarded=0,
             incarnation=77,

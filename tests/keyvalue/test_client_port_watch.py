@@ -291,6 +291,62 @@ async def test_it_is_so_in_the_other_protocol(client: RawClient, other: RawClien
     await client.ask(TRY, OK + QUEUED + b"_\r\n")
 
 
+SET_SOON_GONE = command("SET", "a", "1", "PX", "100")
+
+
+def pass_time(world: World, milliseconds: int) -> None:
+    """Let the log's time move."""
+    world.member.time_ms += milliseconds
+    world.member.service.advance(world.member.position, world.member.time_ms)
+
+
+@pytest.mark.parametrize("look", [command("EXISTS", "a"), b""])
+async def test_a_key_whose_time_has_come_may_go_after_watch(
+    world: World, client: RawClient, look: bytes
+) -> None:
+    await client.ask(SET_SOON_GONE, OK)
+    world.member.idle_ms = 101  # the log's time lags behind
+    await client.ask(WATCH_A, OK)
+    pass_time(world, 101)
+    await client.ask(look + TRY, (b":0\r\n" if look else b"") + DONE)
+
+
+async def test_a_key_whose_time_has_come_may_stay_for_a_moment(
+    world: World, client: RawClient
+) -> None:
+    await client.ask(SET_SOON_GONE, OK)
+    world.member.idle_ms = 101
+    await client.ask(WATCH_A + TRY, OK + DONE)
+
+
+async def test_a_key_that_was_read_and_then_goes_has_changed(
+    world: World, client: RawClient
+) -> None:
+    await client.ask(SET_SOON_GONE, OK)
+    world.member.idle_ms = 101
+    await client.ask(WATCH_A + GET_A, OK + b"$1\r\n1\r\n")
+    pass_time(world, 101)
+    await client.ask(TRY, NOTHING)
+
+
+async def test_a_key_that_expires_after_watch_has_changed(world: World, client: RawClient) -> None:
+    await client.ask(SET_SOON_GONE + WATCH_A, OK * 2)
+    pass_time(world, 101)
+    await client.ask(command("EXISTS", "a") + TRY, b":0\r\n" + NOTHING)
+
+
+@pytest.mark.parametrize("change", [SET_A, command("PERSIST", "a"), command("EXPIRE", "a", "9")])
+async def test_a_key_whose_time_has_come_may_not_change(
+    world: World, client: RawClient, other: RawClient, change: bytes
+) -> None:
+    await client.ask(SET_SOON_GONE, OK)
+    world.member.idle_ms = 101
+    await client.ask(WATCH_A, OK)
+    await other.send(change)
+    await other.receive_until(b"\r\n")
+    await client.ask(TRY, NOTHING)
+
+
 async def test_a_read_of_this_members_own_state_is_one_too(
     world: World, client: RawClient, other: RawClient
 ) -> None:
