@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 _QUOTED_BYTES: Final = 128
+_SCRIPTING: Final = frozenset(
+    b"eval eval_ro evalsha evalsha_ro fcall fcall_ro function script".split()
+)
 
 _COMMANDS: Final = build_rows()
 _BY_SPELLING: Final = {
@@ -69,7 +72,15 @@ def wrong_arity(spec: CommandSpec) -> bytes:
 
 
 def unknown_command(arguments: Sequence[bytes]) -> bytes:
-    """Word the error for an unknown command; quotes at most 128 bytes of name and arguments."""
+    """Word the error for an unknown command; quotes at most 128 bytes of name and arguments.
+
+    Libraries must not take a script that is refused for one that failed, so this says what it is.
+    """
+    if arguments[0].lower() in _SCRIPTING:
+        return (
+            b"ERR scripts are not supported: %b was not executed; "
+            b"docs/clients.md lists libraries that need them" % arguments[0].upper()
+        )
     quoted = b""
     for argument in arguments[1:]:
         if len(quoted) >= _QUOTED_BYTES:
