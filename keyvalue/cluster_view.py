@@ -30,6 +30,7 @@ from typing import Final
 
 from ..node.gateway import MemberAddress, NodeStatus, Topology
 from . import resp
+from .arguments import integer
 from .command_replies import help_reply
 from .commands import CommandSpec, keys_of
 from .session import PortState, Session
@@ -206,12 +207,12 @@ class _View:
         return resp.bulk_array([line.rstrip("\n").encode() for line in self.nodes()[1:]])
 
     def links(self, *, resp3: bool) -> bytes:
-        """CLUSTER LINKS: to the members that are connected."""
+        """CLUSTER LINKS: to and from the members that are connected."""
         return resp.array(
             [
                 _fields(
                     resp3,
-                    direction=resp.bulk(b"to"),
+                    direction=resp.bulk(direction),
                     node=resp.bulk(self.id_of(peer.member_id).encode()),
                     create_time=resp.ZERO,
                     events=resp.bulk(b"rw"),
@@ -220,6 +221,7 @@ class _View:
                 )
                 for peer in self.status.peers
                 if peer.connected
+                for direction in (b"to", b"from")
             ]
         )
 
@@ -255,7 +257,7 @@ def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - the others
 
 def _count_keys(word: bytes, port: PortState) -> bytes:
     """CLUSTER COUNTKEYSINSLOT: keys are not kept by slot, so few are counted and many are not."""
-    if not word.isdigit() or int(word) >= SLOTS:
+    if not 0 <= integer(word) < SLOTS:
         return resp.error("ERR Invalid slot")
     size = port.gateway.stale_query(resp.bulk_array([b"DBSIZE"]), 0)
     if int(size[1:-2]) > _MAX_COUNTED_KEYS:

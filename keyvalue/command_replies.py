@@ -12,6 +12,7 @@ from .commands import CommandSpec, Kind, all_commands, keys_of, lookup, resolve
 from .glob import matcher
 
 _FILTER_ARGUMENTS: Final = 3
+_PAIR: Final = 2  # a container and its subcommand
 
 
 def command_reply(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
@@ -46,13 +47,17 @@ def help_reply(name: bytes) -> bytes:
 
 def _infos(names: Sequence[bytes], *, resp3: bool) -> bytes:
     specs = [_named(name) for name in names] if names else all_commands()
-    missing = resp.null_array(resp3=resp3)
+    missing = resp.null(resp3=resp3)
     return resp.array([_info(spec, resp3=resp3) if spec else missing for spec in specs])
 
 
 def _named(name: bytes) -> CommandSpec | None:
     """Find a command or ``container|subcommand``."""
-    return resolve(name.split(b"|", 1))
+    words = name.split(b"|")
+    container = lookup(words[0])
+    if container is None or len(words) == 1:
+        return container
+    return container.subcommands.get(words[1].lower()) if len(words) == _PAIR else None
 
 
 def _info(spec: CommandSpec, *, resp3: bool) -> bytes:
@@ -115,7 +120,7 @@ def _docs(spec: CommandSpec, *, resp3: bool) -> tuple[bytes, bytes]:
 
 def _list(options: Sequence[bytes]) -> bytes:
     """Answer COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]."""
-    specs = all_commands()
+    specs = tuple(one for spec in all_commands() for one in (spec, *spec.subcommands.values()))
     if options:
         if len(options) != _FILTER_ARGUMENTS or options[0].lower() != b"filterby":
             return resp.error("ERR syntax error")

@@ -88,6 +88,7 @@ lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return when the
 quorate.status ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return what this member says of itself
 quorate.session ; -2 ; W noscript nokeyspace ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the sessions
+quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
 quorate.once ; -4 ; C noscript nokeyspace ; 0 0 0 ; 1.0.0 ; Have a command of a session (session sequence command ...) done exactly once
 quorate.control ; -2 ; C admin noscript stale ; 0 0 0 ; 1.0.0 ; Ask the leader for what an operator may ask (SNAPSHOT, TRANSFER member)
 """

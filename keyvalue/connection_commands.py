@@ -4,8 +4,8 @@
 whose name and number of arguments are right, and return its encoded reply; what they change is the
 session. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
 
-There are no passwords and there is one database, so AUTH is refused in the words that Redis has
-for a server without a password, and SELECT takes 0 only.
+There are no passwords and there is one database. So AUTH takes any password of the user
+``default``, and is refused without a user, as by a Redis without a password. SELECT takes 0 only.
 """
 
 import logging
@@ -97,8 +97,10 @@ def _select(arguments: Sequence[bytes], _session: Session, _port: PortState) -> 
 
 def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
     match arguments:
-        case [_, _] | [_, b"default", _]:
+        case [_, _]:
             return _NO_PASSWORD
+        case [_, b"default", _]:  # without a password any will do, as in Redis
+            return resp.OK
         case [_, _, _]:
             return _WRONG_USER
         case _:
@@ -118,8 +120,10 @@ def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> byt
     options = list(arguments[2:])
     while options:
         match options:
-            case [word, user, _, *_] if word.lower() == b"auth":
-                return _NO_PASSWORD if user == b"default" else _WRONG_USER
+            case [word, user, _, *rest] if word.lower() == b"auth":
+                if user != b"default":
+                    return _WRONG_USER
+                options = rest
             case [word, name, *rest] if word.lower() == b"setname":
                 reply = set_name(name, session)
                 if reply != resp.OK:
@@ -206,19 +210,19 @@ def _config(arguments: Sequence[bytes], session: Session, port: PortState) -> by
 def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
     """Answer CONFIG SET: nothing can be changed, but a setting may be asked to be as it is."""
     if len(pairs) % 2:
-        return resp.error("ERR wrong number of arguments for 'config|set' command")
+        return _SYNTAX
+    seen: set[bytes] = set()
     known = {name.encode(): value.encode() for name, value in settings(port).items()}
     for name, value in zip(pairs[::2], pairs[1::2], strict=True):
         found = known.get(name.lower())
         if found is None:
             text = b"ERR Unknown option or number of arguments for CONFIG SET - '%b'" % name[:80]
             return resp.error(text)
-        if found != value.lower():
-            text = (
-                b"ERR CONFIG SET failed (possibly related to argument '%b') - "
-                b"can't set immutable config" % name
-            )
-            return resp.error(text)
+        trouble = b"duplicate parameter" if name.lower() in seen else b"can't set immutable config"
+        if name.lower() in seen or found != value.lower():
+            text = b"ERR CONFIG SET failed (possibly related to argument '%b') - %b"
+            return resp.error(text % (name, trouble))
+        seen.add(name.lower())
     return resp.OK
 
 

@@ -30,7 +30,7 @@ from .once import read_once_untrusted
 from .outcomes import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
-from .session import Outlet, PortState, Session
+from .session import Outlet, PortState, Replies, Session
 from .transaction import Transaction
 from .unfinished import measure
 from .watching import Watched, query
@@ -88,7 +88,7 @@ class Conversation:
         self._running = self._paused = False
         self._held: list[bytes] = []
         self.held_bytes = 0
-        self.replies: list[bytes] = []
+        self.replies = Replies(session)
 
     @property
     def failed(self) -> bool:
@@ -137,7 +137,7 @@ class Conversation:
         session, port = self.session, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
         apart = session.transaction is not None or session.cluster_aware or session.closing
-        if busy or apart or session.watched.absent or len(data) > port.run_bytes:
+        if busy or apart or session.quiet or session.watched.absent or len(data) > port.run_bytes:
             return False
         self._request = port.coalesce(self._outlet, session.flags, data, count)
         session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
@@ -236,7 +236,8 @@ class Conversation:
         """
         at, session, gateway = self._next, self.session, self._port.gateway
         stale = session.cluster_aware and not gateway.topology.is_leader
-        if session.transaction is None and (not stale or session.read_only):
+        alone = session.quiet and session.skips()
+        if session.transaction is None and not alone and (not stale or session.read_only):
             end, payload, kind = len(self._commands), self._whole, None
             apart = session.watched.absent
             if at == 0 and len(payload) <= self._port.run_bytes and not apart:
@@ -254,7 +255,6 @@ class Conversation:
                 self._submit(kind, payload, flags, end - at)
                 return True
         arguments = self._commands[at]
-        session.last_command = arguments[0]
         self._next = at + 1
         self._single(arguments)
         return False
@@ -264,12 +264,12 @@ class Conversation:
         session = self.session
         problem = fault(arguments)
         spec = resolve(arguments)
+        session.last_command = b"" if spec is None else spec.name.encode()
         if problem is not None or spec is None:
+            if spec is not None and spec.name == "exec":  # as in Redis, it ends the transaction
+                session.watched, session.transaction = Watched(), None
+                problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
             self._refuse(resp.error(problem or b"ERR"))
-            # its end is what a client meant by EXEC, with whatever behind it (as in Redis)
-            if spec is not None and spec.name == "exec" and session.transaction is not None:
-                self.replies.pop()
-                self._exec()
             if arguments[0].lower() in ATTACKS:
                 session.closing = True
         elif session.transaction is not None and spec.name not in AT_ONCE:

@@ -12,7 +12,7 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import attrs
 
@@ -158,7 +158,7 @@ def _raft(_port: PortState, status: NodeStatus) -> _Facts:
     facts: _Facts = {}
     for name, value in attrs.asdict(status, recurse=False).items():
         if name != "peers":
-            facts[f"raft_{name}"] = "" if value is None else value
+            facts[f"raft_{name}"] = _plain(value)
     for peer in status.peers:
         heard = "" if peer.last_heard_s is None else f"{peer.last_heard_s:.3f}"
         facts[f"raft_peer{peer.member_id}"] = (
@@ -168,14 +168,29 @@ def _raft(_port: PortState, status: NodeStatus) -> _Facts:
     return facts
 
 
+def _plain(value: object) -> str | int | float:
+    """Write a value as programs that read INFO expect it."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return int(value)
+        case tuple():
+            return ",".join(str(one) for one in cast("tuple[object, ...]", value))
+        case int() | float():
+            return value
+        case _:
+            return str(value)
+
+
 def _cpu(_port: PortState, _status: NodeStatus) -> _Facts:
     own = resource.getrusage(resource.RUSAGE_SELF)
     return {"used_cpu_sys": round(own.ru_stime, 6), "used_cpu_user": round(own.ru_utime, 6)}
 
 
 def _keyspace(port: PortState, _status: NodeStatus) -> _Facts:
-    count = _count(port, b"DBSIZE")
-    return {"db0": f"keys={count},expires=0,avg_ttl=0"} if count else {}
+    count, expiring = _count(port, b"DBSIZE"), _count(port, b"QUORATE.EXPIRING")
+    return {"db0": f"keys={count},expires={expiring},avg_ttl=0"} if count else {}
 
 
 def _cluster(_port: PortState, _status: NodeStatus) -> _Facts:
@@ -240,12 +255,14 @@ def settings(port: PortState) -> dict[str, str]:
 
 
 def config_get(patterns: Sequence[bytes], port: PortState, *, resp3: bool) -> bytes:
-    """Answer CONFIG GET."""
-    matches = [matcher(pattern.lower()) for pattern in patterns]
+    """Answer CONFIG GET; a name that is no pattern comes back as it was spelt, as from Redis."""
+    known = {name.encode(): value.encode() for name, value in settings(port).items()}
+    spelt = {pattern.lower(): pattern for pattern in reversed(patterns)}
+    matches = [matcher(pattern) for pattern in spelt]
     pairs = [
-        (resp.bulk(name.encode()), resp.bulk(value.encode()))
-        for name, value in settings(port).items()
-        if any(fits(name.encode()) for fits in matches)
+        (resp.bulk(spelt.get(name, name)), resp.bulk(value))
+        for name, value in known.items()
+        if any(fits(name) for fits in matches)
     ]
     return resp.mapping(pairs, resp3=resp3)
 

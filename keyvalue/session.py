@@ -23,11 +23,15 @@ from .transaction import Transaction
 from .watching import Watched
 
 __all__ = [
+    "LOUD",
+    "OFF",
+    "SKIP_NEXT",
     "Client",
     "ClientPortLimits",
     "Counters",
     "Outlet",
     "PortState",
+    "Replies",
     "Session",
 ]
 
@@ -38,6 +42,14 @@ KEEPALIVE_SECONDS: Final = 300
 
 ONE_READ_BYTES: Final = 128 * 1024
 """A client that holds no more input is not refused: it may just have come, in one read."""
+LOUD: Final = 0
+"""All replies are sent (CLIENT REPLY ON)."""
+SKIP_NEXT: Final = 1
+"""The reply to the next command is not."""
+SKIPPING: Final = 2
+"""That to the present command is not."""
+OFF: Final = 3
+"""None is."""
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -106,6 +118,8 @@ class Session:
     """READONLY: a follower answers its reads, from its own state."""
     no_evict: bool = False
     no_touch: bool = False
+    quiet: int = LOUD
+    """What CLIENT REPLY has said of its replies."""
     closing: bool = False
     """Its last reply is given; the connection ends once that is sent."""
     transaction: Transaction | None = None
@@ -116,14 +130,36 @@ class Session:
         """Whether it speaks RESP3."""
         return bool(self.flags & RESP3)
 
+    def skips(self) -> bool:
+        """Begin a command; return whether its reply is to be skipped, and no other one."""
+        if self.quiet != OFF:
+            self.quiet = SKIPPING if self.quiet == SKIP_NEXT else LOUD
+        return self.quiet == SKIPPING
+
     def reset(self) -> None:
         """Go back to how it began (RESET)."""
         self.name = b""
         self.flags = 0
         self.cluster_aware = self.began_aware
         self.read_only = self.no_evict = self.no_touch = False
+        self.quiet = LOUD
         self.transaction = None
         self.watched = Watched()
+
+
+class Replies(list[bytes]):
+    """The replies that a client is to be sent next; none while it wants none."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def append(self, reply: bytes) -> None:
+        """Add a reply, or skip it."""
+        if self._session.quiet < SKIPPING:
+            super().append(reply)
 
 
 class Client(Protocol):

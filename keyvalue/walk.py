@@ -122,6 +122,12 @@ def dbsize(store: KeyStore, _arguments: list[bytes]) -> bytes:
     return resp.integer(len(store))
 
 
+def expiring(store: KeyStore, _arguments: list[bytes]) -> bytes:
+    """QUORATE.EXPIRING: the keys that have an expiry and have not expired."""
+    deadlines = store.tables.deadlines
+    return resp.integer(len(deadlines.by_key) - deadlines.count_due(store.now))
+
+
 class _Walk:
     """The keys that exist and match a pattern. Only what begins like the pattern is looked at.
 
@@ -201,6 +207,7 @@ def handlers() -> dict[str, Handler]:
     walker = Walker()
     return {
         "dbsize": dbsize,
+        "quorate.expiring": expiring,
         "keys": _only_asked(keys),
         "randomkey": _only_asked(walker.randomkey),
         "scan": _only_asked(walker.scan),

@@ -48,12 +48,12 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
         ("SELECT x", not_integer()),
         ("SELECT 99999999999999999999", not_integer()),
         ("AUTH x", NO_PASSWORD),
-        ("AUTH default x", NO_PASSWORD),
+        ("AUTH default x", OK),
         ("AUTH a b c", b"-ERR syntax error\r\n"),
         ("AUTH someone x", b"-WRONGPASS "),
         ("HELLO 4", b"-NOPROTO "),
         ("HELLO x", not_integer("Protocol version")),
-        ("HELLO 3 AUTH default x", NO_PASSWORD),
+        ("HELLO 3 AUTH default x", b"%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n"),
         ("HELLO 3 NOSUCH", b"-ERR Syntax error in HELLO option 'NOSUCH'\r\n"),
         ("HELLO 2 SETNAME a\nb", b"-ERR Client names cannot contain"),
         ("ASKING", OK),
@@ -72,7 +72,7 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
         ("CONFIG GET nosuch", b"*0\r\n"),
         ("CONFIG SET nosuch 1", b"-ERR Unknown option or number of arguments for CONFIG SET"),
         ("CONFIG SET databases 2", b"-ERR CONFIG SET failed (possibly related to argument"),
-        ("CONFIG SET databases 1 SAVE", b"-ERR wrong number of arguments for 'config|set'"),
+        ("CONFIG SET databases 1 SAVE", b"-ERR syntax error\r\n"),
         ("CONFIG SET appendonly YES", OK),
         ("CONFIG GET" + " *" * 511, b"-ERR this command takes 512 arguments at most\r\n"),
         ("CONFIG GET " + "*" * 1025, b"-ERR a pattern may have 1024 bytes\r\n"),
@@ -85,7 +85,6 @@ NO_PASSWORD = b"-ERR AUTH <password> called without any password configured"
         ("CLIENT NO-EVICT on", OK),
         ("CLIENT NO-TOUCH x", b"-ERR syntax error\r\n"),
         ("CLIENT REPLY ON", OK),
-        ("CLIENT REPLY OFF", b"-ERR "),
         ("CLIENT TRACKING OFF", OK),
         ("CLIENT TRACKING ON", b"-ERR "),
         (
@@ -155,7 +154,7 @@ async def test_a_client_sees_all_clients(world: World, client: RawClient) -> Non
     await other.ask(command("SET", "a", "1"), b"+QUEUED\r\n")
     mine, others = (await text_of(client, "CLIENT", "LIST")).splitlines()
     assert mine.startswith("id=1 addr=127.0.0.1:")
-    assert " cmd=client " in mine
+    assert " cmd=client|list " in mine
     facts = dict(word.split("=") for word in others.split(" "))
     assert facts["name"] == "other"
     assert facts["multi"] == "1"

@@ -102,8 +102,9 @@ async def test_shards_are_one(client: RawClient, protocol: str) -> None:
     assert [node[b"health"] for node in nodes] == [b"online", b"online", b"fail"]
     assert [node[b"port"] for node in nodes] == [7000, 7001, 7002]
     assert [node[b"endpoint"] for node in nodes] == [b"10.0.0.1", b"10.0.0.2", b"10.0.0.3"]
-    (link,) = as_list(await reply_to(client, "CLUSTER", "LINKS"))
-    assert as_map(link)[b"node"] == node_id("orders", 1).encode()
+    links = [as_map(one) for one in as_list(await reply_to(client, "CLUSTER", "LINKS"))]
+    assert [link[b"direction"] for link in links] == [b"to", b"from"]
+    assert [link[b"node"] for link in links] == [node_id("orders", 1).encode()] * 2
 
 
 def as_list(reply: resp.Reply) -> list[resp.Reply]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hiredis
 import pytest
+from connection_replies import CONNECTION_REPLIES
 from replies import SCRIPTS, Script
 from service_world import Fed, Line, encode, open_service
 
@@ -122,3 +123,14 @@ def test_redis_itself_answers_so(redis: socket.socket, script: Script) -> None:
     ask(redis, "FLUSHALL")
     for line, reply in script:
         assert (line, ask(redis, line)) == (line, reply)
+
+
+def test_redis_itself_answers_connection_commands_so(redis: socket.socket) -> None:
+    end = b"$7\r\nthe end\r\n"
+    for line, expected in CONNECTION_REPLIES:
+        redis.sendall(encode("RESET", "FLUSHALL", *line.split(" ; "), ["ECHO", "the end"]))
+        reply = b""
+        while not reply.endswith(end):
+            reply += redis.recv(65536)
+        reply = reply.removesuffix(end).removeprefix(b"+RESET\r\n+OK\r\n")
+        assert (line, reply) == (line, expected)
