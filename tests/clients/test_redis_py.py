@@ -90,6 +90,13 @@ def test_a_lock_recipe_without_scripts_works(client: redis.Redis) -> None:
     assert client.set("lock", "theirs", nx=True, px=10_000)
 
 
+def test_a_lock_that_needs_scripts_says_so(client: redis.Redis) -> None:
+    lock = client.lock("lock", timeout=1)
+    assert lock.acquire()
+    with pytest.raises(redis.ResponseError, match="scripts are not supported"):
+        lock.release()
+
+
 def test_what_one_member_acknowledged_every_member_reads(whole: RealCluster) -> None:
     clients = [redis.Redis(port=port) for port in whole.ports]
     for n in range(30):
