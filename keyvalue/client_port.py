@@ -136,11 +136,9 @@ class ClientPort:
             OSError: the address can't be bound.
         """
         state = self._state
-        listeners = await _listen(state.host, state.port)
+        listeners, redirecting = await _listen_twice(state.host, state.port, state.redirect_port)
         try:
-            redirecting: list[socket.socket] = []
-            if state.redirect_port is not None:
-                redirecting = await _listen(state.host, state.redirect_port)
+            if redirecting:
                 state.redirect_port = redirecting[0].getsockname()[1]
             state.host, state.port = listeners[0].getsockname()[:2]
             self._heed_descriptors()
@@ -351,6 +349,21 @@ def _keep_alive(client: socket.socket) -> None:
 def _text(address: tuple[str, int]) -> str:
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _listen_twice(
+    host: str, port: int, redirect_port: int | None
+) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Listen on the usual port, and on the one for cluster clients if there is one."""
+    listeners = await _listen(host, port)
+    if redirect_port is None:
+        return listeners, []
+    try:
+        return listeners, await _listen(host, redirect_port)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:

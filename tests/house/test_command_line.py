@@ -283,7 +283,7 @@ def test_a_taken_port_is_told_before_anything_starts(
     assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: Address already in use\n"
 
 
-@pytest.mark.parametrize("port", ["client_port", "member_port"])
+@pytest.mark.parametrize("port", ["client_port", "member_port", "redirect_port"])
 def test_a_member_says_which_address_is_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str
 ) -> None:
