@@ -200,7 +200,7 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _days(moment: datetime) -> float:
-    return float(date2num(moment))
+    return float(date2num(moment))  # type: ignore[no-untyped-call]
 
 
 @attrs.frozen
@@ -234,7 +234,7 @@ class _Buckets:
         axes.set_xlabel("UTC", loc="left")
         axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.set_xlim(self.edges[0], self.edges[-1])
-        locator = AutoDateLocator(tz=UTC)
+        locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(formatter)
@@ -247,8 +247,14 @@ class _Buckets:
         """End a plot."""
         axes.set_ylim(bottom=0)
         lines, labels = axes.get_legend_handles_labels()  # what is drawn last comes first
-        order = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.1}
-        axes.legend(lines[::-1], labels[::-1], fontsize=9, **order)
+        axes.legend(
+            lines[::-1],
+            labels[::-1],
+            fontsize=9,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            borderaxespad=0.1,
+        )
         return f'<div class="wide">{svg(figure)}</div>'
 
 

@@ -312,8 +312,8 @@ class _Verifier:
         self.entries += header.count
         for words in self.contradictions(term, position, header):
             self.found(term, position, words)
-        if (words := self.reopening(value, header)) is not None:
-            self.found(term, position, words)
+        if (again := self.reopening(value, header)) is not None:
+            self.found(term, position, again)
         self.timestamp_ms = header.timestamp_ms
 
     def reopening(self, value: bytes, header: BatchHeader) -> str | None:

@@ -124,7 +124,7 @@ class OneMember:
             forwarded=0,
             incarnation=77,
             snapshot_position=-1,
-            snapshot_timestamp_ms=self.now_ms - 1_000_000,
+            snapshot_timestamp_ms=self.time_ms - 1_000_000,
             snapshot_activity="",
             suspended=False,
             disk_full=False,

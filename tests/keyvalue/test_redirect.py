@@ -31,7 +31,7 @@ _NOTICES = "CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type external-ip"
 _GLIDE = ("HELLO 3", "CLIENT SETINFO LIB-NAME GlideJS", "CLIENT SETINFO LIB-VER unknown")
 
 # How a cluster client asks for the topology, and how its other connections begin.
-CLUSTER_CLIENTS = {
+CLUSTER_CLIENTS: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
     "redis-py": ((*_REDIS_PY, "CLUSTER SLOTS"), [(*_REDIS_PY, "COMMAND"), _REDIS_PY]),
     "coredis": (
         (*_COREDIS, "CLUSTER SLOTS"),
@@ -51,7 +51,7 @@ CLUSTER_CLIENTS = {
     ),
     "redis-cli -c": (("PING",), [()]),
 }
-PLAIN_CLIENTS = {
+PLAIN_CLIENTS: dict[str, tuple[str, ...]] = {
     "redis-py": _REDIS_PY,
     "coredis": _COREDIS,
     "ioredis": ("hello 3", *_IOREDIS, "info"),

@@ -159,9 +159,9 @@ async def test_memory_goes_back_once_much_was_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returned: list[int] = []
+    looks = 0
     monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.001)
     monkeypatch.setattr(client_port, "return_freed_memory", lambda: returned.append(looks))
-    looks = 0
 
     def look(*_: object) -> None:
         nonlocal looks

@@ -149,7 +149,7 @@ def test_deleted_keys_are_walked_over_but_not_without_end(
 
 def test_a_nasty_pattern_makes_a_page_short(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{i:03}{'a' * 50}" for i in range(100)] + ["b" * 1000]
-    fed.apply(*(["SET", name, "x"] for name in names))
+    fed.apply(*(_set(name) for name in names))
     pattern = "*" + "a?" * 10
     monkeypatch.setattr(walk, "_MAX_STEPS", 21 * 1000)
     pages = 0
@@ -204,6 +204,10 @@ async def test_each_of_few_keys_is_as_likely_in_memory_and_on_disk(tmp_path: Pat
     assert all(5 <= count <= 45 for count in counts.values())
 
 
+def _set(name: str | bytes) -> list[str | bytes]:
+    return ["SET", name, "x"]
+
+
 async def test_draws_know_how_likely_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,9 +217,9 @@ async def test_draws_know_how_likely_they_are(
     names = [*ends, *(b"k%d" % i for i in range(194))]
     dice = random_key.Dice(b"")
     async with running(open_service(tmp_path)) as fed:
-        fed.apply(*(["SET", name, "x"] for name in names[::2]), "SET gone x")
+        fed.apply(*(_set(name) for name in names[::2]), "SET gone x")
         await fed.service.flush()
-        fed.apply(*(["SET", name, "x"] for name in names[1::2]), "DEL gone")
+        fed.apply(*(_set(name) for name in names[1::2]), "DEL gone")
         store = KeyStore(fed.service._tables)  # pyright: ignore[reportPrivateUsage]
         drawn = [random_key.draw(store, dice, b"") for _ in range(1500)]
     found = [one for one in drawn if one is not None]
@@ -237,7 +241,7 @@ def test_many_keys_are_answered_by_draws(fed: Fed, monkeypatch: pytest.MonkeyPat
 
 def test_every_byte_behind_a_prefix_is_found(fed: Fed) -> None:
     names = [b"p", *(b"p" + bytes((byte,)) for byte in range(256))]
-    fed.apply(*(["SET", name, "x"] for name in (*names, b"o\xff\xff", b"q")))
+    fed.apply(*(_set(name) for name in (*names, b"o\xff\xff", b"q")))
     store = KeyStore(fed.service._tables)  # pyright: ignore[reportPrivateUsage]
     for start in (0, 1, 2, 128, 255, 256):
         found, count = random_key.children(store, b"p", start)
