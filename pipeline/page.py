@@ -250,10 +250,10 @@ class _Buckets:
         axes.legend(
             lines[::-1],
             labels[::-1],
-            fontsize=9,
             loc="lower left",
             bbox_to_anchor=(0, 1),
             borderaxespad=0.1,
+            fontsize=9,
         )
         return f'<div class="wide">{svg(figure)}</div>'
 
