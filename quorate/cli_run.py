@@ -62,7 +62,7 @@ async def run(
     async with trio.open_nursery() as nursery:
         if isinstance(handler, LineHandler):
             await nursery.start(handler.lines.run)
-        await nursery.start(_stop_on_signals, stop)
+        await nursery.start(_stop_on_signals, stop, handler)
         if stop_at_eof:
             nursery.start_soon(_stop_at_eof, stop)
         await _serve_until_told(config, stop)
@@ -143,7 +143,10 @@ async def _cancel_at(stop: trio.Event, scope: trio.CancelScope, unless: trio.Can
 
 
 async def _stop_on_signals(
-    stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    stop: trio.Event,
+    handler: logging.Handler,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         task_status.started()
@@ -153,7 +156,8 @@ async def _stop_on_signals(
         stop.set()
         number = await anext(received)
         _LOG.warning("%s again: ending at once", signal.Signals(number).name)
-        logging.shutdown()
+        if isinstance(handler, LineHandler):
+            await handler.lines.written()
         os._exit(128 + number)
 
 

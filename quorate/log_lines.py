@@ -59,6 +59,8 @@ MAX_QUEUED_BYTES: Final = 1 << 20
 FLUSH_SECONDS: Final = 1.0
 """How long the end of a process waits for whoever should read its last lines."""
 
+_LOOK_SECONDS: Final = 0.01
+
 _PIECE_BYTES: Final = select.PIPE_BUF
 """What a pipe that polls as writable takes without blocking."""
 
@@ -104,6 +106,12 @@ class Lines:
             for close in self._closes:
                 close()
             self._closes = ()
+
+    async def written(self) -> None:
+        """Wait until all is written, while `run` runs; but no longer than a second."""
+        with trio.move_on_after(FLUSH_SECONDS):
+            while self._queued_bytes:  # noqa: ASYNC110 - lines come on any thread
+                await trio.sleep(_LOOK_SECONDS)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
         """Write what is queued as soon as it is taken, until cancelled."""

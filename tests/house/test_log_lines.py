@@ -135,6 +135,7 @@ async def test_a_task_writes_what_is_queued_as_soon_as_it_is_taken(kind: str) ->
                     received += read_all(there)
                     await trio.lowlevel.checkpoint()
             assert received == MORE_THAN_FITS * LINE
+            await lines.written()
             nursery.cancel_scope.cancel()
         lines.close()
 
@@ -160,6 +161,8 @@ async def test_a_file_is_written_behind_the_event_loop(
                 lines.put(LINE)
                 await trio.lowlevel.checkpoint()
             assert (tmp_path / "log").read_bytes() == b"before\n"
+            monkeypatch.setattr(log_lines, "FLUSH_SECONDS", 0.01)
+            await lines.written()  # not for ever
             hanging.set()
             with trio.fail_after(10):
                 while not (tmp_path / "log").read_bytes().endswith(b" dropped\n"):  # noqa: ASYNC110 - a thread writes
