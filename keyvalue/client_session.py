@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from ..errors import KeyValueError, NoLeaderError, RequestError, UnknownOutcomeError
+from ..errors import (
+    KeyValueError,
+    NoLeaderError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+)
 from . import resp
 from .client import KeyValue
 from .commands import Kind
@@ -112,8 +118,10 @@ class SessionKeyValue(KeyValue):
         while True:
             try:
                 return await self.endpoint.command(payload, RESP3, (session, sequence)), sent
-            except (UnknownOutcomeError, NoLeaderError) as error:
+            except (UnknownOutcomeError, NoLeaderError, RefusedError) as error:
                 sent |= isinstance(error, UnknownOutcomeError)
+                if isinstance(error, RefusedError) and not sent:
+                    raise
                 if trio.current_time() + pause > end:
                     _give_up(error, sent=sent)
             await trio.sleep(pause)

@@ -146,6 +146,24 @@ async def test_patience_has_an_end(
     assert 9 < trio.current_time() - before < 11
 
 
+@pytest.mark.parametrize("refusal", [NoLeaderError("none"), RefusedError("suspended")])
+async def test_that_nothing_was_done_is_never_said_of_an_attempt_before(
+    member: LossyMember, autojump_clock: MockClock, refusal: RequestError
+) -> None:
+    store = SessionKeyValue(member, timeout_s=60, patience_s=10)
+    await store.increment("a")
+    member.error = UnknownOutcomeError("lost")
+    async with trio.open_nursery() as nursery:
+
+        async def suspend() -> None:
+            await trio.sleep(3)
+            member.error = refusal
+
+        nursery.start_soon(suspend)
+        with pytest.raises(UnknownOutcomeError, match="an earlier attempt may or may not"):
+            await store.increment("a")
+
+
 async def test_what_is_refused_is_not_sent_again(
     member: LossyMember, autojump_clock: MockClock
 ) -> None:
