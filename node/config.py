@@ -215,10 +215,15 @@ def _path(key: str, value: object) -> Path:
     return Path(cast("str", value))
 
 
-def _members(value: object) -> tuple[MemberConfig, ...]:
+def _directory(value: "str | os.PathLike[str]") -> Path:
+    return _path("directory", value)
+
+
+def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
     """Check the members before anything that depends on them is looked for."""
     given = cast("Any", value)
-    found: tuple[object, ...] = tuple(given) if isinstance(value, Iterable) else (given,)
+    several = isinstance(cast("object", value), Iterable)
+    found: tuple[object, ...] = tuple(given) if several else (given,)
     for member in found:
         if not isinstance(member, MemberConfig):
             raise ConfigurationError(unexpected("members", given, "a MemberConfig for each member"))
