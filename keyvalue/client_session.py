@@ -7,11 +7,12 @@ is sent again, through that member, until the cluster has answered or patience i
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import trio
 
 from ..errors import (
+    ConfigurationError,
     KeyValueError,
     NoLeaderError,
     RefusedError,
@@ -21,6 +22,7 @@ from ..errors import (
 from . import resp
 from .client import KeyValue
 from .commands import Kind
+from .limits import MAX_SESSION_MS, MIN_SESSION_MS
 from .service import RESP3
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class SessionKeyValue(KeyValue):
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float, patience_s: float) -> None:
         super().__init__(endpoint)
+        _check_session(timeout_s=timeout_s, patience_s=patience_s)
         self._timeout_ms = round(timeout_s * 1000)
         self._patience_s = patience_s
         self._session: _Session | None = None
@@ -139,12 +142,33 @@ async def open_session(
         timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. An outage
             that lasts longer ends it.
         patience_s: for how long a write is sent again, in seconds.
+
+    Raises:
+        ConfigurationError: one of them is no such number.
     """
     store = SessionKeyValue(endpoint, timeout_s=timeout_s, patience_s=patience_s)
     try:
         yield store
     finally:
         await store.close()
+
+
+def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
+    """Refuse what is no number of seconds for a session.
+
+    Raises:
+        ConfigurationError: it names the argument, its value and what was expected.
+    """
+    bounds = MIN_SESSION_MS / 1000, MAX_SESSION_MS / 1000
+    for name, value, (least, most) in (
+        ("timeout_s", timeout_s, bounds),
+        ("patience_s", patience_s, (0.0, bounds[1])),
+    ):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and least <= value <= most):
+            raise ConfigurationError(
+                f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}"
+            )
 
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:

@@ -78,7 +78,8 @@ class Node:
             patience_s: for how long a write is sent again, in seconds.
 
         Raises:
-            ConfigurationError: the node was opened with another state machine.
+            ConfigurationError: the node was opened with another state machine; or, as the block
+                begins, one of the two is no such number.
         """
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 

@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,13 @@ from trio.testing import MockClock
 
 import quorate
 from quorate.cluster import free_client_port
-from quorate.errors import NoLeaderError, RefusedError, RequestError, UnknownOutcomeError
+from quorate.errors import (
+    ConfigurationError,
+    NoLeaderError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+)
 from quorate.keyvalue.client import KeyValue
 from quorate.keyvalue.client_session import SessionKeyValue, open_session
 from quorate.node.gateway import UNSTAMPED, Stamp
@@ -162,6 +169,14 @@ async def test_that_nothing_was_done_is_never_said_of_an_attempt_before(
         nursery.start_soon(suspend)
         with pytest.raises(UnknownOutcomeError, match="an earlier attempt may or may not"):
             await store.increment("a")
+
+
+@pytest.mark.parametrize("name", ["timeout_s", "patience_s"])
+@pytest.mark.parametrize("value", ["60", None, True, -1, float("nan"), 86_401])
+async def test_what_is_no_number_of_seconds(member: LossyMember, name: str, value: object) -> None:
+    wrong: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=rf"^{name} = .*: expected seconds, [01] to 86400"):
+        await open_session(member, **wrong).__aenter__()
 
 
 async def test_what_is_refused_is_not_sent_again(
