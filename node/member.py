@@ -101,6 +101,7 @@ class Member:
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
         check_service(config, store, service)
+        store.opened_with(kind_of(service))
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
@@ -146,8 +147,6 @@ class Member:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
             await outer.start(self.store.run)
-            if not self.store.recorded.service:
-                await self.store.save_service(kind_of(self.core.applier.service))
             await outer.start(self.core.snapshots.run)
             await outer.start(self.core.applier.service.run)
             async with trio.open_nursery() as consensus:
@@ -155,7 +154,7 @@ class Member:
                 consensus.start_soon(self.core.applier.run)
                 consensus.start_soon(self._requests.run)
                 consensus.start_soon(self._room.run)
-                consensus.start_soon(self._tables.run)
+                self._tables.nursery = consensus
                 consensus.start_soon(election.run, self._election)
                 task_status.started()
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never
 
-import trio
-
 from ..errors import DamagedTablesError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    import trio
 
     from .core import Core
 
@@ -26,11 +26,14 @@ class TablesWatch:
 
     Args:
         core: of the member.
+
+    Attributes:
+        nursery: of the member's tasks, while they run: ended by damage.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._found = trio.Event()
+        self.nursery: trio.Nursery | None = None
 
     def __enter__(self) -> None:
         """Begin to watch."""
@@ -41,16 +44,11 @@ class TablesWatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Note damage."""
-        if isinstance(error, DamagedTablesError):
+        """Note damage, and end the member by it."""
+        if isinstance(error, DamagedTablesError) and self.nursery is not None:
             self._core.tables_damage = str(error)
-            self._found.set()
+            self.nursery.start_soon(self._end, str(error))
+            self.nursery = None  # once is enough
 
-    async def run(self) -> Never:
-        """Wait until damage is met.
-
-        Raises:
-            DamagedTablesError: it was.
-        """
-        await self._found.wait()
-        raise DamagedTablesError(self._core.tables_damage)
+    async def _end(self, words: str) -> Never:
+        raise DamagedTablesError(words)

@@ -306,7 +306,9 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
 def put_terms(
     txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
 ) -> None:
-    """Write the rows of the recording log that differ, in a transaction."""
+    """Write the rows of the recording log that differ, and whose they are, in a transaction."""
+    if dbs.service:
+        txn.put(SERVICE_KEY, encode_service(dbs.service), db=dbs.meta)
     for before, after in itertools.zip_longest(old, new):
         if after is None:
             txn.delete(encode_term(before)[0], db=dbs.terms)

@@ -4,7 +4,8 @@ A store of another cluster or member is refused, since its votes and its log bel
 history; so is one of a newer format. The instance id tells a store that was lost and made anew
 from the one that stood there before.
 
-The service has a row of its own, which is written when a member first opens the store with one.
+The service has a row of its own, which is written with the rows of terms: before there is one,
+there is nothing in the store that could be mixed with another service's.
 """
 
 from __future__ import annotations

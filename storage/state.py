@@ -61,9 +61,10 @@ _COMMITTED: Final = struct.Struct("<q")
 
 
 class Databases:
-    """Handles of the sub-databases of an open environment."""
+    """Handles of the sub-databases of an open environment, and what kind of service opened it."""
 
     def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
+        self.service = ""
         self.log = raw.open_db(LOG_TABLE.encode(), create=create)
         self.terms = raw.open_db(b"terms", create=create)
         self.snapshots = raw.open_db(b"snapshots", create=create)
@@ -237,8 +238,7 @@ def load_admission(txn: Transaction, dbs: Databases) -> tuple[int, int]:
     value = txn.get(ADMISSION_KEY, db=dbs.meta)
     if value is None:
         return -1, 0
-    body = unseal_untrusted(ADMISSION_KEY, value)
-    term, end = unpack_untrusted(_ORIGIN, ADMISSION_KEY, body)
+    term, end = unpack_untrusted(_ORIGIN, ADMISSION_KEY, unseal_untrusted(ADMISSION_KEY, value))
     return term, end
 
 

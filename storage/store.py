@@ -17,6 +17,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from ..errors import StorageError
@@ -223,8 +224,13 @@ class Store(StateView):
         """Record whether an operator has suspended the cluster, as the applied log says."""
         await self._durably(lambda dbs, old: changes.set_suspended(dbs, old, suspended=suspended))
 
+    def opened_with(self, kind: str) -> None:
+        """Note with what kind of service it was opened: durable with the next row of a term."""
+        self._dbs.service = kind
+        self.submitted = self.recorded = attrs.evolve(self.recorded, service=kind)
+
     async def save_service(self, kind: str) -> None:
-        """Record of what kind the service is that the log is of."""
+        """Record of what kind the service is."""
         await self._durably(lambda dbs, old: changes.set_service(dbs, old, kind))
 
     async def save_committed(self, position: int) -> None:
@@ -351,9 +357,7 @@ class Store(StateView):
         recorded = self.recorded
         if recorded.start_position == recorded.append_position:
             return None
-        begin = await self.executor.read(
-            lambda: self._reader.boundary(recorded, recorded.append_position - 1)
-        )
+        begin = await self.boundary(recorded.append_position - 1)
         return (await self.read(begin))[0]
 
     def scan(self, position: int) -> Iterator[bytes]:
