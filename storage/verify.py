@@ -312,17 +312,17 @@ class _Verifier:
         self.entries += header.count
         for words in self.contradictions(term, position, header):
             self.found(term, position, words)
-        if (again := self.reopening(value, header)) is not None:
-            self.found(term, position, again)
+        if reopening := self.reopening(value, header):
+            self.found(term, position, reopening)
         self.timestamp_ms = header.timestamp_ms
 
-    def reopening(self, value: bytes, header: BatchHeader) -> str | None:
-        """Say whether a batch opens a term that began before: only its first entry may."""
+    def reopening(self, value: bytes, header: BatchHeader) -> str:
+        """Say how a batch opens a term a second time, empty if it does not."""
         kinds = value[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
         index = kinds[::DESCRIPTOR_BYTES].rfind(EntryKind.NEW_LEADERSHIP_TERM)
         row = row_of(self.terms, header.term)
         if index < 0 or row is None or (index, header.position) == (0, row.base):
-            return None
+            return ""
         return f"its entry {index} opens the term a second time; the term begins at {row.base}"
 
     def contradictions(self, term: int, position: int, header: BatchHeader) -> Iterator[str]:
