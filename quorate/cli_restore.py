@@ -44,8 +44,7 @@ async def restore(
 ) -> int:
     """Make a member, or all members of a new cluster, of a backup, as of any point of its log.
 
-    What is written is verified, and each member is started once. Then `quorate run` serves just
-    that state.
+    What is written is verified and started once. Then `quorate run` serves just that state.
 
     Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
 
