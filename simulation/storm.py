@@ -92,6 +92,7 @@ class Storm:
         ]
         self._doing = list(zip(self.doors, doing, strict=True))
         self._unit = world.setting.timeouts.leader_heartbeat_timeout
+        self._hanging = False
         self._hang_in_a_ballot: list[int] = []
         world.after_every_event(self._look_at_a_ballot)
 
@@ -141,7 +142,8 @@ class Storm:
         """How long a healing may take, in seconds."""
         canvass = self.world.setting.timeouts.startup_canvass
         terms = max(len(disk.bases) for disk in self.observer.known.disks.values())
-        return 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit + CUT_SECONDS
+        patience = 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit
+        return patience + (CUT_SECONDS if self._hanging else 0.0)
 
     async def _heal(self) -> None:
         world, ids = self.world, list(self.world.hosts)
@@ -153,6 +155,7 @@ class Storm:
         quorum = self.rng.sample(voting, size) if len(voting) >= size else intact
         others = world.others(*quorum)
         chance = self.rng.random()
+        self._hanging = chance >= 0.7
         if chance < 0.4:
             await self._let_go(others)
         elif chance < 0.7:
@@ -160,7 +163,8 @@ class Storm:
                 world.isolate(i)
         else:
             self._hang(others)
-        await self._serves(quorum, hanging=chance >= 0.7)
+        await self._serves(quorum)
+        self._hanging = False
         self._hang_in_a_ballot.clear()
         for i in others:
             world.hosts[i].disk.mend()
@@ -202,7 +206,7 @@ class Storm:
             await self._converges(self.world.running())
         self.nemesis.rotten.clear()
 
-    async def _serves(self, ids: list[int], *, hanging: bool = False) -> None:
+    async def _serves(self, ids: list[int]) -> None:
         """All of them lead or follow one of them before long, and it takes commands.
 
         Where others' disks are hanging it may be one of those that leads, until there is a command.
@@ -218,7 +222,7 @@ class Storm:
             running = [world.hosts[i].running.status() for i in ids if world.hosts[i].member]
             leaders = {each.leader_id for each in running if each.state == "CLOSED"}
             closed = all(each.state == "CLOSED" for each in running) and len(running) == len(ids)
-            return closed and len(leaders) == 1 and (hanging or not leaders.isdisjoint(ids))
+            return closed and len(leaders) == 1 and (self._hanging or not leaders.isdisjoint(ids))
 
         await self._within(joined, f"members {ids} follow one leader")
         with trio.move_on_after(self.patience) as scope:
