@@ -286,7 +286,8 @@ def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> 
 
 
 def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    now_ms = port.gateway.status().timestamp_ms
+    """TIME: the log's, by which keys expire, so that EXPIREAT counts from the same clock."""
+    now_ms = port.gateway.now_ms()
     return resp.bulk_array([b"%d" % (now_ms // 1000), b"%d" % (now_ms % 1000 * 1000)])
 
 

@@ -52,7 +52,7 @@ def _server(port: PortState, status: NodeStatus) -> _Facts:
         "process_id": os.getpid(),
         "run_id": f"{status.incarnation:040x}"[-40:],
         "tcp_port": port.port,
-        "server_time_usec": status.timestamp_ms * 1000,
+        "server_time_usec": port.gateway.now_ms() * 1000,
         "uptime_in_seconds": uptime_s,
         "uptime_in_days": uptime_s // 86400,
     }

@@ -30,6 +30,7 @@ def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> 
         )
         if request.even_if_behind and decision.vote
         else (),
+        timestamp=core.clocks.own_ms(),
     )
 
 

@@ -259,6 +259,7 @@ class Election:
         """Note what an answer to our request for a vote says beside yes or no."""
         self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
         self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
+        self.core.clocks.heard(sender, vote.timestamp)
         longest = rules.log_end(self.ahead) if self.ahead else self.core.log_end
         if vote.vote and rules.log_end(vote) > longest:
             self.ahead = vote

@@ -14,6 +14,7 @@ from ..storage.state import NOTHING_LOST
 from .actions import Actions
 from .admission import Founders
 from .backlog import Backlog
+from .clocks import Clocks
 from .lease import Promise
 from .pace import Pace
 from .repair import Repair
@@ -81,7 +82,8 @@ class Core:
         snapshots: of the service.
         actions: does what the log asks of all members.
         rng: the only source of randomness.
-        clock_ms: cluster time if this member leads, milliseconds since the epoch.
+        clock_ms: the machine's wall clock, milliseconds since the epoch.
+        clocks: what that and the other members' show; the log's time goes by it.
         standby: we follow, and neither vote, nor stand, nor count.
         size: number of members that quorums are made of: all but the standbys.
         voters: those of them that are not we, ascending: who is asked, and may be counted.
@@ -122,6 +124,10 @@ class Core:
             lambda self: tuple(i for i in self.config.voters if i != self.member_id),
             takes_self=True,
         ),
+    )
+    clocks: Clocks = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: Clocks(self.clock_ms, self.voters), takes_self=True),
     )
     role: Role = attrs.field(factory=Role)
     leadership_term: int = -1

@@ -106,7 +106,7 @@ async def leader_replay(e: Election, _role: Leadership) -> State:
 async def leader_init(e: Election, role: Leadership) -> State:
     """Make our term durable in our own recording log."""
     await e.core.store.ensure_coherent(
-        term=role.term, base=role.base, end=None, timestamp_ms=e.core.clock_ms()
+        term=role.term, base=role.base, end=None, timestamp_ms=role.timekeeper.now_ms()
     )
     e.because(f"term {role.term} begins at {role.base}")
     return State.LEADER_READY

@@ -199,6 +199,7 @@ class Following(Role):
 
     def _on_commit_position(self, message: CommitPosition) -> None:
         self._heard()
+        self.core.clocks.heard_leader(message.timestamp)
         self._notified(message.log_position)
         if message.confirm_id > self._confirm_id:
             self._promise(message.confirm_id)
@@ -297,7 +298,8 @@ class Following(Role):
         core = self.core
         position = core.store.append_position if self.compared else 0
         flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
-        report = AppendPosition(self.term, position, core.member_id, flags, self._confirm_id)
+        confirm_id, clock_ms = self._confirm_id, core.clocks.own_ms()
+        report = AppendPosition(self.term, position, core.member_id, flags, confirm_id, clock_ms)
         core.send(self.leader_id, report)
 
     async def anchor(self) -> None:

@@ -209,6 +209,7 @@ class NodeStatus:
     ``standby``, and so is its `role`. Since its start it has applied so many `entries` in so many
     `batches`, and made so many durable `commits` to its log. By what was
     promised to a leader with a lease nobody else can lead for `lease_s` more; 0 if there is none.
+    The clock of its machine is `clock_skew_ms` ahead of the log's time, as far as it knows that.
     """
 
     member_id: int
@@ -240,6 +241,7 @@ class NodeStatus:
     batches: int
     commits: int
     lease_s: float
+    clock_skew_ms: int
     peers: tuple[PeerStatus, ...]
     snapshot_timestamp_ms: int = 0
 

@@ -50,7 +50,6 @@ from .control import Controls
 from .disk_watch import DiskWatch
 from .followers import Follower, followers_of
 from .gateway import COMMAND, QUERY, Request
-from .log_time import LogTime
 from .proposals import Proposals, entries_of
 from .reads import Reads
 from .roles import Ended, Role, Signal, sleep_until
@@ -75,6 +74,7 @@ class Leadership(Role):
         publication_position: end of the log with what is not durable yet.
         accepting: requests are taken into the log: not during the election, a handover or the end.
         announced: the commit position that the followers were told last.
+        timekeeper: of the log's time.
     """
 
     def __init__(self, core: Core, term: int, session_id: int) -> None:
@@ -94,8 +94,7 @@ class Leadership(Role):
         self.proposals = Proposals(core)
         self._since = trio.current_time()
         self._disk = DiskWatch(self)
-        self._time = LogTime(core.clock_ms, core.store.last_timestamp_ms)
-        self._timekeeper = Timekeeper(self, self._time)
+        self.timekeeper = Timekeeper(self)
         self._work = Signal()
         self._announcements = CommitAnnouncements(self)
         self.announced = 0
@@ -152,7 +151,7 @@ class Leadership(Role):
         core = self.core
         self._disk.look()
         self.announced = core.applier.commit_position
-        position, now_ms = self.publication_position, self._time.now_ms()
+        position, now_ms = self.publication_position, self.timekeeper.now_ms()
         batch = encode_batch(
             entries,
             term=self.term,
@@ -190,6 +189,7 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
+        self.core.clocks.heard(follower.member_id, message.timestamp)
         self.reads.echoed(follower, message.confirm_id)
         # To look for one flag among several takes long, and mostly they say nothing new.
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
@@ -233,7 +233,7 @@ class Leadership(Role):
             self.proposals.committed(reached)
             self._announcements.committing(reached)
             applier.commit(reached)
-            self._timekeeper.look_again()
+            self.timekeeper.look_again()
             if self.proposals.waiting or self.reads.waiting:
                 self._work.notify()
             self._announcements.committed()
@@ -241,8 +241,8 @@ class Leadership(Role):
     def announce_commit(self, reached: int = 0) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
         self.announced = commit = max(reached, self.core.applier.commit_position)
-        own = self.core.member_id
-        self.core.broadcast(CommitPosition(self.term, commit, own, self.reads.confirm_id))
+        own, now_ms = self.core.member_id, self.timekeeper.now_ms()
+        self.core.broadcast(CommitPosition(self.term, commit, own, self.reads.confirm_id, now_ms))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
@@ -322,7 +322,7 @@ class Leadership(Role):
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
         """Build the message for a member whose log ends in `log_term`."""
-        return announcement(self, log_term, timestamp_ms=self._time.now_ms())
+        return announcement(self, log_term, timestamp_ms=self.timekeeper.now_ms())
 
     def _on_subscribe(self, follower: Follower) -> None:
         """Let a follower join the live log: it gets every batch from here on, in order."""
@@ -342,7 +342,7 @@ class Leadership(Role):
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._disk.run)
             nursery.start_soon(self._go_on)
-            nursery.start_soon(self._timekeeper.run)
+            nursery.start_soon(self.timekeeper.run)
             nursery.start_soon(self.catchups.run)
             nursery.start_soon(self.controls.run)
             nursery.start_soon(self.reads.run)
@@ -352,7 +352,7 @@ class Leadership(Role):
         """Take requests from now on (the election is closed)."""
         self.accepting = True
         self._work.notify()
-        self._timekeeper.look_again()
+        self.timekeeper.look_again()
 
     async def drain(self) -> None:
         """Take no more requests, and wait until those in flight are committed."""

@@ -137,7 +137,7 @@ class _Fetch:
                     term=span.term,
                     base=span.base,
                     end=span.end,
-                    timestamp_ms=self._core.clock_ms(),
+                    timestamp_ms=self._core.clocks.now_ms(),
                 )
 
     def _check_untrusted(self) -> None:

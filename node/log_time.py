@@ -1,9 +1,9 @@
 """The log's time: what a leader stamps on the batches of its term.
 
-It follows the leader's clock and never goes back. A leader whose clock lies behind what the log
-says already (its predecessor's lay ahead) must not wait until its clock gets there: leases would
-not end meanwhile. So the log's time goes on from where it was, at nine tenths of the pace, until
-the clock has caught up with it.
+It follows the leader's clock, as far as that is believed (:mod:`.clocks`), and never goes back. A
+leader whose clock lies behind what the log says already (its predecessor's lay ahead) must not wait
+until its clock gets there: keys would not expire until then. So the log's time goes on from where
+it was, at nine tenths of the pace, until the clock has caught up with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogTime:
     """The time of one term of leadership.
 
     Args:
-        clock_ms: our clock, milliseconds since the epoch.
+        clock_ms: the clock to follow, milliseconds since the epoch.
         last_ms: the time of the last batch in the log.
     """
 

@@ -293,7 +293,10 @@ class Member:
 
     def now_ms(self) -> int:
         """The log's time by now, as far as this member knows; not before that of its log."""
-        return max(self.core.clock_ms(), self.core.store.last_timestamp_ms)
+        core = self.core
+        if isinstance(core.role, Leadership):
+            return core.role.timekeeper.now_ms()
+        return max(core.clocks.log_ms(), core.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
@@ -331,6 +334,7 @@ class Member:
             standing="standby" if core.standby else core.store.standing.kind.name.lower(),
             not_heard=tuple(core.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
+            clock_skew_ms=core.clocks.skew_ms(self.now_ms()),
         )
 
     def _role_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Lets the log's time move although nobody writes, when the service has asked for it."""
+"""The log's time of a leadership, which moves although nobody writes when the service asks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..storage import Entry, EntryKind
+from .log_time import LogTime
 from .roles import Signal
 
 if TYPE_CHECKING:
     from .leadership import Leadership
-    from .log_time import LogTime
 
 
 class Timekeeper:
-    """Records the timer entries of a leadership.
+    """Tells the log's time, and records the timer entries of a leadership.
 
     Args:
         leadership: whose log it is.
-        time: the log's time.
+
+    Attributes:
+        now_ms: the log's time by now: nothing is stamped with an earlier one from here on.
     """
 
-    def __init__(self, leadership: Leadership, time: LogTime) -> None:
+    def __init__(self, leadership: Leadership) -> None:
+        core = leadership.core
         self._leadership = leadership
-        self._time = time
+        self.now_ms = LogTime(core.clocks.now_ms, core.store.last_timestamp_ms).now_ms
         self._changed = Signal()
         self._due_ms: float = math.inf
 
@@ -41,7 +44,7 @@ class Timekeeper:
         applier = leadership.core.applier
         while True:
             due = applier.service.next_deadline_ms()
-            now = self._time.now_ms()
+            now = self.now_ms()
             self._due_ms = math.inf if due is None or not leadership.accepting else due
             if due is None or not leadership.accepting:
                 await self._changed.wait()

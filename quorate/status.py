@@ -20,8 +20,10 @@ import attrs
 import cattrs
 import trio
 
+from .node.clocks import MAX_SKEW_MS
 from .node.gateway import MemberAddress, NodeStatus
 from .respclient import RespError, open_resp
+from .words import age
 
 __all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"]
 
@@ -211,6 +213,7 @@ class Survey:
             f"Member {status.member_id}: {status.damage}." for status in self.said if status.damage
         ]
         found += [words for status in self.said if (words := _standing(status))]
+        found += [words for status in self.said if (words := _skew(status))]
         if any(status.suspended for status in self.said):
             found.append("The cluster is suspended: it takes no writes until it is resumed.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
@@ -272,6 +275,16 @@ def _named(address: MemberAddress) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _skew(status: NodeStatus) -> str:
+    """Say that a member's clock and the log's time differ, if it is by much."""
+    skew_ms = status.clock_skew_ms
+    if abs(skew_ms) <= MAX_SKEW_MS:
+        return ""
+    where = "ahead of" if skew_ms > 0 else "behind"
+    apart = age(abs(skew_ms) / 1000)
+    return f"Member {status.member_id}: its clock is {apart} {where} the log's time."
 
 
 def _standing(status: NodeStatus) -> str:

@@ -31,18 +31,37 @@ class Clock:
     Args:
         rate: how fast they run; 1.1 is a tenth too fast.
         offset_ms: how far the time of day was off when the run began, in milliseconds.
+        leap_ms: how far it is ahead for a moment, in milliseconds.
+
+    Attributes:
+        furthest_ms: the largest offset that it ever had, but for what was for a moment.
     """
 
     rate: float = 1.0
     offset_ms: int = 0
+    leap_ms: int = 0
+    furthest_ms: int = attrs.field(
+        init=False, default=attrs.Factory(lambda self: self.offset_ms, takes_self=True)
+    )
 
     def now_ms(self) -> int:
         """Tell the time of day, in milliseconds since the epoch."""
-        return EPOCH_MS + self.offset_ms + int(trio.current_time() * self.rate * 1000)
+        passed_ms = int(trio.current_time() * self.rate * 1000)
+        return EPOCH_MS + self.offset_ms + self.leap_ms + passed_ms
 
     def jump(self, ms: int) -> None:
         """Have somebody set the time of day, forward or back."""
         self.offset_ms += ms
+        self.furthest_ms = max(self.furthest_ms, self.offset_ms)
+
+    def come_back(self) -> None:
+        """End a leap."""
+        self.leap_ms = 0
+
+    def ahead_ms(self) -> int:
+        """Tell how far it may have been ahead of the world up to now, but for a moment."""
+        fast = max(self.rate - 1, 0.0)
+        return self.furthest_ms + int(trio.current_time() * fast * 1000) + 1
 
     def stretch(self, timeouts: Timeouts) -> Timeouts:
         """Give timeouts as this machine's clock measures them, in seconds of the world."""

@@ -211,6 +211,21 @@ class Writes:
 
 
 @attrs.frozen
+class Timed:
+    """A leader has made a batch, and stamped it with the log's time.
+
+    Args:
+        member: that leads.
+        ahead_ms: how far this is ahead of the world's time.
+        clocks_ms: how far the clocks of the members with a vote may be, but for a moment.
+    """
+
+    member: int
+    ahead_ms: int
+    clocks_ms: tuple[int, ...]
+
+
+@attrs.frozen
 class Deposed:
     """A member does not lead any more."""
 
@@ -368,6 +383,7 @@ Fact: TypeAlias = (
     | Elected
     | Leased
     | Writes
+    | Timed
     | Deposed
     | Counted
     | Settled

@@ -111,6 +111,7 @@ class Nemesis:
         for i, host in self.world.hosts.items():
             self.world.resume(i)
             host.disk.mend()
+            host.clock.come_back()
             host.disk.latency = self.world.setting.fsync
             self.world.network.refuse(host.name, refused=False)
             for other in self.world.others(i):

@@ -128,6 +128,13 @@ async def record(
 # --- peers ----------------------------------------------------------------------------------------
 
 
+def untimed(message: Message) -> Message:
+    """The message without what its sender's clock shows, to be compared with another one."""
+    if isinstance(message, Vote | AppendPosition | CommitPosition):
+        return attrs.evolve(message, timestamp=NULL_VALUE)
+    return message
+
+
 @attrs.frozen
 class Heard:
     """A message of the member, and when it came (trio's clock)."""

@@ -21,6 +21,7 @@ from .host import Host, S_co
 from .messages import Messages
 from .scheduler import seeded_scheduler
 from .setting import TIMEOUTS, Setting
+from .stamps import watch_stamps
 from .tasks import Pauses
 from .trace import Trace
 
@@ -172,6 +173,8 @@ class World(Generic[S_co]):
 
         setattr(links, "send", watched_send)  # noqa: B010 - methods of this one member's links
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
+        clocks = [self.hosts[j].clock for j in self.setting.voters]
+        watch_stamps(member, clocks, observer.tell)
         observer.attend(member)
 
     def _observe(self, transition: Transition) -> None:

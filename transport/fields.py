@@ -51,6 +51,7 @@ U8: TypeAlias = Annotated[int, Integer("B")]
 Term: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TERM))]
 Position: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_POSITION))]
 Milliseconds: TypeAlias = Annotated[int, Integer("q", (0, MAX_TIMESTAMP_MS))]
+Clock: TypeAlias = Annotated[int, Integer("q", (NULL_VALUE, MAX_TIMESTAMP_MS))]
 Count: TypeAlias = Annotated[int, Integer("q", (0, MAX_POSITION))]
 
 

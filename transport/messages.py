@@ -31,6 +31,7 @@ from .fields import (
     U8,
     U64,
     AppendFlags,
+    Clock,
     Count,
     HelloStatus,
     Milliseconds,
@@ -132,6 +133,7 @@ class Vote:
         reason: why.
         terms: for a candidate that may be behind, the terms of the voter's log, ascending, from
             about the end of the candidate's on; the last one's end is that of the log.
+        timestamp: what the voter's clock shows, in ms since the epoch.
     """
 
     candidate_term_id: Term
@@ -143,6 +145,7 @@ class Vote:
     voter_candidate_term_id: Term
     reason: VoteReason
     terms: tuple[TermSpan, ...] = ()
+    timestamp: Clock = NULL_VALUE
 
 
 @attrs.frozen
@@ -220,23 +223,31 @@ class NewLeadershipTerm:
 
 @attrs.frozen
 class AppendPosition:
-    """How far the follower has durably recorded the log of this term."""
+    """How far the follower has durably recorded the log of this term.
+
+    ``timestamp`` is what its clock shows, in ms since the epoch.
+    """
 
     leadership_term_id: Term
     log_position: Position
     follower_member_id: I32
     flags: AppendFlags
     confirm_id: Count
+    timestamp: Clock = NULL_VALUE
 
 
 @attrs.frozen
 class CommitPosition:
-    """How far the log is committed; also the leader's heartbeat."""
+    """How far the log is committed; also the leader's heartbeat.
+
+    ``timestamp`` is the log's time by now, in ms since the epoch.
+    """
 
     leadership_term_id: Term
     log_position: Position
     leader_member_id: I32
     confirm_id: Count
+    timestamp: Clock = NULL_VALUE
 
 
 @attrs.frozen

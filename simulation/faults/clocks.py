@@ -1,20 +1,36 @@
-"""Faults of clocks: the time of day is set, forward and back.
+"""Faults of clocks: the time of day is set, forward and back, or years ahead for a moment.
 
 That clocks run at different rates, and are hours off from the start, is part of each run's setting.
-All of it the cluster must survive: the time of day says when leases end, and nothing else.
+All of it the cluster must survive: the time of day says when keys expire, and nothing else.
+Years ahead is one and the same machine of a run. Of a quorum's clocks the log's time must go by
+what they show, however wrong that is.
 """
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..nemesis import Nemesis
 
 JUMPS_MS = (50, 5_000, 600_000)
+LEAP_MS = 10 * 365 * 86_400_000
+LEAPS = 0.5
 
 
 async def set_clock(n: Nemesis) -> None:
     """Set a machine's time of day."""
     jump = n.rng.choice(JUMPS_MS) * (1 if n.rng.random() < 0.5 else -1)
     n.world.hosts[n.anyone()].clock.jump(jump)
+    _leap(n, Random(f"{n.world.setting.seed}/leap/{n.counts['set clock']}"))
+
+
+def _leap(n: Nemesis, rng: Random) -> None:
+    """Have a clock be years ahead for a moment; a member that is alone must believe its own."""
+    setting = n.world.setting
+    if rng.random() < LEAPS and len(setting.voters) > 1:
+        leaper = Random(f"{setting.seed}/leaper").choice(setting.voters)
+        clock = n.world.hosts[leaper].clock
+        clock.leap_ms = LEAP_MS
+        n.later(n.unit * rng.choice((0.1, 1.0, 10.0)), clock.come_back)

@@ -30,6 +30,7 @@ from .only_the_final_log import OnlyTheFinalLog
 from .real_time_order import RealTimeOrder
 from .state_machine_safety import StateMachineSafety
 from .term_table import TermTable
+from .time_of_a_quorum import TimeOfAQuorum
 from .truthful_reports import TruthfulReports
 from .votes import Votes
 
@@ -55,6 +56,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     StateMachineSafety,
     OnlyTheFinalLog,
     EqualExpiry,
+    TimeOfAQuorum,
     NoPhantoms,
     ExactlyOnce,
     OncePerSession,

@@ -51,6 +51,7 @@ def status_of(member_id: int, *, leader_id: int | None = 1, **changes: object) -
         batches=5,
         commits=4,
         lease_s=0.0,
+        clock_skew_ms=20,
         peers=peers,
     )
     return attrs.evolve(plain, **changes)  # type: ignore[arg-type]
@@ -118,6 +119,15 @@ def test_lag_is_told_in_words() -> None:
     assert "3.0 KiB behind, 512 B to apply" in text[1]
     assert "up to date" in text[2]
     assert "4.0 KiB ahead" in text[3]
+
+
+def test_a_clock_that_differs_much_from_the_logs_time_is_a_problem() -> None:
+    ahead = status_of(0, clock_skew_ms=86_400_000 * 3650)
+    behind = status_of(2, clock_skew_ms=-7_000)
+    assert seen(ahead, status_of(1, clock_skew_ms=-5_000), behind).problems == [
+        "Member 0: its clock is 3650 d ahead of the log's time.",
+        "Member 2: its clock is 7.0 s behind the log's time.",
+    ]
 
 
 def test_a_member_that_looks_for_a_leader_is_not_called_up_to_date() -> None:

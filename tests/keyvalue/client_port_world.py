@@ -135,6 +135,7 @@ class OneMember:
             batches=0,
             commits=0,
             lease_s=0.0,
+            clock_skew_ms=0,
             peers=(
                 PeerStatus(1, connected=True, append_position=self.position, last_heard_s=0.01),
                 PeerStatus(2, connected=False, append_position=-1, last_heard_s=None),

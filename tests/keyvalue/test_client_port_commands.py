@@ -114,6 +114,15 @@ async def test_short_replies(client: RawClient, words: str, reply: bytes) -> Non
     assert (await reply_to(client, *words.split(" "))).startswith(reply)
 
 
+async def test_an_idle_member_tells_the_present(world: World, client: RawClient) -> None:
+    world.member.idle_ms = 60_000
+    await client.send(command("TIME"))
+    expected = b"*2\r\n$10\r\n1700000060\r\n$6\r\n123000\r\n"
+    assert await client.receive(len(expected)) == expected
+    facts = await fields_of(client, "INFO", "server")
+    assert facts["server_time_usec"] == "1700000060123000"
+
+
 def test_every_connection_command_has_an_answer() -> None:
     names = {spec.name for spec in all_commands() if spec.kind is Kind.CONNECTION}
     handlers = vars(connection_commands)["_HANDLERS"]

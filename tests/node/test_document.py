@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from quorate.node import State, Transition
 from quorate.simulation.clock import EPOCH_MS
 from quorate.simulation.ledger import open_ledgers
-from quorate.simulation.peers import ME, SESSION, Peer, log
+from quorate.simulation.peers import ME, SESSION, Peer, log, untimed
 from quorate.simulation.script import Script, open_script
 from quorate.transport import (
     PROTOCOL_VERSION,
@@ -50,6 +50,7 @@ def spoken(peer: Peer) -> list[Message]:
 
 
 def merged(messages: list[Message]) -> list[Message]:
+    messages = [untimed(each) for each in messages]
     pairs = zip(messages, [None, *messages], strict=False)
     return [message for message, before in pairs if message != before]
 

@@ -12,7 +12,7 @@ import trio
 
 from quorate.node import State
 from quorate.node.states import BALLOT_STATES
-from quorate.simulation.peers import ME, log
+from quorate.simulation.peers import ME, log, untimed
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
@@ -256,7 +256,7 @@ async def test_votes_of_another_ballot_are_not_counted(s: Script) -> None:
 async def test_a_vote_tells_whom_for_and_where_the_voters_log_ends(s: Script) -> None:
     s.peers[1].request_vote(3, 0, 192)
     expected = Vote(3, 0, 192, 1, ME, True, 3, VoteReason.GRANTED)
-    assert await s.peers[1].hears(Vote) == expected
+    assert untimed(await s.peers[1].hears(Vote)) == expected
     assert s.store.node_state == NodeState(3, 1)
 
 
@@ -265,23 +265,24 @@ async def test_a_repeated_request_is_answered_alike_and_another_candidate_refuse
     s: Script,
 ) -> None:
     s.peers[1].request_vote(3)
-    first = await s.peers[1].hears(Vote)
+    first = untimed(await s.peers[1].hears(Vote))
     s.peers[1].request_vote(3)
-    assert await s.peers[1].hears(Vote) == first
+    assert untimed(await s.peers[1].hears(Vote)) == first
     s.peers[2].request_vote(3)
     refused = Vote(3, -1, 0, 2, ME, False, 3, VoteReason.ALREADY_VOTED)
-    assert await s.peers[2].hears(Vote) == refused
+    assert untimed(await s.peers[2].hears(Vote)) == refused
     await s.restart()
     s.peers[2].request_vote(3)
-    assert await s.peers[2].hears(Vote) == refused
+    assert untimed(await s.peers[2].hears(Vote)) == refused
     s.peers[1].request_vote(3)
-    assert await s.peers[1].hears(Vote) == first
+    assert untimed(await s.peers[1].hears(Vote)) == first
 
 
 @scripted(promised=NodeState(7, 2))
 async def test_a_request_of_an_older_term_is_refused_and_told_the_voters_own(s: Script) -> None:
     s.peers[1].request_vote(6)
-    assert await s.peers[1].hears(Vote) == Vote(6, -1, 0, 1, ME, False, 7, VoteReason.TERM)
+    expected = Vote(6, -1, 0, 1, ME, False, 7, VoteReason.TERM)
+    assert untimed(await s.peers[1].hears(Vote)) == expected
     assert s.state is State.CANVASS
 
 
@@ -289,7 +290,7 @@ async def test_a_request_of_an_older_term_is_refused_and_told_the_voters_own(s: 
 async def test_a_candidate_that_is_behind_is_refused_and_its_term_outdone(s: Script) -> None:
     s.peers[1].request_vote(5, 0, 96)
     expected = Vote(5, 0, 192, 1, ME, False, 5, VoteReason.LOG_NEWER)
-    assert await s.peers[1].hears(Vote) == expected
+    assert untimed(await s.peers[1].hears(Vote)) == expected
     assert s.store.node_state == NodeState(5, -1)
     assert s.state is State.CANVASS
     assert await s.stand() == 6

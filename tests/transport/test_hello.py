@@ -30,9 +30,9 @@ REFUSALS = [
         "cluster 'other', expected 'test'",
     ),
     (
-        hello(1, protocol_version=3 << 16),
+        hello(1, protocol_version=1 << 16),
         HelloStatus.WRONG_VERSION,
-        "protocol version 3, expected 2",
+        "protocol version 1, expected 2",
     ),
     (hello(7), HelloStatus.WRONG_MEMBER, "member 7, expected one of 1, 2"),
     (hello(0), HelloStatus.WRONG_MEMBER, "member 0, expected one of 1, 2"),

@@ -90,10 +90,11 @@ def test_every_message_class_has_a_number() -> None:
 
 
 def test_the_wire_form_is_pinned() -> None:
-    append = m.AppendPosition(3, 4096, 1, f.AppendFlags.READY, 7)
+    append = m.AppendPosition(3, 4096, 1, f.AppendFlags.READY, 7, 9)
     assert encode(append).hex() == (
-        "1d000000" "36" "01" "0000" "91ce443d"
+        "25000000" "36" "01" "0000" "b96cda9f"
         "0300000000000000" "0010000000000000" "01000000" "02" "0700000000000000"
+        "0900000000000000"
     )  # fmt: skip
     assert encode(m.LogBatch(3, 7, b"batch")).hex() == (
         "19000000" "70" "01" "0000" "b4888ed8"
@@ -276,7 +277,7 @@ VOTE = encode(m.Vote(1, 2, 3, 4, 5, True, 6, f.VoteReason.GRANTED))[HEADER_BYTES
     [
         (reframed(52, VOTE[:32] + b"\2" + VOTE[33:]), "Vote: vote can't be 2"),
         (reframed(52, VOTE[:41] + b"\10" + VOTE[42:]), "Vote: reason can't be 8"),
-        (reframed(54, bytes(20) + b"\x10" + bytes(8)), "AppendPosition: flags can't be 16"),
+        (reframed(54, bytes(20) + b"\x10" + bytes(16)), "AppendPosition: flags can't be 16"),
         (reframed(56, bytes(20) + b"\1\0\xff"), "catchup_endpoint: not UTF-8"),
         (reframed(56, bytes(20) + b"\1\1" + bytes(257)), "catchup_endpoint: 257 is more than 256"),
         (reframed(56, bytes(20) + b"\5\0four"), "take 5 bytes of a body that has 4 for them"),

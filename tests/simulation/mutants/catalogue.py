@@ -9,6 +9,7 @@ import attrs
 from ..hazards import mutations, schedules
 from . import recording, serving, standing, voting
 from .schedules import (
+    a_clock_is_years_ahead,
     a_founder_comes_late,
     a_leader_is_alone,
     a_leader_wakes_up,
@@ -137,6 +138,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.apply_again_after_a_start, 5, cheap=True),
     Mutant(serving.skip_a_command, 5, cheap=True),
     Mutant(serving.expire_by_ones_own_clock, 5, cheap=True),
+    Mutant(serving.stamp_by_ones_own_clock, 0, schedule=a_clock_is_years_ahead),
     Mutant(serving.reply_by_ones_own_clock, 5, cheap=True),
     Mutant(serving.refuse_what_was_sent, 5, cheap=True),
     Mutant(serving.answer_by_where_it_lies, 5, cheap=True),

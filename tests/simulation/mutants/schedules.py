@@ -69,6 +69,15 @@ async def _ask(stage: World[Ledger], member: int) -> None:
         assert int(reply) >= len(stage.acked), "StaleRead: a reply lacks what was acknowledged"
 
 
+async def a_clock_is_years_ahead(stage: World[Ledger]) -> None:
+    """The leader's clock is years ahead for a moment, in which it takes a write."""
+    clock = stage.hosts[await begin(stage)].clock
+    clock.leap_ms = 10 * 365 * 86_400_000
+    await stage.attempt(await stage.leader(), b"x")
+    clock.come_back()
+    await rest(stage)
+
+
 async def the_longer_log_is_silent(stage: World[Ledger]) -> None:
     """A member that lacks an acknowledged entry stands; the one that has it is asked, and no more.
 

@@ -13,6 +13,7 @@ from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.sessions import Sessions
 from quorate.node import lease
 from quorate.node.applier import Applier
+from quorate.node.clocks import Clocks
 from quorate.node.following import Following
 from quorate.node.gateway import Request, RequestKind
 from quorate.node.leadership import Leadership
@@ -215,6 +216,15 @@ def expire_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
         return apply(self, command)
 
     patch.setattr(KeyValueService, "apply", apply_now)
+
+
+def stamp_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
+    """Have a leader believe its clock, whatever that has shown before and the others' show."""
+
+    def now_ms(self: Clocks) -> int:
+        return self._wall_ms()  # pyright: ignore[reportPrivateUsage]
+
+    patch.setattr(Clocks, "now_ms", now_ms)
 
 
 def reply_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
