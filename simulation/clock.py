@@ -34,7 +34,7 @@ class Clock:
         leap_ms: how far it is ahead for a moment, in milliseconds.
 
     Attributes:
-        furthest_ms: the largest offset that it ever had, but for what was for a moment.
+        furthest_ms: how far it was ahead at most.
     """
 
     rate: float = 1.0
@@ -54,12 +54,17 @@ class Clock:
         self.offset_ms += ms
         self.furthest_ms = max(self.furthest_ms, self.offset_ms)
 
+    def leap(self, ms: int) -> None:
+        """Be ahead for a moment."""
+        self.leap_ms = ms
+        self.furthest_ms = max(self.furthest_ms, self.offset_ms + ms)
+
     def come_back(self) -> None:
         """End a leap."""
         self.leap_ms = 0
 
     def ahead_ms(self) -> int:
-        """Tell how far it may have been ahead of the world up to now, but for a moment."""
+        """Tell how far it may have been ahead of the world at any time up to now."""
         fast = max(self.rate - 1, 0.0)
         return self.furthest_ms + int(trio.current_time() * fast * 1000) + 1
 

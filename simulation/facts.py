@@ -217,7 +217,7 @@ class Timed:
     Args:
         member: that leads.
         ahead_ms: how far this is ahead of the world's time.
-        clocks_ms: how far the clocks of the members with a vote may be, but for a moment.
+        clocks_ms: how far the clocks of the members with a vote have been at most.
     """
 
     member: int

@@ -5,7 +5,8 @@ Each round is a storm of faults under load, and then:
 1. The faults stop. Any quorum of intact members with a vote is healed, the others are dead or cut
    off, or talk while their disks hang. It must elect a leader and serve. (A cluster that was not
    founded yet needs all of them.)
-2. All intact members are healed. They must follow one leader, serve, and hold the same.
+2. All intact members are healed. They must follow one leader, serve, and hold the same; and what is
+   committed must be known to whoever has nothing but one of their directories.
 3. Members whose recordings are rotten get empty disks; now and then another one too. Each must
    catch up before anything else is done (see :mod:`.faults.disks`).
 4. What the clients did in the round is checked from outside.
@@ -24,6 +25,7 @@ import trio
 from ..errors import RequestError
 from ..node import State
 from ..node.core import CUT_SECONDS
+from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
 from .facts import Settled
 from .invariants import ViolationError
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..node import Service
+    from .facts import Batch
     from .observer import Observer
     from .scenarios import Scenario
     from .workloads import Workload
@@ -175,6 +178,7 @@ class Storm:
         for workload in self.workloads:
             await workload.finish(self.doors[0])
         await self._converges(ids)
+        await self._tell(ids)
         self.nemesis.check_failures()
 
     def _hang(self, ids: list[int]) -> None:
@@ -259,6 +263,26 @@ class Storm:
             lambda: all(disks[i].votes for i in ids if i in self.observer.known.voters),
             f"the stores of members {ids} have a vote",
         )
+
+    async def _tell(self, ids: list[int]) -> None:
+        """What is committed is known to be so by whoever has nothing but a member's directory."""
+        hosts, last = self.world.hosts, next(reversed(self.observer.known.committed.values()))
+
+        def told() -> bool:
+            stores = [host.member.store for i in ids if (host := hosts[i]).member is not None]
+            known = [store.recorded.last_commit_position for store in stores]
+            if len(known) < len(ids) or min(known) < last.position:
+                return False
+            return min(known) >= last.end or self._says_nothing(ids[0], last)
+
+        words = f"the directories of members {ids} tell that {last.end} is committed"
+        await self._within(told, words)
+
+    def _says_nothing(self, member: int, batch: Batch) -> bool:
+        """Whether a batch is there for the log's time, or to tell what is committed before it."""
+        raw = self.nemesis.find_batch(member, batch)
+        entries = decode_entries_untrusted(raw) if raw is not None else ()
+        return all(each.kind is EntryKind.TIMER for each in entries)
 
     async def _within(self, condition: Callable[[], bool], words: str) -> None:
         try:

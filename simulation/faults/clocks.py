@@ -2,8 +2,8 @@
 
 That clocks run at different rates, and are hours off from the start, is part of each run's setting.
 All of it the cluster must survive: the time of day says when keys expire, and nothing else.
-Years ahead is one and the same machine of a run. Of a quorum's clocks the log's time must go by
-what they show, however wrong that is.
+Years ahead is one and the same machine of a run: what the clocks of a quorum show is followed,
+however wrong that is.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ def _leap(n: Nemesis, rng: Random) -> None:
     if rng.random() < LEAPS and len(setting.voters) > 1:
         leaper = Random(f"{setting.seed}/leaper").choice(setting.voters)
         clock = n.world.hosts[leaper].clock
-        clock.leap_ms = LEAP_MS
+        clock.leap(LEAP_MS)
         n.later(n.unit * rng.choice((0.1, 1.0, 10.0)), clock.come_back)

@@ -122,6 +122,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(recording.fill_skipped_terms, 20),
     Mutant(recording.forget_bytes_at_a_power_cut, 5, cheap=True),
     Mutant(recording.let_the_commit_position_go_back, 5, cheap=True),
+    Mutant(recording.leave_the_last_commit_untold, 5, cheap=True),
     Mutant(serving.read_without_a_quorum, 0, schedule=a_leader_wakes_up),
     Mutant(serving.hold_a_lease_too_long, 0, schedule=a_leader_with_a_lease_is_alone),
     Mutant(serving.count_a_promise_from_its_echo, 0, schedule=echoes_of_a_lease_are_slow),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from quorate.node import rules
+from quorate.node import rules, timekeeper
 from quorate.node.applier import Applier
 from quorate.node.core import Core
 from quorate.node.disk_watch import DiskWatch
@@ -216,3 +217,8 @@ def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(changes, "with_term", with_term)
     patch.setattr(store, "with_term", with_term)
+
+
+def leave_the_last_commit_untold(patch: pytest.MonkeyPatch) -> None:
+    """Record nothing when the log falls idle."""
+    patch.setattr(timekeeper, "IDLE_SECONDS", math.inf)
