@@ -9,7 +9,9 @@ which there is also the one that trio waits on; the first is in trio's, and they
 other.
 
 A callback must not block, and has to be done soon: it is everybody's time. It is called again for
-what it leaves. It runs in the system task: Ctrl-C does not interrupt it.
+what it leaves. It runs in the system task: Ctrl-C does not interrupt it. One that returns `IDLE`
+says that nothing is likely to follow soon, since only a heartbeat came. After such ones alone the
+task does not go on, nor stay awake: that would cost several times more than to hear them.
 """
 
 from __future__ import annotations
@@ -66,6 +68,10 @@ _LATE_MOST: Final = 0.02
 """what took longer, such as a stop of the process, counts as that."""
 
 
+IDLE: Final = object()
+"""Returned by a callback: nothing is likely to follow."""
+
+
 async def whenever_readable(file: int, heed: Callable[[], object]) -> Never:
     """Call `heed` whenever a descriptor is readable, until cancelled.
 
@@ -90,6 +96,15 @@ def forget(file: int) -> None:
     """Wake who waits for a descriptor, if anybody; to be called before it is closed."""
     with contextlib.suppress(LookupError):
         _running.get().forget(file)
+
+
+def stay_awake() -> None:
+    """Something is likely to follow soon, although a callback says that it is idle."""
+    try:
+        hub = _running.get()
+    except LookupError:  # no descriptors are waited for
+        return
+    hub.busy_until = time.perf_counter() + _STAY_SECONDS
 
 
 class Lookout:
@@ -157,6 +172,7 @@ class Hub:
         self._passes: Passes | None = None
         self._both = select.epoll()  # the same descriptors, and what trio waits on
         self._lookout = Lookout(self._both)
+        self.busy_until = 0.0
         self._now = trio.lowlevel.current_clock().current_time
         if (loop := look_into_trio()) is not None:
             epoll, runnable = loop
@@ -218,6 +234,8 @@ class Hub:
                 goes_on = self._heed_all(self._epoll.poll(0))
                 while goes_on and passes is not None and passes.alone and not passes.runnable:
                     wait = min(ends - time.perf_counter(), passes.due - self._now())
+                    if time.perf_counter() > self.busy_until:
+                        break
                     goes_on = wait > 0 and self._heed_all(self._lookout.wait(wait))
         finally:
             self._epoll.close()
@@ -225,20 +243,22 @@ class Hub:
 
     def _heed_all(self, readable: Sequence[tuple[int, int]]) -> bool:
         """Call back for what is readable; false if that is nothing, or also something of trio's."""
-        ours = len(readable) > 0
+        ours, busy = len(readable) > 0, False
         for file, _ in readable:
             if (found := self._heeded.get(file)) is None:  # trio's, or dropped a moment ago
                 ours = False
             else:
                 self._called = file
                 try:
-                    found[0]()
+                    busy |= found[0]() is not IDLE
                 except BaseException as error:  # noqa: BLE001 - for who waits
                     self._result = outcome.Error(error)
                 self._called = -1
                 if (result := self._result) is not None:
                     self._result = None
                     self._end(file, result)
+        if busy:
+            self.busy_until = time.perf_counter() + _STAY_SECONDS
         return ours
 
 

@@ -193,7 +193,7 @@ class Timeouts:
 
 PROFILES: Final[dict[Profile, Timeouts]] = {
     # one building: a dead leader is replaced within a second
-    "lan": Timeouts(2.0, 0.5, 0.05, 0.25, 0.02),
+    "lan": Timeouts(2.0, 0.5, 0.1, 0.25, 0.02),
     # Aeron Cluster's defaults
     "aeron": Timeouts(60.0, 10.0, 0.2, 1.0, 0.1),
     # simulated time and small tests on one machine; too nervous for real networks

@@ -378,6 +378,7 @@ class Election:
     ) -> State:
         self.adopted, self.decision, self.mandate = message, decision, None
         self.core.leader_id = message.leader_member_id
+        self.core.clocks.heard_leader(message.timestamp)
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):
             self.because(f"{who}; term {decision.term} to be replicated to {decision.stop}")

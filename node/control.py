@@ -17,7 +17,7 @@ from ..transport import AdmissionRequest, TimeoutNow
 from . import actions
 from .admission import on_admission_request
 from .replicas import Replicas
-from .roles import Signal
+from .roles import Signal, look_again
 from .termination import Termination
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Controls:
         leadership = self._leadership
         core = leadership.core
         while True:
-            await trio.sleep(core.timeouts.leader_heartbeat_timeout)
+            await look_again(core.timeouts.leader_heartbeat_timeout)
             asked = self._ruled > core.applier.applied_position
             if leadership.accepting and core.snapshots.due and not asked:
                 self._ruled = leadership.append_action(actions.SNAPSHOT)

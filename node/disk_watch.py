@@ -20,13 +20,14 @@ stand again before it goes on (`Core.may_stand`).
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import trio
 
 from .control import DISK_STALLED
 from .gateway import Request, RequestKind
-from .roles import SLOWEST_DISK, sleep_until
+from .roles import SLOWEST_DISK, Signal, sleep_until
 
 if TYPE_CHECKING:
     from ..errors import RequestError
@@ -65,9 +66,6 @@ class DiskWatch:
 
     Args:
         leadership: that ends when it stalls.
-
-    Attributes:
-        look: to be called before something is submitted, and when something has become durable.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -75,7 +73,26 @@ class DiskWatch:
         self._core = leadership.core
         self._progress = Progress(leadership.core.store)
         self._asked = False
-        self.look = self._progress.look
+        self._begun = Signal()
+
+    def look(self) -> None:
+        """Look before something is submitted, and when something has become durable."""
+        self._progress.look()
+        self._begun.notify()
+
+    @property
+    def _rests(self) -> bool:
+        """Whether there is nothing to watch: all that was proposed is durable and applied.
+
+        Not in an election or a handover, where the recording writes more than batches.
+        """
+        store, applier = self._core.store, self._core.applier
+        return (
+            self._leadership.accepting
+            and store.recorded is store.submitted
+            and applier.applied_position >= self._leadership.publication_position
+            and applier.waits_since == math.inf
+        )
 
     async def run(self) -> None:
         """Watch; until cancelled, or the leadership has ended."""
@@ -93,6 +110,9 @@ class DiskWatch:
                 leadership.end("what is committed is not applied: our tables' disk has stalled")
             elif due <= now:
                 self._hand_over()
+            if self._rests:
+                await self._begun.wait()
+                now = self._progress.moved_at = trio.current_time()
             again = now + timeouts.leader_heartbeat_interval
             await sleep_until(again)
             # While the whole process was held up it is not the disk that stood still.

@@ -13,13 +13,15 @@ snapshot was not compared with the leader's: nothing of it is committed, reporte
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING
 
 import trio
 
 from ..errors import WireError
+from ..ready import stay_awake
 from ..storage import BatchHeader, TermRow, check_received_untrusted
 from ..transport import (
+    NULL_VALUE,
     AppendFlags,
     AppendPosition,
     CanvassPosition,
@@ -44,7 +46,7 @@ from .applier import Waiting
 from .ballots import answer_rival
 from .pulse import Pulse
 from .replayed import Replayed
-from .roles import SLOWEST_DISK, Ended, Role, Signal, sleep_until
+from .roles import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
 from .termination import terminate_follower
 from .untrusted import refuse_leader
 
@@ -201,9 +203,13 @@ class Following(Role):
         self._heard()
         self.core.clocks.heard_leader(message.timestamp)
         self._notified(message.log_position)
-        if message.confirm_id > self._confirm_id:
+        asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
+        if asked:
             self._promise(message.confirm_id)
-            self.report()
+        if asked and not timed:
+            stay_awake()  # clients wait for the answer, and ask again
+        if asked or timed:  # a heartbeat has the time
+            self.report(timed=timed)
 
     def _promise(self, confirm_id: int) -> None:
         """Echo a number from now on: whoever does helps nobody else to lead for a while."""
@@ -293,14 +299,14 @@ class Following(Role):
         self._raise_commit()
         self.changed.notify()
 
-    def report(self) -> None:
+    def report(self, *, timed: bool = True) -> None:
         """Tell the leader how far our log is durable, and that we are alive."""
         core = self.core
         position = core.store.append_position if self.compared else 0
         flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
-        confirm_id, clock_ms = self._confirm_id, core.clocks.own_ms()
-        report = AppendPosition(self.term, position, core.member_id, flags, confirm_id, clock_ms)
-        core.send(self.leader_id, report)
+        own, number = core.member_id, self._confirm_id
+        now_ms = core.clocks.own_ms() if timed else NULL_VALUE
+        core.send(self.leader_id, AppendPosition(self.term, position, own, flags, number, now_ms))
 
     async def anchor(self) -> None:
         """Make the term's row durable: from then on our reports may say READY."""
@@ -385,14 +391,13 @@ class Following(Role):
         finally:
             self._catchup_scope.cancel()
 
-    async def _reports(self) -> Never:
-        while True:
-            self.report()
+    async def _reports(self) -> None:
+        self.report()  # from then on each heartbeat is answered
+        while not self.core.votes:
             ask_for_admission(self)
-            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+            await look_again(self.core.timeouts.leader_heartbeat_timeout / 2)
 
     async def _watch_leader(self) -> None:
-        while self.ended is None:
-            if not self.leader_alive:
-                self.end("leader heartbeat timeout")
-            await sleep_until(self.pulse.heard_at + self.core.timeouts.leader_heartbeat_timeout)
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        await overdue(lambda: self.pulse.heard_at + timeout, timeout)
+        self.end("leader heartbeat timeout")

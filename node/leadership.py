@@ -24,6 +24,7 @@ import trio
 from ..errors import UnknownOutcomeError
 from ..storage import BatchHeader, Entry, EntryKind, encode_batch
 from ..transport import (
+    NULL_VALUE,
     AdmissionRequest,
     AppendFlags,
     AppendPosition,
@@ -52,7 +53,7 @@ from .followers import Follower, followers_of
 from .gateway import COMMAND, QUERY, Request
 from .proposals import Proposals, entries_of
 from .reads import Reads
-from .roles import Ended, Role, Signal, sleep_until
+from .roles import Ended, Role, Signal, overdue
 from .term_event import encode_term_event
 from .timekeeper import Timekeeper
 
@@ -238,11 +239,11 @@ class Leadership(Role):
                 self._work.notify()
             self._announcements.committed()
 
-    def announce_commit(self, reached: int = 0) -> None:
+    def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
         self.announced = commit = max(reached, self.core.applier.commit_position)
-        own, now_ms = self.core.member_id, self.timekeeper.now_ms()
-        self.core.broadcast(CommitPosition(self.term, commit, own, self.reads.confirm_id, now_ms))
+        own, confirm_id = self.core.member_id, self.reads.confirm_id
+        self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id, now_ms))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
@@ -381,18 +382,17 @@ class Leadership(Role):
     async def _heartbeats(self) -> Never:
         while True:
             self.reads.renew_lease()
-            self.announce_commit()
+            self.announce_commit(now_ms=self.timekeeper.now_ms())
             self.controls.replicas.look()
             await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
         """Step down when a quorum has not been heard for too long."""
         timeout = self.core.timeouts.leader_heartbeat_timeout
-        while self.ended is None:
-            now = trio.current_time()
-            # During the election followers replicate and replay before they report. (It is so in a
-            # handover too, which takes one of these timeouts at most.)
-            quorum = self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
-            if quorum <= now:
-                self.end("inactive follower quorum")
-            await sleep_until(min(quorum, now + timeout))
+
+        # In the election followers replicate and replay before they report; likewise in a handover.
+        def due() -> float:
+            return self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
+
+        await overdue(due, timeout)
+        self.end("inactive follower quorum")

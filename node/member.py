@@ -227,6 +227,7 @@ class Member:
 
     def _on_durable(self, position: int) -> None:
         self.core.role.on_durable(position)
+        self._room.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ..errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ..transport import ForwardReply, ForwardRequest
 from .forwarded import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
 from .gateway import Request, RequestKind, still_wanted
+from .roles import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +61,7 @@ class Requests:
         self._forwarded_bytes = 0
         # Until when, from whom, and up to which number answers may come though we failed to follow.
         self._awaited: deque[tuple[float, int, int]] = deque()
+        self._begun = Signal()  # something waits that may have to be ended, or sent again
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
         self._next_id = core.rng.getrandbits(62)
 
@@ -133,6 +135,7 @@ class Requests:
         if sent:
             forwarded[self._next_id] = request
             self._forwarded_bytes += size
+            self._begun.notify()
         return sent
 
     def _park(self, request: Request) -> None:
@@ -146,6 +149,7 @@ class Requests:
             return
         insort(self._parked, request, key=_deadline)
         self._parked_bytes += len(request.payload)
+        self._begun.notify()
 
     # --- who leads --------------------------------------------------------------------------------
 
@@ -234,6 +238,8 @@ class Requests:
     async def run(self) -> Never:
         """Again and again end what has waited too long, and try to send the rest."""
         while True:
+            if not (self._parked or any(self._forwarded.values())):
+                await self._begun.wait()
             await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
             for member in self._core.peers:
                 if not self._core.links.connected(member):

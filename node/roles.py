@@ -15,6 +15,8 @@ import attrs
 import trio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..transport import Message, TimeoutNow
 
 
@@ -56,6 +58,29 @@ async def sleep_until(deadline: float) -> None:
     await trio.sleep_until(deadline)
     for _ in range(2):
         await trio.lowlevel.checkpoint()
+
+
+async def overdue(due: Callable[[], float], look_seconds: float) -> None:
+    """Wait until a time has come at which somebody's silence is judged.
+
+    Args:
+        due: tells that time, which is put off whenever something is heard.
+        look_seconds: it is asked again at least so often.
+    """
+    while True:
+        await trio.sleep_until(min(due(), trio.current_time() + look_seconds))
+        if due() <= trio.current_time():  # as `sleep_until`, which most of the time is not needed
+            await sleep_until(trio.current_time())
+            if due() <= trio.current_time():
+                return
+
+
+async def look_again(seconds: float) -> None:
+    """Sleep for so long at most, until a moment that all have who sleep for so long.
+
+    A turn of the loop costs more than a look does, so those of an idle member are in one turn.
+    """
+    await trio.sleep_until((trio.current_time() // seconds + 1) * seconds)
 
 
 @attrs.frozen

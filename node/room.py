@@ -10,7 +10,7 @@ it anew when there is room.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Final, Never
 
 import trio
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("quorate.node")
 
+IDLE_SECONDS: Final = 1.0
+"""How often a member looks that appends nothing. Longer: what others fill is noticed later."""
+
 
 class Room:
     """Watches the room on a member's disk.
@@ -41,6 +44,7 @@ class Room:
         self._core = core
         self._free = free
         self._found = Signal()
+        self._appended = Signal()
 
     async def available(self) -> None:
         """Wait until there is enough."""
@@ -68,7 +72,20 @@ class Room:
                 self._found.notify()
             elif core.disk_full and isinstance(core.role, Leadership | Following):
                 core.role.end("our disk is full")  # entered from a state behind INIT
-            await trio.sleep(core.timeouts.leader_heartbeat_interval)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait until it is time to look again: soon if something was appended, or is soon."""
+        core = self._core
+        interval = core.timeouts.leader_heartbeat_interval
+        end = core.store.appended_position
+        await trio.sleep(interval)
+        if end == core.store.appended_position:
+            await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
+
+    def appended(self) -> None:
+        """Something was appended, and is durable."""
+        self._appended.notify()
 
     async def _leave(self) -> None:
         """Leave the role; a leader first asks for a successor."""

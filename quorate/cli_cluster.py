@@ -23,6 +23,7 @@ Members = Annotated[
 ]
 
 LOOK_SECONDS: Final = 0.2
+LONGEST_LOOK_SECONDS: Final = 5.0
 """How often the members are asked who leads, and their ends are looked for."""
 
 
@@ -118,13 +119,14 @@ async def _stop(running: LocalCluster, received: AsyncIterator[int]) -> None:
 
 async def _tell_leaders(console: Console, running: LocalCluster) -> None:
     """Tell each change of the leader, as the members see it."""
-    said = ""
+    said, pause = "", LOOK_SECONDS
     while True:
         now = _leader_line(await survey(running.addresses))
+        pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)  # to be asked costs an idle member most
         if now != said:
             console.print(now)
-            said = now
-        await trio.sleep(LOOK_SECONDS)
+            said, pause = now, LOOK_SECONDS
+        await trio.sleep(pause)
 
 
 def _leader_line(seen: Survey) -> str:

@@ -79,10 +79,9 @@ class Executor(Protocol[J]):
         """Allow that what is only written to a file goes by without `write`.
 
         Args:
-            begin: returns what has to be written to make a group durable, if that is all it takes,
-                and else None; called on the trio thread while no group is being written.
-            end: called on the trio thread when that is durable, with 0, or has failed, with an
-                errno; then it raises what `run` is to raise.
+            begin: returns what must be written to make a group durable, if that is all it takes,
+                else None; called on the trio thread while no group is being written.
+            end: called there with 0 if that is durable; else with an errno, and raises for `run`.
         """
         ...
 
@@ -103,6 +102,7 @@ class _Word(enum.Enum):
     """What the writer thread is told besides jobs."""
 
     REST = enum.auto()
+    WAKE = enum.auto()
     END = enum.auto()
 
 
@@ -151,12 +151,11 @@ class ThreadExecutor(Generic[J]):
         self._finished: collections.deque[Sequence[J]] = collections.deque()  # empty: a rest
         self._failure: BaseException | None = None
         self._thread_ended = False
-        # What the one in C writes, and what waits for it.
         self._writer: Writer | None = None
         self._writing: Sequence[J] = ()
         self._waiting: list[J] = []
         self._spans = self._broken = False
-        self._may_rest = self._asked = False
+        self._may_rest = self._asked = self._rested = False
         self._ended = False
         self._reader = trio.CapacityLimiter(1)
 
@@ -175,8 +174,7 @@ class ThreadExecutor(Generic[J]):
         self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
     ) -> None:
         """Leave spans to what is in C, where there is that; to be called before `run`."""
-        self._begin, self._end = begin, end
-        self._spans = True
+        self._begin, self._end, self._spans = begin, end, True
 
     async def read(self, fn: Callable[[], T]) -> T:
         """Call `fn` on the reader's lane; a cancelled call still waits for `fn` to end."""
@@ -214,7 +212,6 @@ class ThreadExecutor(Generic[J]):
                 os.close(wake)
 
     async def _woken(self, wake: int) -> None:
-        """Wait until a thread has something to tell, and hear it."""
         await trio.lowlevel.wait_readable(wake)
         self._hear(wake)
 
@@ -223,7 +220,6 @@ class ThreadExecutor(Generic[J]):
         self._report()
 
     def _hand(self, job: J | _Word) -> None:
-        """Queue something for the thread that is not in C."""
         self._handed += 1
         self._submitted.put(job)
 
@@ -238,6 +234,9 @@ class ThreadExecutor(Generic[J]):
             del self._waiting[: len(group)]
             self._writing = group
             self._writer.write(span.file, span.offset, span.data)
+            if self._rested:
+                self._rested = False
+                self._submitted.put(_Word.WAKE)  # there will be something to rest from
             return
         for job in self._waiting:
             self._hand(job)
@@ -282,6 +281,7 @@ class ThreadExecutor(Generic[J]):
                     self._write(group)
                 else:
                     self._idle()
+                    self._rested = True
                 self._finished.append(group)
                 os.eventfd_write(wake, 1)
             if not self._broken:
@@ -307,12 +307,15 @@ class ThreadExecutor(Generic[J]):
 
     def _next_job(self, wake: int) -> J | _Word:
         """Wait for a job, and ask now and then whether to rest: there may be jobs that go by us."""
-        while True:
+        job: J | _Word = _Word.WAKE
+        while job is _Word.WAKE:
             try:
-                return self._submitted.get(timeout=IDLE_SECONDS)
+                job = self._submitted.get(timeout=None if self._rested else IDLE_SECONDS)
+                self._rested = False
             except queue.Empty:
                 self._asked = True
                 os.eventfd_write(wake, 1)
+        return job
 
 
 class InlineExecutor(Generic[J]):

@@ -8,11 +8,12 @@ on the older belongs to a stream that its sender has given up.
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from ..errors import WireError
+from ..ready import IDLE
 from .fields import (
     MAX_STRING_BYTES,
     NULL_VALUE,
@@ -21,16 +22,15 @@ from .fields import (
     StreamPurpose,
 )
 from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
-from .messages import (
-    Hello,
-    HelloReply,
-    Message,
-)
+from .messages import AppendPosition, CommitPosition, Hello, HelloReply, Message
 from .network import Address, Connection
 from .streams import HELLOS, WEATHER, FrameStream, describe, first_message, second_hello, send_all
 from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
+
+HEARTBEATS: Final = frozenset((AppendPosition, CommitPosition))
+"""What comes again and again on an idle link."""
 
 
 class LinkHandler(Protocol):
@@ -243,15 +243,18 @@ class Reception:
         log.info("link from member %d at %s is up", member, connection.peer)
         bugs: list[BaseException] = []
 
-        def deliver(messages: list[Message]) -> None:
+        def deliver(messages: list[Message]) -> object:
+            idle = True
             try:
                 for message in messages:
                     self._handler.on_message(member, message)
+                    idle &= type(message) in HEARTBEATS
                 if decoder.pending:
                     self._handler.on_receiving(member)
             except BaseException as error:
                 bugs.append(error)
                 raise
+            return IDLE if idle and not decoder.pending else None
 
         try:
             deliver(messages)

@@ -288,7 +288,7 @@ class MemoryConnection:
         self._check()
         return self._incoming.take(max_bytes)
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
+    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
         """See `Connection`."""
         while True:
             heed(await self.receive(max_bytes))

@@ -225,7 +225,7 @@ class NewLeadershipTerm:
 class AppendPosition:
     """How far the follower has durably recorded the log of this term.
 
-    ``timestamp`` is what its clock shows, in ms since the epoch.
+    ``timestamp`` is what its clock shows, in ms since the epoch, unless a read waits for this.
     """
 
     leadership_term_id: Term
@@ -240,7 +240,7 @@ class AppendPosition:
 class CommitPosition:
     """How far the log is committed; also the leader's heartbeat.
 
-    ``timestamp`` is the log's time by now, in ms since the epoch.
+    ``timestamp`` is the log's time by now, in ms since the epoch, of a heartbeat.
     """
 
     leadership_term_id: Term

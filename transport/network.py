@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
-from ..ready import forget, whenever_readable
+from ..ready import IDLE, forget, whenever_readable
 
 log = logging.getLogger("quorate.transport")
 
@@ -119,8 +119,10 @@ class Connection(Protocol):
         """
         ...
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
+    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
         """Call `heed` with what comes, as if each were received; the end too, and then again.
+
+        It may return `ready.IDLE`.
 
         Raises:
             trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
@@ -208,12 +210,12 @@ class TcpConnection:
             if (data := self._take(max_bytes)) is not None:
                 return data
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], None]) -> Never:
+    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
         """See `Connection`."""
 
-        def take() -> None:
-            if (data := self._take(max_bytes)) is not None:
-                heed(data)
+        def take() -> object:
+            data = self._take(max_bytes)
+            return heed(data) if data is not None else IDLE
 
         if self._closed:
             raise trio.ClosedResourceError

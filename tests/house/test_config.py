@@ -197,7 +197,7 @@ def test_seconds_are_finite_and_above_zero(tmp_path: Path, value: str) -> None:
             {"election_timeout": 0.04},
             (
                 "election_timeout = 0.04: expected at least 2 x leader_heartbeat_interval"
-                " (2 x 0.05 = 0.1)"
+                " (2 x 0.1 = 0.2)"
             ),
         ),
         (
