@@ -205,10 +205,6 @@ _PROFILE: Final = Expects(
 )
 
 
-def _directory(value: object) -> Path:
-    return _path("directory", value)
-
-
 def _path(key: str, value: object) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise ConfigurationError(unexpected(key, value, "a path"))

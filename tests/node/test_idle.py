@@ -55,7 +55,12 @@ async def test_each_heartbeat_is_answered_once_and_nothing_else_is_said(
         leader = await world.settled()
         await trio.sleep(5)
         said: list[type] = []
-        world.messages.drop(lambda _s, _r, m: bool(said.append(type(m))))
+
+        def listen(_sender: int, _receiver: int, message: object) -> bool:
+            said.append(type(message))
+            return False
+
+        world.messages.drop(listen)
         await trio.sleep(SECONDS)
         assert set(said) == {AppendPosition, CommitPosition}
         assert said.count(CommitPosition) <= 2 * (BEATS + 1)
