@@ -90,6 +90,8 @@ def test_a_quorum_that_is_away_for_longer_than_requests_are_parked(whole: RealCl
 
         thread = threading.Thread(target=count)
         thread.start()
+        while not done and thread.is_alive():
+            thread.join(0.01)
         leader = whole.leader
         whole.kill(leader)
         whole.kill((leader + 1) % 3)
