@@ -19,6 +19,7 @@ from ..errors import (
     StoreMismatchError,
 )
 from ..storage import Store
+from ..storage.pages import DATA_FILE
 from ..storage.state import NOTHING_LOST
 from .config import NodeConfig
 from .service import KEY_VALUE, Service, kind_of
@@ -119,7 +120,7 @@ def check_service(config: NodeConfig, store: Store, service: Service) -> None:
         ConfigurationError: its kind is no name.
     """
     kind, known = kind_of(service), store.recorded.service
-    if not known and (config.directory / "tables").exists():
+    if not known and (config.directory / "tables" / DATA_FILE).exists():
         known = KEY_VALUE  # of an older version, which did not note it
     if known and known != kind:
         raise StoreMismatchError(

@@ -258,7 +258,7 @@ def told(directory: Path) -> Generator[None]:
         raise StorageError(text) from error
     except PermissionError as error:
         path = Path(os.fsdecode(error.filename)) if error.filename else directory
-        raise StorageError(
+        raise StoreAccessError(
             f"{path}: {error.strerror}: it belongs to {owner_of(path)}, and this is user {user()}"
         ) from error
     except OSError as error:

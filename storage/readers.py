@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import lmdb
 
-from ..errors import StorageError, StoreBusyError
+from ..errors import StoreAccessError, StoreBusyError
 from .private import FILE_MODE, owner_of, user
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def open_for_reading(
 
     Raises:
         StoreBusyError: a writer has it open, and there may be no slot for us.
-        StorageError: the file `lock` may not be read.
+        StoreAccessError: the file `lock` may not be read.
         lmdb.Error: it can't be opened.
     """
     slots = directory / LOCK_TABLE
@@ -91,7 +91,7 @@ def _no_writer(directory: Path) -> Generator[None]:
 
     Raises:
         StoreBusyError: one is there.
-        StorageError: the file `lock` may not be read.
+        StoreAccessError: the file `lock` may not be read.
     """
     path = directory / LOCK_FILE
     try:
@@ -100,7 +100,7 @@ def _no_writer(directory: Path) -> Generator[None]:
         yield
         return
     except PermissionError:
-        raise StorageError(
+        raise StoreAccessError(
             f"{path}: user {user()} may not read it, which reading the store needs; it belongs to "
             f"{owner_of(path)}"
         ) from None

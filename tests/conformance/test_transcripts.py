@@ -39,5 +39,5 @@ async def test_a_transcript_is_what_happens(
 async def test_without_scouting_the_leader_is_unseated(
     name: str, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.RaisesGroup(UnexpectedError, flatten_subgroups=True):
+    with pytest.raises(UnexpectedError):
         await transcribe(SCRIPTS[name], tmp_path, monkeypatch, scouting=False)
