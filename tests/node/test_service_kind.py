@@ -18,6 +18,7 @@ from quorate.node.service import KEY_VALUE, OWN, kind_of
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import open_ledgers
 from quorate.storage import InlineExecutor, SnapshotReader, Store, open_readonly
+from quorate.storage.pages import DATA_FILE
 from quorate.storage.restore import plan_restore, restore
 
 if TYPE_CHECKING:
@@ -89,13 +90,15 @@ async def test_an_older_store_beside_tables_is_one_of_the_key_value_store(
 ) -> None:
     async with open_ledgers(tmp_path) as world:
         config = world.hosts[0].config
-        (config.directory / "tables").mkdir(parents=True)
+        tables = config.directory / "tables" / DATA_FILE
+        tables.parent.mkdir(parents=True)
+        tables.touch()
         with closing(
             Store.open(tmp_path / "old", cluster="simulated", member_id=0, rng=Random(0))
         ) as store:
             with pytest.raises(StoreMismatchError, match=f"a {KEY_VALUE}, opened with a lottery"):
                 check_service(config, store, Draws())
-            (config.directory / "tables").rmdir()
+            tables.unlink()  # a folder of that name alone says nothing
             check_service(config, store, Draws())
 
 
