@@ -8,6 +8,7 @@ import attrs
 
 from ..hazards import mutations, schedules
 from . import recording, serving, standing, voting
+from .returning import an_old_leader_returns, an_old_leader_returns_where_the_log_is_pruned
 from .schedules import (
     a_clock_is_years_ahead,
     a_founder_comes_late,
@@ -20,7 +21,6 @@ from .schedules import (
     a_term_is_forged,
     a_wiped_member_meets_the_one_that_lags,
     a_write_outlives_its_leader,
-    an_old_leader_returns_where_the_log_is_pruned,
     echoes_of_a_lease_are_slow,
     only_a_wiped_member_hears_the_leader,
     the_followers_of_a_lease_restart,
@@ -110,7 +110,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(recording.report_before_sync, 5, cheap=True),
     Mutant(recording.count_itself_before_sync, 5, cheap=True),
     Mutant(recording.be_ready_at_once, 5, cheap=True),
-    Mutant(recording.skip_the_truncation, 20),
+    Mutant(recording.skip_the_truncation, 0, schedule=an_old_leader_returns),
     Mutant(recording.truncate_too_much, 20),
     Mutant(recording.commit_with_a_minority, 5, cheap=True),
     Mutant(recording.commit_what_is_received, 5, cheap=True),

@@ -12,7 +12,6 @@ import trio
 
 from quorate.errors import RequestError
 from quorate.node import State
-from quorate.node.config import SnapshotPolicy
 from quorate.simulation.messages import Held
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import (
@@ -27,14 +26,13 @@ from quorate.transport.memory_direction import Pace
 
 from ..hazards.schedules import PATIENT, begin, rest
 
-PRUNING = SnapshotPolicy(keep=1, margin_bytes=0)
-LEASE = 6.0  # seconds
-LEASED = attrs.evolve(PATIENT, leader_lease=LEASE)
-PATIENCE = 10.0  # seconds in which whoever can become leader does
-
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
     from quorate.transport import Message
+
+LEASE = 6.0  # seconds
+LEASED = attrs.evolve(PATIENT, leader_lease=LEASE)
+PATIENCE = 10.0  # seconds in which whoever can become leader does
 
 
 async def a_leader_wakes_up(stage: World[Ledger]) -> None:
@@ -118,36 +116,6 @@ async def a_request_for_a_vote_comes_late(stage: World[Ledger]) -> None:
     stage.messages.deliver(late)
     await trio.sleep(1.0)
     stage.mend()
-    await rest(stage)
-
-
-async def an_old_leader_returns_where_the_log_is_pruned(stage: World[Ledger]) -> None:
-    """Its log ends with a command that nobody else has, behind which the new leader has pruned.
-
-    It can't fetch a snapshot. Then the new leader is gone, and the one that leads has all the log.
-    A storm comes across it rarely: the old leader has to be away with such a command for long.
-    """
-    for host in stage.hosts.values():
-        host.config = attrs.evolve(host.config, snapshot=PRUNING)
-    old = await begin(stage)
-    stage.isolate(old)
-    assert not await stage.attempt(old, b"nobody else's", within=0.3)
-    await stage.kill(old)
-    new = await stage.leader()
-    (keeper,) = stage.others(old, new)
-    for crowded in (old, keeper):
-        stage.hosts[crowded].disk.room = stage.hosts[crowded].config.limits.reserve_bytes * 3 // 2
-    assert await stage.attempt(new, b"." * 8192)
-    await stage.hosts[new].running.control("snapshot")
-    await stage.until(lambda: stage.hosts[new].running.store.start_position > 0)
-    stage.mend()
-    await stage.start(old)
-    await stage.reached(old, State.FOLLOWER_LOG_REPLICATION)
-    await trio.sleep(0.1)  # the leader has told how far it has committed
-    await stage.kill(new)
-    await trio.sleep(PATIENCE)
-    stage.hosts[old].disk.mend()
-    await stage.start(new)
     await rest(stage)
 
 

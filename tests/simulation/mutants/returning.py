@@ -1,0 +1,67 @@
+"""Schedules of a leader that was cut off, and comes back with a command that nobody else has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from quorate.node import State
+from quorate.node.config import SnapshotPolicy
+
+from ..hazards.schedules import begin, rest
+from .schedules import PATIENCE
+
+if TYPE_CHECKING:
+    from quorate.simulation import Ledger, World
+
+PRUNING = SnapshotPolicy(keep=1, margin_bytes=0)
+
+
+async def an_old_leader_returns(stage: World[Ledger]) -> None:
+    """Its log ends with a command that nobody else has, and has to be truncated.
+
+    Raises:
+        AssertionError: it does not follow.
+    """
+    old = await begin(stage)
+    stage.isolate(old)
+    assert not await stage.attempt(old, b"nobody else's", within=0.3)
+    await stage.until(lambda: any(i != old for i in stage.leaders()))
+    (new,) = (i for i in stage.leaders() if i != old)
+    assert await stage.attempt(new, b"everybody's")
+    stage.mend()
+    await trio.sleep(0.5)
+    assert stage.hosts[old].state is State.CLOSED, "Liveness: an old leader does not follow"
+    await rest(stage)
+
+
+async def an_old_leader_returns_where_the_log_is_pruned(stage: World[Ledger]) -> None:
+    """Its log ends with a command that nobody else has, behind which the new leader has pruned.
+
+    It can't fetch a snapshot. Then the new leader is gone, and the one that leads has all the log.
+    A storm comes across it rarely: the old leader has to be away with such a command for long.
+    """
+    for host in stage.hosts.values():
+        host.config = attrs.evolve(host.config, snapshot=PRUNING)
+    old = await begin(stage)
+    stage.isolate(old)
+    assert not await stage.attempt(old, b"nobody else's", within=0.3)
+    await stage.kill(old)
+    new = await stage.leader()
+    (keeper,) = stage.others(old, new)
+    for crowded in (old, keeper):
+        stage.hosts[crowded].disk.room = stage.hosts[crowded].config.limits.reserve_bytes * 3 // 2
+    assert await stage.attempt(new, b"." * 8192)
+    await stage.hosts[new].running.control("snapshot")
+    await stage.until(lambda: stage.hosts[new].running.store.start_position > 0)
+    stage.mend()
+    await stage.start(old)
+    await stage.reached(old, State.FOLLOWER_LOG_REPLICATION)
+    await trio.sleep(0.1)  # the leader has told how far it has committed
+    await stage.kill(new)
+    await trio.sleep(PATIENCE)
+    stage.hosts[old].disk.mend()
+    await stage.start(new)
+    await rest(stage)
