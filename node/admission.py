@@ -21,11 +21,14 @@ heard of all the others. So at that moment all of them existed and were fresh: n
 committed that was not lost already, and all that was committed since rests on these very stores.
 
 Founding without named members (``quorate control found --without``). The member that is asked
-founds once every store that it has heard of reports the same list, the list holds a quorum of the
-configuration, and only named members are missing from it. The argument above holds for the stores
-of the list. A quorum of N is still N // 2 + 1, whatever the list: two lists that are both founded,
-by two operators with different words, share a store, and that store durably takes the side of one
-of them; the other side is no quorum. A member whose id is in no list was left out. Its store never
+founds once it has heard of all others, and their lists and its own are equal where the named
+members are left out; they are so many that a quorum of the configuration is left. A named member
+that lists our store is there, and is not left out. The argument above holds for the stores of that
+list. Two lists may both be founded, as by two operators with different words. Still each member
+has one store with a vote, and a quorum of N is N // 2 + 1, so nothing that is committed can be
+missed. Whoever founds dials the others anew and tells the history, by which members of different
+lists part; those that are no quorum find no leader, and have to recover.
+A member whose id is in no list was left out. Its store never
 had a vote, so it becomes RECOVERING by itself, and the log admits it as it admits a lost store. A
 left-out store that has a log (of a backup) stops with `LostStoreError`: its log was not compared.
 
@@ -110,6 +113,7 @@ class Founders:
             if (stores := self._complete()) is not None:
                 await core.store.save_standing(stores)
                 core.links.set_history(stores.history)
+                core.links.dial_anew()
                 self._log_outcome(stores)
                 return
             self._tell()
@@ -155,7 +159,7 @@ class Founders:
             return ""
         named, own = ",".join(map(str, missing)), core.config.own
         return (
-            f". To begin without member {named}, which joins later: "
+            f". To begin without member {named}, if it has no data of this cluster: "
             f"quorate control found --without {named} --connect {own.host}:{own.client_port}"
         )
 
@@ -222,10 +226,10 @@ class Founders:
                 if left_out and core.log_end == NEVER:
                     return Standing(StandingKind.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
-        stores = self._stores()
-        heard = [each for each in self._heard.values() if each.member_id not in self._without]
+        stores, left_out = self._stores(), self._left_out
+        heard = [each for each in self._heard.values() if each.member_id not in left_out]
         agreed = all(self._counted(_pairs(message)) == stores for message in heard)
-        if not agreed or not {*self.missing} <= {*self._without}:
+        if not agreed or not {*self.missing} <= left_out:
             return None
         ends = [_end(message) for message in heard]
         return _member(stores, max([core.log_end, *ends]))
@@ -251,7 +255,15 @@ class Founders:
 
     def _counted(self, stores: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """The stores of a list that the founding is about."""
-        return tuple(store for store in stores if store[0] not in self._without)
+        return tuple(store for store in stores if store[0] not in self._left_out)
+
+    @property
+    def _left_out(self) -> set[int]:
+        """The members to begin without; one that lists our store is there, and begins with us."""
+        own = self._core.store.identity
+        ours = own.member_id, own.instance_id
+        there = {each.member_id for each in self._heard.values() if ours in _pairs(each)}
+        return {*self._without} - there
 
     def _founding(
         self, stores: tuple[tuple[int, int], ...], end: LogEnd, *, founded: bool

@@ -281,6 +281,7 @@ class Election:
         match message:
             case CanvassPosition(log_leadership_term_id=term, log_position=position):
                 self.heard_log(sender, term, position)
+                self.highest_term_heard = max(self.highest_term_heard, term)
             case RequestVote():
                 return await self._on_request_vote(sender, message)
             case Scout():

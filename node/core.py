@@ -39,6 +39,10 @@ CUT_SECONDS: Final = 8.0
 longer, clients wait longer for another leader when the tables' disk hangs."""
 
 
+def _ignore(_why: str) -> None:
+    """Do nothing about a refused leader."""
+
+
 @attrs.frozen
 class Transition:
     """One step of an election, as told to observers and to the log.
@@ -102,6 +106,7 @@ class Core:
         pace: of readers from outside.
         terminated: set when the whole cluster was told to stop, and this member may.
         returned: to whom we handed over because the configuration prefers it.
+        refused: called with the reason when a leader is refused for what it says.
         observers: told of every transition.
     """
 
@@ -162,6 +167,7 @@ class Core:
     )
     terminated: trio.Event = attrs.field(factory=trio.Event)
     returned: defaultdict[int, Returned] = attrs.field(factory=lambda: defaultdict(Returned))
+    refused: Callable[[str], None] = _ignore
     observers: list[Callable[[Transition], None]] = attrs.field(
         factory=list["Callable[[Transition], None]"]
     )

@@ -107,7 +107,7 @@ class DiskWatch:
             if end <= now:
                 leadership.end("our disk has stalled")
             elif not self._core.applies:
-                leadership.end("what is committed is not applied: our tables' disk has stalled")
+                leadership.end("nothing is applied for too long, as at a snapshot's cut")
             elif due <= now:
                 self._hand_over()
             if self._rests:

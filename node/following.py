@@ -12,6 +12,7 @@ snapshot was not compared with the leader's: nothing of it is committed, reporte
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,7 @@ class Following(Role):
         self.pulse.sign()
         self._log_term = core.store.log_term
         self._confirm_id = 0
+        self._reported_at = -math.inf
         self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
         self._ahead_bytes = 0
         self._catchup_scope = trio.CancelScope()
@@ -175,9 +177,15 @@ class Following(Role):
                 pass
 
     def on_receiving(self, member: int) -> None:
-        """A long message on a slow link holds up the heartbeats behind it: it is one itself."""
+        """A long message on a slow link holds up the heartbeats behind it: it is one itself.
+
+        So it is answered like one: else the leader would miss us for as long as the message takes.
+        """
         if member == self.leader_id:
             self.pulse.sign()
+            interval = self.core.timeouts.leader_heartbeat_interval
+            if trio.current_time() >= self._reported_at + interval:
+                self.report()
 
     @property
     def leader_alive(self) -> bool:
@@ -301,7 +309,7 @@ class Following(Role):
 
     def report(self, *, timed: bool = True) -> None:
         """Tell the leader how far our log is durable, and that we are alive."""
-        core = self.core
+        core, self._reported_at = self.core, trio.current_time()
         position = core.store.append_position if self.compared else 0
         flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
         own, number = core.member_id, self._confirm_id

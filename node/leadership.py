@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ..errors import UnknownOutcomeError
+from ..ready import stay_awake
 from ..storage import BatchHeader, Entry, EntryKind, encode_batch
 from ..transport import (
     NULL_VALUE,
@@ -223,6 +224,7 @@ class Leadership(Role):
             self._advance_to(min(rules.quorum_position(matches, self.core.size), durable))
         under_way = reads.rounds or reads.waiting
         if under_way and reads.answer([each.confirm_id for each in self.voters]):
+            stay_awake()
             self._work.notify()
 
     def _advance_to(self, reached: int) -> None:
@@ -231,6 +233,7 @@ class Leadership(Role):
             self.changed.notify()
         applier = self.core.applier
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
+            stay_awake()  # clients get their answers, and ask again
             self.proposals.committed(reached)
             self._announcements.committing(reached)
             applier.commit(reached)
@@ -310,7 +313,7 @@ class Leadership(Role):
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
         term, who = message.log_leadership_term_id, follower.member_id
-        if term > self.term and self.publication_position == self.base:
+        if follower.votes and term > self.term and self.publication_position == self.base:
             # The leader of that term had a quorum, which refuses ours: our election is lost.
             self.end(f"member {who} has log of term {term}", message=(who, message))
             return

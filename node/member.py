@@ -130,7 +130,7 @@ class Member:
         self._terms = TermBound(self.core)
         self._tables = TablesWatch(self.core)
         self._requests = Requests(self.core)
-        self._ask = Calls(self._requests.submit).ask
+        self._ask = Calls(self.submit).ask
         self._room = Room(self.core, free)
         self._election = Election(self.core, self._requests, self._room.available)
         self._members = tuple(

@@ -80,7 +80,10 @@ async def look_again(seconds: float) -> None:
 
     A turn of the loop costs more than a look does, so those of an idle member are in one turn.
     """
-    await trio.sleep_until((trio.current_time() // seconds + 1) * seconds)
+    now = trio.current_time()
+    turn = (now // seconds + 1) * seconds
+    # Rounded, 1.0 // 0.1 is 9, and the next turn would be now: for ever, where time is virtual.
+    await trio.sleep_until(turn if turn > now else turn + seconds)
 
 
 @attrs.frozen

@@ -165,7 +165,8 @@ class SnapshotService(Service, Protocol):
     async def save(self, *, task_status: trio.TaskStatus[None] = ...) -> Iterator[bytes]:
         """Say what the state is now, in pieces of up to 16 MiB.
 
-        Nothing is applied until `started()`; it should come soon. From then on commands are applied
+        Nothing is applied until `started()`; it should come soon: a leader for which it takes more
+        than 8 s and two heartbeat timeouts steps down. From then on commands are applied
         again, and still the pieces are those of the state in that moment: make them of a copy, or
         of what never changes. They are taken one by one on another thread.
 

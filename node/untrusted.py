@@ -7,8 +7,8 @@ say anything in the name of a member. The codec bounds each number by itself
 - A **term** far above our own is approached in steps, and not believed at once. Otherwise one frame
   with the highest term there is would be promised, durably, and no later term would be left to
   elect a leader in. The message is dropped, and the bound is raised by one step; honest members
-  repeat themselves, so a member that really is so far behind gets there. To use up all terms takes
-  longer than a thousand years.
+  repeat themselves, so a member that really is so far behind gets there. Each step costs whoever
+  forges a refusal, or a promise that we make durable first: to use up all terms takes years.
 - A **leader** whose tables contradict each other or our log, or who would have us drop what is
   committed, is not followed. It is not for one frame to end a member.
 """
@@ -162,5 +162,6 @@ def contradiction(
 
 
 def refuse_leader(core: Core, sender: int, why: str) -> None:
-    """Log that a leader is not followed."""
+    """Log that a leader is not followed. Among honest members it is a bug: see `Core.refused`."""
+    core.refused(why)
     log.error("leader_refused member=%d sender=%d reason=%r", core.member_id, sender, why)

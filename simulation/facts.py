@@ -195,6 +195,14 @@ class Elected:
 
 
 @attrs.frozen
+class LeaderRefused:
+    """A member does not follow a leader, for what that says contradicts itself or the log."""
+
+    member: int
+    why: str
+
+
+@attrs.frozen
 class Leased:
     """A leader has a lease although another one was elected since."""
 
@@ -381,6 +389,7 @@ Fact: TypeAlias = (
     | Claimed
     | Said
     | Elected
+    | LeaderRefused
     | Leased
     | Writes
     | Timed

@@ -16,7 +16,7 @@ from ..node.one_error import one_error
 from ..storage import found
 from ..transport import MemoryNetwork
 from .disk import Disk, Fate
-from .facts import Deleted
+from .facts import Deleted, LeaderRefused
 from .host import Host, S_co
 from .messages import Messages
 from .scheduler import seeded_scheduler
@@ -175,6 +175,7 @@ class World(Generic[S_co]):
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
         clocks = [self.hosts[j].clock for j in self.setting.voters]
         watch_stamps(member, clocks, observer.tell)
+        member.core.refused = lambda why: observer.tell(LeaderRefused(i, why))
         observer.attend(member)
 
     def _observe(self, transition: Transition) -> None:

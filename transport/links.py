@@ -227,6 +227,11 @@ class Links:
         for member, link in self._links.items():
             link.hello = self._hello(member, StreamPurpose.CONSENSUS)
 
+    def dial_anew(self) -> None:
+        """Close our links; the new ones tell the peers what they could not know, our history."""
+        for link in self._links.values():
+            link.close("dialled anew, to tell the history")
+
     def _nudge(self, member: int) -> None:
         self._links[member].nudge()
 

@@ -19,6 +19,7 @@ from .expiry import EqualExpiry
 from .few_messages import FewMessages
 from .foreign_files_stay import ForeignFilesStay
 from .fresh_terms import FreshTerms
+from .honest_leaders import HonestLeaders
 from .leader_append_only import LeaderAppendOnly
 from .leader_completeness import LeaderCompleteness
 from .log_matching import LogMatching
@@ -40,6 +41,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     ElectionSafety,
     OneAtATime,
     FreshTerms,
+    HonestLeaders,
     Votes,
     LeaderAppendOnly,
     LogMatching,

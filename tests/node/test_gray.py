@@ -312,3 +312,19 @@ async def test_a_member_that_never_reported_has_no_heartbeats(s: Script) -> None
     one, other = s.member.status().peers
     assert (one.heartbeats, other.heartbeats, other.last_heard_s) == (1, 0, None)
     assert s.state in LEADER_STATES
+
+
+async def test_a_message_that_takes_longer_than_the_timeout_unseats_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Heartbeats wait behind it on its link; its parts are heard, and answered, in their place."""
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        leader, size = await world.settled(), 4 << 20
+        pace = Pace(bytes_per_second=size / (5 * TIMEOUTS.leader_heartbeat_timeout))
+        for other in world.others(leader):
+            world.network.set_pace(f"h{leader}", f"h{other}", pace, both=False)
+        before = term(world)
+        assert await world.attempt(leader, bytes(size), within=20.0)
+        assert world.leaders() == [leader]
+        assert term(world) == before

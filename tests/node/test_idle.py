@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from quorate.node import Timeouts
+from quorate.node.roles import look_again
 from quorate.simulation import Setting, open_world
 from quorate.simulation.ledger import Ledger
 from quorate.transport import AppendPosition, CommitPosition
@@ -66,3 +67,13 @@ async def test_each_heartbeat_is_answered_once_and_nothing_else_is_said(
         assert said.count(CommitPosition) <= 2 * (BEATS + 1)
         assert said.count(AppendPosition) <= 2 * (BEATS + 1 + 4 * SECONDS)
         assert world.leaders() == [leader]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.125, 0.25, 1.0])
+async def test_the_next_look_is_never_now(autojump_clock: MockClock, seconds: float) -> None:
+    """Rounded, 1.0 // 0.1 is 9."""
+    for turn in range(1, 40):
+        await trio.sleep_until(turn * seconds)
+        before = trio.current_time()
+        await look_again(seconds)
+        assert before < trio.current_time() <= before + 2 * seconds

@@ -152,7 +152,7 @@ async def test_a_damaged_record_that_is_met_ends_the_member_and_the_next_start_m
         await back(world, victim)
 
 
-@pytest.mark.parametrize("way", ["stale_query", "submit", "submit_all"])
+@pytest.mark.parametrize("way", ["stale_query", "query", "submit", "submit_all"])
 async def test_a_damaged_record_that_a_reader_meets_ends_the_member_and_is_mended(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -171,10 +171,16 @@ async def test_a_damaged_record_that_a_reader_meets_ends_the_member_and_is_mende
             def answered(_requests: object, _request: object) -> None:
                 member.core.applier.service.query(asked, 0)
 
-            monkeypatch.setattr(Requests, way, answered)
+            monkeypatch.setattr(
+                Requests, "submit_all" if way == "submit_all" else "submit", answered
+            )
             request = Request(QUERY, asked, 0, lambda _reply: None)
-            with pytest.raises(DamagedTablesError):
-                getattr(member, way)(request if way == "submit" else [request])
+            if way == "query":
+                with pytest.raises(DamagedTablesError):
+                    await member.query(asked)
+            else:
+                with pytest.raises(DamagedTablesError):
+                    getattr(member, way)(request if way == "submit" else [request])
             monkeypatch.undo()
         assert "its tables are damaged, and it begins anew" in member.status().damage
         await world.until(lambda: victim in world.failures)

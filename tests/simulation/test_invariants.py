@@ -20,6 +20,7 @@ from quorate.simulation.facts import (
     Elected,
     Fact,
     Holds,
+    LeaderRefused,
     Leased,
     Point,
     Probed,
@@ -78,6 +79,7 @@ class Planted:
 PLANTED = [
     Planted("ElectionSafety", [Elected(0, 3), Deposed(0, 3), Elected(0, 3)], Elected(1, 3)),
     Planted("FreshTerms", [*recorded(0), Elected(0, 1), Elected(1, 2)], Elected(0, 0)),
+    Planted("HonestLeaders", [], LeaderRefused(0, "its table goes back")),
     Planted("OneAtATime", [Elected(0, 3), Leased(0, 3), Elected(1, 4)], Leased(0, 3)),
     Planted("Votes", [Promised(0, 3, 1), Promised(0, 4, -1)], Promised(0, 3, 1)),
     Planted("Votes", [Promised(0, 3, 1), Started(0, 0, 3, 1)], Promised(0, 3, 2)),
