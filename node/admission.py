@@ -222,8 +222,8 @@ class Founders:
                 stores = _pairs(message)
                 if (own.member_id, own.instance_id) in stores:
                     return _member(stores, _end(message))
-                left_out = own.member_id not in {member for member, _ in stores}
-                if left_out and core.log_end == NEVER:
+                unlisted = own.member_id not in {member for member, _ in stores}
+                if unlisted and core.log_end == NEVER:
                     return Standing(StandingKind.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
         stores, left_out = self._stores(), self._left_out
