@@ -136,7 +136,8 @@ class Conversation:
         """Let plain commands (SETs, or minus so many GETs) join those of others, if they may."""
         session, port = self.session, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
-        apart = session.transaction is not None or session.cluster_aware or session.closing
+        elsewhere = session.cluster_aware and not port.gateway.topology.is_leader
+        apart = session.transaction is not None or elsewhere or session.closing
         if busy or apart or session.quiet or session.watched.absent or len(data) > port.run_bytes:
             return False
         self._request = port.coalesce(self._outlet, session.flags, data, count)

@@ -32,6 +32,7 @@ from .strings import Handler
 
 _DEFAULT_COUNT: Final = 10
 _PAGE_KEYS: Final = 1024
+_SOME_KEYS: Final = 16  # to have one, if a draw finds none
 _MAX_STEPS: Final = MAX_WALKED_KEYS * MATCH_STEPS
 _TOO_FAR: Final = resp.error(
     f"ERR this takes a walk over more than {MAX_WALKED_KEYS} keys, use SCAN"
@@ -101,12 +102,15 @@ class Walker:
         self._asked += 1
         dice = Dice(b"%d %d" % (store.revision, self._asked))
         found: list[bytes] = []
-        for page, _place in _Walk(store, b"*").pages(FEW_KEYS):
+        few = len(store) <= FEW_KEYS
+        for page, _place in _Walk(store, b"*").pages(FEW_KEYS if few else _SOME_KEYS):
             found += page
-            if len(found) >= FEW_KEYS:
-                drawn = self._random.pick(store, found[0], dice)
-                return resp.bulk(drawn or found[dice.below(len(found))])
-        return resp.bulk(found[dice.below(len(found))]) if found else store.null
+            if found and not few:
+                break
+        if not found:
+            return store.null
+        drawn = None if few else self._random.pick(store, found[0], dice)
+        return resp.bulk(found[dice.below(len(found))] if drawn is None else drawn)
 
 
 def keys(store: KeyStore, arguments: list[bytes]) -> bytes:

@@ -77,13 +77,27 @@ def _raise_one(failure: BaseException, body: BaseException | None, *, cancelled:
         raise body
     if not inside:
         raise next(leaves(failure))  # a Cancelled stands for all
-    first, *others = inside
+    first = inside[0]
+    # One error may end several tasks, and it may be the cause of another one already.
+    others = [leaf for leaf in {id(leaf): leaf for leaf in inside}.values() if leaf is not first]
+    others = [leaf for leaf in others if not _came_from(leaf, first)]
     for leaf in found:
         if id(leaf) in of_body:
             first.add_note(f"the block's body was cancelled, and raised {leaf!r}")
     if others and first.__cause__ is None:
         raise first from BaseExceptionGroup("other tasks failed, too", others)
     raise first from first.__cause__
+
+
+def _came_from(error: BaseException, origin: BaseException) -> bool:
+    """Say whether an error was caused by another one, over as many steps as it takes."""
+    causes = [error]
+    for each in causes:
+        if each is origin:
+            return True
+        if each.__cause__ is not None:
+            causes += (one for one in leaves(each.__cause__) if one not in causes)
+    return False
 
 
 def _gravity(error: BaseException) -> int:

@@ -63,7 +63,7 @@ Exit status:
 
 - 0 - done
 - 1 - no, and the reason is told: refused, or what was looked at is not as it should be
-- 2 - nobody answers
+- 2 - nobody answers, or the outcome is not known
 - 64 - a wrong call
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
@@ -73,7 +73,7 @@ Exit status:
 - 76 - the member stopped rather than lose data
 - 78 - a wrong configuration, or a store of another member
 - 130 - Ctrl-C
-- 143 - SIGTERM; a member ends in order then, with 0
+- 143 - SIGTERM; run, cluster and whatever has --follow end in order then, with 0
 
 `quorate demo` shows all of it in a minute; README.md says the rest.\
 """
@@ -126,6 +126,8 @@ def main() -> None:
     def end_as_at_ctrl_c(number: int, _frame: object) -> None:
         """End in order: a reader that is killed leaves its slot in a member's store."""
         terminated.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)  # which trio hears at a moment that suits it
 
     signal.signal(signal.SIGTERM, end_as_at_ctrl_c)

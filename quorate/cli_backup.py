@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from .cli_status import Addresses, AsJson, parse_address
 from .errors import PrunedError, TransportError, leaves
+from .log_lines import print_bounded, unblocked
 from .node.backup import Backup, open_backup
 from .node.replay_client import ReplayClient
 from .status import Answer, ask
@@ -73,19 +74,19 @@ async def backup(
 
 async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool) -> int:
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
-    file = sys.stderr if as_json else sys.stdout
-
-    def tell(words: str) -> None:
-        when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
-        print(f"{when}{words}", file=file, flush=True)
-
     status, held = DONE, None
     try:
-        async with open_backup(to, client, rng=rng, tell=tell) as opened:
-            try:
-                await (_follow(opened) if follow else opened.run())
-            finally:
-                held = Held.of(opened)
+        with unblocked(sys.stderr if as_json else sys.stdout) as file:
+
+            def tell(words: str) -> None:
+                when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
+                print(f"{when}{words}", file=file, flush=True)
+
+            async with open_backup(to, client, rng=rng, tell=tell) as opened:
+                try:
+                    await (_follow(opened) if follow else opened.run())
+                finally:
+                    held = Held.of(opened)
     except* PrunedError as group:
         print(f"{next(leaves(group))}: begin another backup", file=sys.stderr)
         status = REFUSED
@@ -93,7 +94,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
         print(next(leaves(group)), file=sys.stderr)
         status = UNREACHABLE
     if held is not None:
-        print(json.dumps(attrs.asdict(held)) if as_json else held)
+        print_bounded(sys.stdout, f"{json.dumps(attrs.asdict(held)) if as_json else held}\n")
     return status
 
 

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -131,7 +130,6 @@ def export(
             show_export(job.export(spark, origin, to), to, as_json=as_json)
             return 0
         with suppress(KeyboardInterrupt):
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
             for done in job.follow(spark, origin, to):
                 show_export(done, to, as_json=as_json)
     return 0
@@ -302,7 +300,8 @@ def report(
             write_result(frame, to / name)
         page = to / "report.html"
         page.write_text(render(found), encoding="utf-8")
-        show_frame(console, found.terms.drop("base", "began", "ended", "batches", "bytes"))
+        terms = found.terms.drop("base", "began", "ended", "batches", "bytes")
+        show_frame(console, terms, spare=("entries", "pause_seconds", "election_seconds"))
         show_frame(console, found.operations)
         console.print(f"Written: {page}", markup=False, soft_wrap=True)
     return 0

@@ -53,7 +53,7 @@ def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
     console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
     value = F.substring("value", 1, CELL + 1).alias("value")  # sorting holds whole rows in memory
     shown = found.select("key", value, "expires_at", "valid_from")
-    show_frame(console, shown.orderBy("key"))
+    show_frame(console, shown.orderBy("key"), spare=("valid_from", "expires_at"))
 
 
 def show_written(done: "Written", directory: Path) -> None:

@@ -12,15 +12,20 @@ from typing import Annotated, Literal
 
 import attrs
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 
 from .cli_show import make_console
 from .cli_status import AsJson
-from .errors import UsageError
+from .errors import ConfigurationError, UsageError
 from .simulation import SCENARIOS, Outcome, Plan, simulate
 from .simulation.run import SECONDS_PER_HOUR
 
 __all__ = ["simulate_seeds"]
+
+
+AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
+Hours = Annotated[float, Parameter(validator=Number(gt=0))]
 
 
 def _is_scenario(_kind: object, value: object) -> None:
@@ -37,9 +42,9 @@ Scenario = Annotated[
 def simulate_seeds(
     *,
     seed: Annotated[int | None, Parameter(show_default=False)] = None,
-    seeds: int = 20,
+    seeds: AtLeastOne = 20,
     first: Annotated[int, Parameter(show_default=False)] = 0,
-    hours: float = 0.1,
+    hours: Hours = 0.1,
     members: Literal[3, 5] = 3,
     scenario: Scenario = "storm",
     service: Annotated[str, Parameter(show_default=False)] = "",
@@ -74,8 +79,11 @@ def simulate_seeds(
     sys.path.insert(0, "")  # a service of the user's lies where he stands
     each = range(first, first + seeds) if seed is None else (seed,)
     plans = (Plan(one, members, hours, scenario, service) for one in each)
-    with _quiet():
-        return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+    try:
+        with _quiet():
+            return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+    except ConfigurationError as error:  # all of a plan comes from the arguments
+        raise UsageError(str(error)) from error
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """How `quorate pipeline` shows rows of Spark's in a terminal."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -28,15 +29,15 @@ def show_rows(console: Console, rows: dict[str, str]) -> None:
     console.print(table)
 
 
-def show_frame(console: Console, frame: "DataFrame") -> None:
-    """Print the first rows."""
+def show_frame(console: Console, frame: "DataFrame", *, spare: Sequence[str] = ()) -> None:
+    """Print the first rows; columns of text may wrap, and those of `spare` may be left out."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in frame.columns:
-        table.add_column(name)
+    for name, kind in frame.dtypes:
+        table.add_column(name, overflow="fold" if kind in {"string", "binary"} else "ellipsis")
     rows = frame.take(_SHOWN + 1)
     for row in rows[:_SHOWN]:
         table.add_row(*map(_cell, row))
-    print_table(console, table)
+    print_table(console, table, spare=spare)
     if len(rows) > _SHOWN:
         console.print("...")
 

@@ -3,11 +3,10 @@
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -146,28 +145,13 @@ def _compile(chosen: Sequence[Fault], directory: Path, left_out: dict[Fault, str
 
 def _conclude(plan: Plan, teller: "_Teller", left_out: Mapping[Fault, str]) -> int:
     with unblocked_console(teller.console):
-        outcome = trio.run(_torture, plan, teller)
+        outcome = trio.run(torture, plan, teller.tell)
     teller.conclude(plan, outcome, left_out)
     if outcome.violations:
         teller.warn(f"Stores and logs are in {plan.directory}; again: {_command(plan)}")
         return 1
     shutil.rmtree(plan.directory)
     return 0
-
-
-async def _torture(plan: Plan, teller: "_Teller") -> Outcome:
-    """Do it, unless a signal ends it first."""
-    with trio.open_signal_receiver(signal.SIGTERM) as received:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_at_signal, received)
-            outcome = await torture(plan, teller.tell)
-            nursery.cancel_scope.cancel()
-    return outcome
-
-
-async def _end_at_signal(received: AsyncIterator[int]) -> None:
-    async for _ in received:
-        raise KeyboardInterrupt
 
 
 def _command(plan: Plan) -> str:

@@ -47,7 +47,7 @@ from .redis_replies import (
     Fate,
     NoSessionError,
     OutcomeUnknownError,
-    RefusedError,
+    WritesSuspendedError,
     fate_of,
     is_final,
     typed,
@@ -56,7 +56,7 @@ from .redis_replies import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-__all__ = ["OutcomeUnknownError", "RefusedError", "SessionLostError", "SessionRedis"]
+__all__ = ["OutcomeUnknownError", "SessionLostError", "SessionRedis", "WritesSuspendedError"]
 
 _IN_FLIGHT: Final = 100
 """Fewer than the replies that a session keeps: a slow thread's command must stay in the window."""
@@ -219,7 +219,7 @@ class SessionRedis(redis.Redis):
             OutcomeUnknownError: members did not get it answered in time; it may be done or not.
             redis.ConnectionError: no member answered in time; it may be done or not.
             redis.TimeoutError: the same.
-            RefusedError: an operator has suspended writes; it is not done.
+            WritesSuspendedError: an operator has suspended writes; it is not done.
             redis.ResponseError: any other is the command's reply.
             UnsupportedError: it can't be done exactly once, or members do not have it.
         """

@@ -24,7 +24,7 @@ __all__ = [
     "Fate",
     "NoSessionError",
     "OutcomeUnknownError",
-    "RefusedError",
+    "WritesSuspendedError",
     "fate_of",
     "is_final",
     "typed",
@@ -35,7 +35,7 @@ class OutcomeUnknownError(redis.ResponseError):
     """A member sent the command on and got no answer (``-UNKNOWN``): it may be done or not."""
 
 
-class RefusedError(redis.ResponseError):
+class WritesSuspendedError(redis.ResponseError):
     """An operator has suspended writes, or asked for too much (``-REFUSED``); nothing was done."""
 
 
@@ -45,7 +45,7 @@ class NoSessionError(redis.ResponseError):
 
 _TYPES: Final = {
     "UNKNOWN": OutcomeUnknownError,
-    "REFUSED": RefusedError,
+    "REFUSED": WritesSuspendedError,
     "NOSESSION": NoSessionError,
 }
 
@@ -67,7 +67,7 @@ _NO_ANSWER: Final = (redis.ConnectionError, redis.TimeoutError, OutcomeUnknownEr
 
 def fate_of(error: redis.RedisError) -> Fate:
     """Judge an error that an attempt ended with after the command was sent."""
-    if isinstance(error, (*_NO_LEADER, RefusedError, redis.AuthenticationError)):
+    if isinstance(error, (*_NO_LEADER, WritesSuspendedError, redis.AuthenticationError)):
         return Fate.NOT_DONE
     return Fate.UNKNOWN if isinstance(error, _NO_ANSWER) else Fate.ANSWERED
 

@@ -225,5 +225,5 @@ def leaves_and_causes(failure: BaseException) -> list[BaseException]:
     found = [*leaves(failure)]
     for error in found:
         if error.__cause__ is not None:
-            found += leaves(error.__cause__)
+            found += (each for each in leaves(error.__cause__) if each not in found)
     return found

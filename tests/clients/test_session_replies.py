@@ -16,9 +16,9 @@ from redis.exceptions import ClusterDownError
 
 from quorate.redis_client import (
     OutcomeUnknownError,
-    RefusedError,
     SessionLostError,
     SessionRedis,
+    WritesSuspendedError,
 )
 
 from .scripted import LOST, ScriptedMember, scripted
@@ -103,7 +103,7 @@ def test_that_nothing_was_done_is_never_said_of_an_attempt_before(
     with scripted(OPENED, first, *[refusal] * 99) as member, connected(member, parser) as client:
         with pytest.raises(error) as caught:
             client.incr("a")
-        assert not isinstance(caught.value, ClusterDownError | RefusedError)
+        assert not isinstance(caught.value, ClusterDownError | WritesSuspendedError)
 
 
 @pytest.mark.parametrize("trouble", [LOST, UNKNOWN, DOWN])
@@ -119,7 +119,7 @@ def test_a_suspended_cluster_refuses_at_once(parser: object, clock: Clock) -> No
     with (
         scripted(OPENED, DOWN, REFUSED) as member,
         connected(member, parser) as client,
-        pytest.raises(RefusedError, match="suspended at 64"),
+        pytest.raises(WritesSuspendedError, match="suspended at 64"),
     ):
         client.incr("a")
     assert clock.now < 1

@@ -160,10 +160,15 @@ def test_a_missing_argument_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "DIRECTORY" in capsys.readouterr().err
 
 
-def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path) -> None:
-    """A slot that is left behind holds back the space of a running member."""
+@pytest.mark.parametrize("interrupts", ["default_int_handler", "SIG_IGN"])
+def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interrupts: str) -> None:
+    """A slot that is left behind holds back the space of a running member.
+
+    A shell starts its background jobs with SIGINT ignored.
+    """
     code = (
         "import os, signal, sys\n"
+        f"signal.signal(signal.SIGINT, signal.{interrupts})\n"
         "from quorate import cli_log\n"
         "from quorate.cli import main\n"
         "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"

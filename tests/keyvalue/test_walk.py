@@ -228,6 +228,12 @@ async def test_draws_know_how_likely_they_are(
     assert 120 < sum(weight for _, weight in found) / len(drawn) < 280
 
 
+def test_the_empty_key_is_drawn_among_many(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "FEW_KEYS", 16)
+    fed.apply(_set(""), *(f"SET x:{i} x" for i in range(20)))
+    assert b"$0\r\n\r\n" in {fed.query("RANDOMKEY") for _ in range(400)}
+
+
 def test_many_keys_are_answered_by_draws(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "FEW_KEYS", 16)
     fed.apply("SET u x", *(f"SET x:{i} x" for i in range(99)))

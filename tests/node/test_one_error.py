@@ -180,3 +180,16 @@ async def test_a_node_that_is_cancelled(tmp_path: Path) -> None:
             scope.cancel()
             await node.wait()
     assert scope.cancelled_caught
+
+
+async def test_an_error_is_never_a_cause_of_itself(autojump_clock: MockClock) -> None:
+    """What walks along the causes would never come to an end."""
+    shared = StorageError("a disk that two tasks wait for")
+    found = await raised(lambda: None, shared, shared)
+    assert found is shared
+    assert found.__cause__ is None
+    later = OSError("what came of it")
+    later.__cause__ = ExceptionGroup("", [shared])
+    found = await raised(lambda: None, shared, later)
+    assert found is shared
+    assert found.__cause__ is None
