@@ -380,10 +380,8 @@ class Conversation:
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
-        body = transaction.body()
-        if not body:
-            empty = woven(resp.EMPTY_ARRAY, transaction, session, self._port)
-            return self.replies.append(empty)
+        if not (body := transaction.body()):
+            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, session, self._port))
         self._convert = lambda reply: woven(reply, transaction, session, self._port)
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
         return self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)

@@ -7,7 +7,6 @@ leader is known are handled here, by :meth:`Election.react`.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import TYPE_CHECKING
 
 import attrs
@@ -30,8 +29,9 @@ from ..transport import (
 from . import rules
 from .ballots import answer_scout, decide, vote_message
 from .core import Core, Transition
+from .inbox import Inbox
 from .lease import MAX_LEASE_MS
-from .roles import Ended, Role
+from .roles import Ended
 from .states import BALLOT_STATES, EDGES, State
 from .untrusted import is_refused
 
@@ -42,39 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("quorate.node")
 
-MAX_INBOX = 1024
 MAX_HOLD_BACK = 4  # failed rounds of scouting that double the pause: up to 8 election timeouts
-
-
-class Inbox(Role):
-    """The role while no leader is known: messages wait for the state to look at them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._messages: deque[tuple[int, Message]] = deque()
-
-    def on_message(self, sender: int, message: Message) -> None:
-        """Keep a message; when far too many wait the sender repeats itself anyway."""
-        if len(self._messages) < MAX_INBOX:
-            self._messages.append((sender, message))
-            self.changed.notify()
-
-    def on_link_lost(self, member: int) -> None:
-        """What a member sent on a link that is over may be out of date by now."""
-        self._messages = deque(each for each in self._messages if each[0] != member)
-
-    def clear(self) -> None:
-        """Forget what waits: it is from before a term, and out of date when that is over."""
-        self._messages.clear()
-
-    async def receive(self, until: float) -> tuple[int, Message] | None:
-        """Return the next message and its sender; None once `until` has come."""
-        await trio.lowlevel.checkpoint()
-        while not self._messages:
-            if trio.current_time() >= until:
-                return None
-            await self.changed.wait(until)
-        return self._messages.popleft()
 
 
 @attrs.define(eq=False)

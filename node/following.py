@@ -12,8 +12,8 @@ snapshot was not compared with the leader's: nothing of it is committed, reporte
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
@@ -45,6 +45,7 @@ from . import rules
 from .admission import ask_for_admission
 from .applier import Waiting
 from .ballots import answer_rival
+from .live_log import Ahead
 from .pulse import Pulse
 from .replayed import Replayed
 from .roles import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
@@ -109,8 +110,7 @@ class Following(Role):
         self._log_term = core.store.log_term
         self._confirm_id = 0
         self._reported_at = -math.inf
-        self._ahead: deque[tuple[BatchHeader, bytes]] = deque()
-        self._ahead_bytes = 0
+        self._ahead = Ahead()
         self._catchup_scope = trio.CancelScope()
         self._catchup: FrameStream | None = None
         self._raise_commit()
@@ -275,14 +275,10 @@ class Following(Role):
             if store.unsynced > MAX_BUFFERED_BYTES:
                 self.end(f"our disk is {store.unsynced} bytes behind the live log")
         elif header.position > appended:
-            self._buffer(header, message.batch)
+            self._ahead.put(header, message.batch)
+            if self._ahead.bytes > MAX_BUFFERED_BYTES:
+                self.end(f"catch-up fell {self._ahead.bytes} bytes behind the live log")
         self._heard()  # the disk works meanwhile
-
-    def _buffer(self, header: BatchHeader, batch: bytes) -> None:
-        self._ahead.append((header, batch))
-        self._ahead_bytes += header.length
-        if self._ahead_bytes > MAX_BUFFERED_BYTES:
-            self.end(f"catch-up fell {self._ahead_bytes} bytes behind the live log")
 
     def _append(self, header: BatchHeader, batch: bytes) -> None:
         """Record a checked batch that begins where our log ends."""
@@ -373,17 +369,10 @@ class Following(Role):
                 await self.changed.wait()
 
     def _take(self, replayed: Replayed) -> None:
-        for header, batch in replayed.take():
-            if header.position == self.core.store.appended_position:
-                self._append(header, batch)
-        self._merge()
-
-    def _merge(self) -> None:
-        """Record the live batches that the catch-up has reached."""
+        """Record what a replay has brought, and the live batches that it has reached."""
         store = self.core.store
-        while self._ahead and self._ahead[0][0].position <= store.appended_position:
-            header, batch = self._ahead.popleft()
-            self._ahead_bytes -= header.length
+        live = self._ahead.reached(lambda: store.appended_position)
+        for header, batch in itertools.chain(replayed.take(), live):
             if header.position == store.appended_position:
                 self._append(header, batch)
 

@@ -224,7 +224,6 @@ class Leadership(Role):
             self._advance_to(min(rules.quorum_position(matches, self.core.size), durable))
         under_way = reads.rounds or reads.waiting
         if under_way and reads.answer([each.confirm_id for each in self.voters]):
-            stay_awake()
             self._work.notify()
 
     def _advance_to(self, reached: int) -> None:
@@ -233,7 +232,7 @@ class Leadership(Role):
             self.changed.notify()
         applier = self.core.applier
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
-            stay_awake()  # clients get their answers, and ask again
+            stay_awake()  # clients get answers, and ask again
             self.proposals.committed(reached)
             self._announcements.committing(reached)
             applier.commit(reached)
@@ -245,8 +244,8 @@ class Leadership(Role):
     def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
         self.announced = commit = max(reached, self.core.applier.commit_position)
-        own, confirm_id = self.core.member_id, self.reads.confirm_id
-        self.core.broadcast(CommitPosition(self.term, commit, own, confirm_id, now_ms))
+        own, number = self.core.member_id, self.reads.confirm_id
+        self.core.broadcast(CommitPosition(self.term, commit, own, number, now_ms))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""

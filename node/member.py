@@ -50,7 +50,6 @@ from .gateway import (
     UNSTAMPED,
     MemberAddress,
     NodeStatus,
-    PeerStatus,
     RequestKind,
     Topology,
 )
@@ -62,7 +61,8 @@ from .room import Room
 from .service import kind_of
 from .serving import serve
 from .snapshots import Snapshots
-from .states import LEADER_STATES, State
+from .states import State
+from .status import Life, status_of
 from .tables_watch import TablesWatch
 from .untrusted import TermBound
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from ..storage import ExecutorFactory, Store, Write
     from ..transport import Network
-    from .config import NodeConfig
+    from .config import MemberConfig, NodeConfig
     from .core import Transition
     from .gateway import Request, Stamp
     from .service import Service
@@ -105,7 +105,6 @@ class Member:
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
-        self._started = trio.current_time()
         links = Links(
             cluster=config.cluster,
             member_id=config.member_id,
@@ -133,12 +132,8 @@ class Member:
         self._ask = Calls(self.submit).ask
         self._room = Room(self.core, free)
         self._election = Election(self.core, self._requests, self._room.available)
-        self._members = tuple(
-            MemberAddress(
-                i.member_id, i.host, i.client_port, i.member_port, i.standby, i.redirect_port
-            )
-            for i in config.members
-        )
+        self._life = Life(self.incarnation, trio.current_time())
+        self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
 
     # --- running ----------------------------------------------------------------------------------
@@ -301,65 +296,18 @@ class Member:
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
-        core, contest, newest = self.core, self._election, self.core.snapshots.newest
-        now = trio.current_time()
-        return NodeStatus(
-            member_id=core.member_id,
-            cluster=core.config.cluster,
-            role=self._role_name(),
-            state=contest.state.name,
-            state_age_s=now - contest.state_since,
-            term=core.leadership_term,
-            leader_id=core.leader_id,
-            log_term=core.store.log_term,
-            start_position=core.store.start_position,
-            append_position=core.store.append_position,
-            commit_position=core.applier.commit_position,
-            applied_position=core.applier.applied_position,
-            elections=contest.count,
-            uptime_s=now - self._started,
-            timestamp_ms=core.applier.timestamp_ms,
-            parked=self._requests.parked,
-            forwarded=self._requests.forwarded,
-            incarnation=self.incarnation,
-            entries=core.applier.entries,
-            batches=core.applier.batches,
-            commits=core.store.commits,
-            lease_s=core.role.reads.lease_left if isinstance(core.role, Leadership) else 0.0,
-            peers=tuple(self._peer_status(peer, now) for peer in core.peers),
-            snapshot_position=newest.position if newest else -1,
-            snapshot_activity=core.snapshots.activity,
-            suspended=core.suspended,
-            disk_full=core.disk_full,
-            damage=core.damage,
-            standing="standby" if core.standby else core.store.standing.kind.name.lower(),
-            not_heard=tuple(core.founders.missing),
-            snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
-            clock_skew_ms=core.clocks.skew_ms(self.now_ms()),
-        )
+        return status_of(self.core, self._election, self._requests, self._life, self.now_ms())
 
-    def _role_name(self) -> str:
-        state = self._election.state
-        if isinstance(self.core.role, Leadership):
-            return "leader"
-        if state is State.CANDIDATE_BALLOT or state in LEADER_STATES:
-            return "candidate"
-        return "standby" if self.core.standby else "follower"
 
-    def _peer_status(self, peer: int, now: float) -> PeerStatus:
-        role, links = self.core.role, self.core.links
-        connected, trouble = links.connected(peer), links.trouble(peer)
-        position, pulse = -1, None
-        if isinstance(role, Leadership):
-            follower = role.followers[peer]
-            pulse = follower.pulse
-            position = follower.match if pulse.heard_at >= 0 else -1
-        elif isinstance(role, Following) and peer == role.leader_id:
-            pulse = role.pulse
-        if pulse is None or pulse.heard_at < 0:
-            return PeerStatus(peer, connected, position, None, trouble=trouble)
-        heard = now - pulse.heard_at
-        return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed, trouble)
+def _address(member: MemberConfig) -> MemberAddress:
+    return MemberAddress(
+        member.member_id,
+        member.host,
+        member.client_port,
+        member.member_port,
+        member.standby,
+        member.redirect_port,
+    )
 
 
 def _write_nothing(_group: Sequence[Write]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
+from ..ready import stay_awake
 from . import rules
 from .applier import SLICE_SECONDS
 from .gateway import still_wanted
@@ -140,6 +141,7 @@ class Reads:
             if applied < self.rounds[0].position:
                 break  # still being read back; the next report looks again
             self._confirmed += self.rounds.popleft().reads
+            stay_awake()  # clients get answers, and ask again
         if not busy:
             self._answer_confirmed()
             if self._confirmed:

@@ -166,20 +166,9 @@ async def open_node(
             open_member(config, store, rng=rng, clock_ms=_wall_clock_ms) as member,
             trio.open_nursery() as nursery,
         ):
-            limits = ClientPortLimits(
-                max_clients=config.limits.max_clients,
-                request_bytes=config.limits.max_request_bytes,
-            )
-            port = ClientPort(
-                member,
-                config.client_listen_host,
-                config.own.client_port,
-                limits,
-                redirect_port=config.own.redirect_port or None,
-                redirect=config.redirect,
-            )
+            port = _client_port(member, config)
             address = await nursery.start(port.run)
-            gathering = Gathering(member, limits.request_bytes)
+            gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
             yield Node(member, KeyValue(member, gathering), address)
             await port.drain()  # while the member still answers
@@ -188,3 +177,18 @@ async def open_node(
             nursery.cancel_scope.cancel()
     finally:
         store.close()
+
+
+def _client_port(member: Member, config: NodeConfig) -> ClientPort:
+    """Make the port of Redis clients, and that of those which follow the leader, if asked for."""
+    limits = ClientPortLimits(
+        max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
+    )
+    return ClientPort(
+        member,
+        config.client_listen_host,
+        config.own.client_port,
+        limits,
+        redirect_port=config.own.redirect_port or None,
+        redirect=config.redirect,
+    )

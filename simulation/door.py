@@ -13,7 +13,7 @@ import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
 from ..node.gateway import UNSTAMPED
-from .facts import Answered, Asked, Refused
+from .client_facts import Answered, Asked, Refused
 from .watched import seal, unseal
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Applied, Asked, Refused
+from ..client_facts import Asked, Refused
+from ..facts import Applied
 from .base import Invariant
 
 if TYPE_CHECKING:

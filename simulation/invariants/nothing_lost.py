@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Answered, Applied, Point
+from ..client_facts import Answered
+from ..facts import Applied, Point
 from .base import Invariant
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Answered, Asked, Point, Refused
+from ..client_facts import Answered, Asked, Refused
+from ..facts import Point
 from .base import Invariant
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import attrs
 import pytest
 
 from quorate.simulation import Observer
+from quorate.simulation.client_facts import Answered, Asked, Refused
 from quorate.simulation.facts import (
-    Answered,
     Applied,
-    Asked,
     Batch,
     Claimed,
     Committed,
@@ -27,7 +26,6 @@ from quorate.simulation.facts import (
     Promised,
     Reached,
     Recorded,
-    Refused,
     Said,
     Settled,
     Stamped,
