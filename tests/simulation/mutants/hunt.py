@@ -50,6 +50,8 @@ def hunt(mutant: Mutant, members: int = 3) -> Found | None:
         for seed in range(mutant.seeds):
             outcome = simulate(Plan(seed, members, HOURS))
             if outcome.violation is not None:
+                kind = outcome.violation.partition(":")[0]
+                assert kind not in {"TypeError", "AttributeError"}, f"{mutant.name} is broken"
                 return Found(seed, outcome.violation)
     return None
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Report what was received, and not what is durable."""
 
-    def report(self: Following) -> None:
+    def report(self: Following, *, timed: bool = True) -> None:
+        del timed
         self.core.send(
             self.leader_id,
             AppendPosition(
@@ -75,9 +76,9 @@ def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
     """Report READY without the term in the recording log: F3 taken out at the follower."""
     report = Following.report
 
-    def report_ready(self: Following) -> None:
+    def report_ready(self: Following, *, timed: bool = True) -> None:
         self.flags = AppendFlags.READY
-        report(self)
+        report(self, timed=timed)
 
     patch.setattr(Following, "report", report_ready)
 
