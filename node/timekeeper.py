@@ -62,7 +62,9 @@ class Timekeeper:
         leadership = self._leadership
         applier = leadership.core.applier
         while True:
-            now, until = trio.current_time(), self._due_at()
+            # One reading of the clock: with a later one for `until` that would never have come.
+            now = trio.current_time()
+            until = self._due_at(now)
             if until > now:
                 self._resting = until == math.inf
                 await self._changed.wait(until)
@@ -72,9 +74,9 @@ class Timekeeper:
                     self._told_end = leadership.publication_position
                 await applier.progressed.wait()
 
-    def _due_at(self) -> float:
+    def _due_at(self, now: float) -> float:
         """When an entry is due, on trio's clock; infinity for never."""
-        leadership, now = self._leadership, trio.current_time()
+        leadership = self._leadership
         due, self._due_ms = leadership.core.applier.service.next_deadline_ms(), math.inf
         if not leadership.accepting:
             return math.inf

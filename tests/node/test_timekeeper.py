@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import trio
+import trio.abc
 
 from quorate.node.timekeeper import IDLE_SECONDS
 from quorate.simulation.ledger import open_ledgers
@@ -101,3 +103,37 @@ async def test_the_directory_of_a_lone_member_that_was_killed_has_it_too(
         end = end_of_commands(world, 0)
         await world.kill(0)
         assert describe(world.hosts[0].config.directory / "log").commit_position >= end
+
+
+class Creeping(trio.abc.Clock):
+    """Virtual time in which each look at the clock takes a microsecond, as with a real one."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Skip the wait: trio asks only if nothing else is to be done."""
+        if deadline < math.inf:
+            self.now = max(self.now, deadline)
+        return 0.0
+
+
+def test_entries_are_recorded_while_a_service_wants_the_time_to_move(tmp_path: Path) -> None:
+    async def wants_time() -> int:
+        async with open_ledgers(tmp_path, 1) as world:
+            await world.start()
+            leader = await world.leader()
+            core, service = world.hosts[leader].running.core, world.hosts[leader].service
+            service.next_deadline_ms = lambda: core.applier.timestamp_ms + 500  # type: ignore[method-assign]
+            assert await world.command(leader, b"x") == b"1"
+            await trio.sleep(5)
+            return kinds(world, leader).count(EntryKind.TIMER)
+
+    assert 8 <= trio.run(wants_time, clock=Creeping()) <= 11
