@@ -19,7 +19,7 @@ from rich.console import Console
 
 from .cli_status import AsJson
 from .embed import Node, open_node
-from .errors import StorageError, UsageError
+from .errors import UsageError
 from .force_quorum import force_a_quorum
 from .log_lines import line_handler, unblocked_console
 from .node.config import MemberConfig, NodeConfig, load_config
@@ -35,6 +35,7 @@ __all__ = ["recover"]
 LOOK_SECONDS: Final = 0.2
 HINT_SECONDS: Final = 5.0
 """After so long without progress it says what it waits for."""
+NOTHING: Final = 1
 NOBODY: Final = 2
 
 ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -81,8 +82,11 @@ async def recover(
         status, words = why_not
         console.print(words, style="red")
         return status
+    if not _prepare(config):
+        words = f"{config.directory}: its store has a vote; there is nothing to recover. Start it: "
+        console.print(f"{words}quorate run {file}", style="red")
+        return NOTHING
     _tell(config, seen, others, console)
-    _prepare(config)
     with unblocked_console(console):
         last, seconds = await _run_until_admitted(config, others, console)
     words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
@@ -130,20 +134,16 @@ def _environment(config: NodeConfig, name: str) -> bool:
     return (config.directory / name / DATA_FILE).exists()
 
 
-def _prepare(config: NodeConfig) -> None:
-    """Make the store, durably without a vote.
+def _prepare(config: NodeConfig) -> bool:
+    """Make the store, durably without a vote; say whether there is none with a vote.
 
     Raises:
-        StorageError: the one that is there has a vote, or is another member's.
+        StorageError: the one that is there is another member's.
     """
     drawn = random.SystemRandom().getrandbits(64)
     identity = Identity(config.cluster, config.member_id, drawn)
     there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
-    if there.kind is StandingKind.MEMBER:
-        raise StorageError(
-            f"{config.directory}: its store has a vote; there is nothing to recover. Start it: "
-            "quorate run"
-        )
+    return there.kind is not StandingKind.MEMBER
 
 
 def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: Console) -> None:

@@ -17,6 +17,7 @@ from .cluster import lay_out
 from .errors import ConfigurationError, PrunedError, UsageError
 from .node.config import NodeConfig, load_config
 from .restored import start_once
+from .storage.pages import DATA_FILE
 from .storage.restore import RestorePlan, moment, plan_restore
 from .storage.restore import restore as restore_store
 from .words import counted, parse_position
@@ -118,6 +119,10 @@ def _configs(
 ) -> list[NodeConfig]:
     if cluster is None:
         return [_config_in(directory)]
+    if any((place / DATA_FILE).exists() for place in (directory, directory / "log")):
+        raise UsageError(
+            f"--to {directory}: a store lies there; expected a place for the members' directories"
+        )
     configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
     for config in configs:
         if config.cluster != cluster:

@@ -23,7 +23,8 @@ from .errors import StorageError, leaves
 from .node import Command, NodeConfig
 from .node.config import Timeouts
 from .node.member import Member, open_member
-from .storage import ExecutorFactory, ThreadExecutor, Write
+from .node.service import KEY_VALUE
+from .storage import ExecutorFactory, ThreadExecutor, Write, open_readonly
 from .transport import MemoryNetwork
 
 PATIENCE_SECONDS: Final = 30.0
@@ -36,8 +37,9 @@ LOOK_SECONDS: Final = 0.02
 class _Still:
     """A service that has applied everything up to a position, and does nothing more."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, kind: str) -> None:
         self.position = position
+        self.kind = kind
 
     def apply(self, command: Command) -> bytes:
         """Do nothing."""
@@ -110,7 +112,7 @@ async def _start(
             name = f"member-{config.member_id}"
             opened = open_member(
                 _alone(config),
-                _Still(position),
+                _Still(position, _kind_in(config)),
                 rng=random.Random(rng.getrandbits(64)),  # noqa: S311 - as above
                 clock_ms=lambda: time.time_ns() // 1_000_000,
                 network=network.host(name),
@@ -122,6 +124,12 @@ async def _start(
         async with trio.open_nursery() as nursery:
             for member in members:
                 nursery.start_soon(member.close)
+
+
+def _kind_in(config: NodeConfig) -> str:
+    """Say whose service a store is; `quorate run` will serve an older one, which does not know."""
+    with open_readonly(config.directory / "log") as store:
+        return store.recorded.service or KEY_VALUE
 
 
 def _alone(config: NodeConfig) -> NodeConfig:

@@ -298,6 +298,7 @@ def make_directory(directory: Path) -> None:
 
     Raises:
         StorageError: it is a link to a directory that is not there.
+        StoreAccessError: the system refuses to make it.
     """
     if not directory.is_dir():
         if directory.is_symlink():
@@ -306,7 +307,13 @@ def make_directory(directory: Path) -> None:
                 "is its volume mounted?"
             )
         make_directory(directory.parent)
-        directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            text = f"{directory}: can't be made: {error.strerror}"
+            raise StoreAccessError(text) from error
         sync_directory(directory.parent)
 
 

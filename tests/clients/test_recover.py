@@ -44,8 +44,9 @@ def test_a_member_with_an_empty_directory_is_refused_and_recovers(directory: Pat
         assert json.loads(done.stdout)["admitted"]
         assert "It has no vote until the others" in done.stderr
         again = quorate("recover", str(file))
-        assert again.returncode != 0
-        assert "nothing to recover" in again.stderr
+        assert again.returncode == 1
+        assert "nothing to recover" in again.stdout
+        assert "has no vote" not in again.stdout
         cluster.restart_dead()
         cluster.wait_until_agreed()
         # the two that are left, the one that recovered among them, are a quorum

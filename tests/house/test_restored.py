@@ -12,6 +12,7 @@ import trio
 from quorate.cluster import lay_out
 from quorate.errors import StorageError
 from quorate.node import election
+from quorate.node.service import KEY_VALUE
 from quorate.restored import start_once
 from quorate.storage import (
     Entry,
@@ -50,6 +51,7 @@ async def restored(directory: Path, *, members: int, made: int) -> tuple[list[No
             entries = [Entry(EntryKind.NEW_LEADERSHIP_TERM)]
             opening = encode_batch(entries, term=0, position=0, timestamp_ms=1, commit_position=0)
             await store.append_durably(opening, term_row=TermRow(0, 0, None, 1))
+            await store.save_service(KEY_VALUE)
             await store.save_committed(store.append_position)
             end = store.append_position
             nursery.cancel_scope.cancel()
