@@ -33,11 +33,11 @@ def test_a_wrong_call_is_told_before_spark_starts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert told(capsys, "state", tmp_path, "--conf", "bad") == (
-        78,
+        64,
         'quorate: --conf "bad": expected NAME=VALUE\n',
     )
     status, text = told(capsys, "check", tmp_path / "history.jsonl")
-    assert (status, "no such file" in text) == (78, True)
+    assert (status, "no such file" in text) == (64, True)
 
 
 @pytest.mark.spark
