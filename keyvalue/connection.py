@@ -31,6 +31,7 @@ import logging
 import select
 import socket
 import struct
+import sys
 import termios
 from collections import deque
 from typing import Final, Protocol
@@ -51,7 +52,7 @@ STALLED_SECONDS: Final = 60.0
 suspended for a moment loses its connection; longer, and its replies keep others from theirs."""
 
 _READ: Final = select.EPOLLIN
-_INT: Final = struct.Struct("i")
+_INT_BYTES: Final = struct.calcsize("i")
 
 WAIT_READABLE: Final = _READ
 """What a new connection waits for. A reset is reported always."""
@@ -341,7 +342,8 @@ class Connection:
         """
         if not self._outgoing:
             return
-        (kernel_bytes,) = _INT.unpack(fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT.size)))
+        answer = fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES))
+        kernel_bytes = int.from_bytes(answer, sys.byteorder)
         if kernel_bytes != self._kernel_bytes:
             self._kernel_bytes, self.read_at = kernel_bytes, now
         elif now - self.read_at >= STALLED_SECONDS:

@@ -35,7 +35,6 @@ __all__ = ["recover"]
 LOOK_SECONDS: Final = 0.2
 HINT_SECONDS: Final = 5.0
 """After so long without progress it says what it waits for."""
-NOTHING: Final = 1
 NOBODY: Final = 2
 
 ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -78,14 +77,10 @@ async def recover(
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
     seen = await survey([_address(config, peer.member_id) for peer in config.peers])
     others = [each for each in seen.said if each.member_id != config.member_id]
-    if (why_not := _why_not(config, others)) is not None:
+    if (why_not := _why_not(config, others) or _prepare(config)) is not None:
         status, words = why_not
         console.print(words, style="red")
         return status
-    if not _prepare(config):
-        words = f"{config.directory}: its store has a vote; there is nothing to recover. Start it: "
-        console.print(f"{words}quorate run {file}", style="red")
-        return NOTHING
     _tell(config, seen, others, console)
     with unblocked_console(console):
         last, seconds = await _run_until_admitted(config, others, console)
@@ -134,8 +129,8 @@ def _environment(config: NodeConfig, name: str) -> bool:
     return (config.directory / name / DATA_FILE).exists()
 
 
-def _prepare(config: NodeConfig) -> bool:
-    """Make the store, durably without a vote; say whether there is none with a vote.
+def _prepare(config: NodeConfig) -> tuple[int, str] | None:
+    """Make the store, durably without a vote; or say why there is nothing to do.
 
     Raises:
         StorageError: the one that is there is another member's.
@@ -143,7 +138,12 @@ def _prepare(config: NodeConfig) -> bool:
     drawn = random.SystemRandom().getrandbits(64)
     identity = Identity(config.cluster, config.member_id, drawn)
     there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
-    return there.kind is not StandingKind.MEMBER
+    if there.kind is not StandingKind.MEMBER:
+        return None
+    return 1, (
+        f"{config.directory}: its store has a vote; there is nothing to recover. "
+        "Start it: quorate run"
+    )
 
 
 def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: Console) -> None:

@@ -162,7 +162,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
         (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: can't be read"),
         (["log", "describe", "nowhere"], EX_CONFIG, "quorate: nowhere: no recording there"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=str,
 )
 def test_a_command_ends_with_the_status_that_readme_gives(
     arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]

@@ -21,6 +21,7 @@ from quorate.cluster import free_client_port
 from quorate.errors import PrunedError, StorageError
 from quorate.keyvalue.resp import encode_command
 from quorate.node.actions import RESUME, SUSPEND
+from quorate.node.service import KEY_VALUE
 from quorate.pipeline.logs import open_log
 from quorate.pipeline.once import sessions_at
 from quorate.pipeline.restorable import write_snapshot
@@ -91,7 +92,9 @@ def test_a_state_is_written_as_a_member_would_and_restored_as_a_new_cluster(
     assert (summary.digest, found) == (member.digest, records)
     assert len(found) > 10
     assert f"the snapshot at {ENDS[44]:,}" in capsys.readouterr().out
-    assert summary.head == attrs.evolve(member.head, cluster=f"testing@{ENDS[44]}")
+    assert summary.head == attrs.evolve(
+        member.head, cluster=f"testing@{ENDS[44]}", service=KEY_VALUE
+    )
     assert run(["pipeline", "state", *map(str, words)]) == 78  # it is there already
 
     port = free_client_port(3)
