@@ -34,7 +34,7 @@ import struct
 import sys
 import termios
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from ..errors import OversizedRequestError
 from ..node.gateway import Request, RequestKind
@@ -342,7 +342,7 @@ class Connection:
         """
         if not self._outgoing:
             return
-        answer = fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES))
+        answer = cast("bytes", fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES)))
         kernel_bytes = int.from_bytes(answer, sys.byteorder)
         if kernel_bytes != self._kernel_bytes:
             self._kernel_bytes, self.read_at = kernel_bytes, now
