@@ -34,7 +34,7 @@ import struct
 import sys
 import termios
 from collections import deque
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from ..errors import OversizedRequestError
 from ..node.gateway import Request, RequestKind
@@ -132,7 +132,7 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._input_bytes = 0  # as the port has counted it
-        self._kernel_bytes = 0  # sent, and not acknowledged when we last looked
+        self._kernel_bytes: int = 0  # sent, and not acknowledged when we last looked
         self._finishing = self._lingering = self._ended = self.congested = False
         self.read_at = 0.0
 
@@ -342,7 +342,7 @@ class Connection:
         """
         if not self._outgoing:
             return
-        answer = cast("bytes", fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES)))
+        answer = fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES))
         kernel_bytes = int.from_bytes(answer, sys.byteorder)
         if kernel_bytes != self._kernel_bytes:
             self._kernel_bytes, self.read_at = kernel_bytes, now
