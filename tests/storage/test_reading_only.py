@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +19,7 @@ from storage_world import begin_term, fill, open_store, running
 from tables_world import open_tables, record
 
 from quorate.errors import StorageError, StoreBusyError
-from quorate.storage import open_readonly
+from quorate.storage import open_readonly, readers
 from quorate.storage.describe import describe, dump
 from quorate.storage.environment import Environment
 from quorate.storage.restore import plan_restore
@@ -168,7 +168,7 @@ def test_a_member_that_starts_waits_for_the_transaction_of_a_reader(
 
     caplog.set_level("INFO")
     child = hold(directory)
-    monkeypatch.setattr(time, "sleep", until_it_ends)
+    monkeypatch.setattr(readers, "time", SimpleNamespace(sleep=until_it_ends))
     open_for_writing(directory).close()
     assert child.end() == 0
     assert caplog.text.count(f"waiting_for_readers directory={directory / 'log'}") == 1
@@ -181,7 +181,7 @@ def test_a_member_does_not_wait_for_ever_for_a_reader(
         """Try again at once."""
 
     child = hold(directory)
-    monkeypatch.setattr(time, "sleep", no_sleep)
+    monkeypatch.setattr(readers, "time", SimpleNamespace(sleep=no_sleep))
     with pytest.raises(StoreBusyError, match="another process reads it"):
         open_for_writing(directory)
     child.say()
