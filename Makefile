@@ -17,7 +17,7 @@ demo: $(ready) ## load files into three members, kill the leader meanwhile, chec
 	@$(BIN)/quorate demo $(ARGS)
 
 pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and then asks its logs
-	@$(BIN)/python -m quorate.demo_pipeline $(ARGS)
+	@$(BIN)/python -m quorate.demo.spark $(ARGS)
 
 test: $(ready) ## all tests, in two processes; ARGS="tests/house -k status"
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
@@ -70,10 +70,10 @@ lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	  pyproject.toml --group dev --extra pipeline --output-file requirements.lock
 
 clean: ## remove everything that make has made
-	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so
+	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so */*/_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c */*.c))
+$(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c */*.c */*/*.c))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'quorate needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
 	@echo 'Setting up $(VENV), once.'

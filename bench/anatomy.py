@@ -32,7 +32,7 @@ from harness import KEPT, USUAL, Bench, Common, lay_out_members, make_app, open_
 from measuring import Load, check_load, measure, settled
 from results import BLOCK, Row
 
-from quorate.cluster import HOST, LocalCluster, open_cluster
+from quorate.local.cluster import HOST, LocalCluster, open_cluster
 from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch, verify
 
 LOAD: Final = Load("set", 64)

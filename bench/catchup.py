@@ -34,10 +34,10 @@ from harness import (
 from measuring import Load, benchmark, check_load, level, settled
 from results import Row
 
-from quorate.cluster import LocalCluster, MemberProcess, open_cluster
-from quorate.node.config import SnapshotPolicy
-from quorate.respclient import open_resp
-from quorate.status import SETTLED, ask
+from quorate.client.resp import open_resp
+from quorate.local.cluster import LocalCluster, MemberProcess, open_cluster
+from quorate.local.survey import SETTLED, ask
+from quorate.node.config.config import SnapshotPolicy
 
 MEMBERS: Final = 3
 CLIENTS: Final = 64

@@ -22,18 +22,18 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import attrs
 import trio
 
+from quorate.client.resp import RespClient, open_resp
 from quorate.errors import StorageError
-from quorate.keyvalue.resp import CommandParser
-from quorate.node.config import NodeConfig
-from quorate.node.gateway import MemberAddress
-from quorate.respclient import RespClient, open_resp
+from quorate.keyvalue.protocol.resp import CommandParser
+from quorate.node.config.config import NodeConfig
+from quorate.node.requests.gateway import MemberAddress
 from quorate.storage import (
     EntryKind,
     decode_entries_untrusted,
     decode_header_untrusted,
     open_readonly,
 )
-from quorate.storage.checksum import crc32c
+from quorate.storage.lmdb.checksum import crc32c
 
 NUMBER: Final = slice(16)
 """Where a numbered value has its number."""
@@ -50,7 +50,7 @@ class LostError(Exception):
 
 
 class Member(Protocol):
-    """A member that is looked at, such as :class:`quorate.cluster.MemberProcess`."""
+    """A member that is looked at, such as :class:`quorate.local.cluster.MemberProcess`."""
 
     @property
     def member_id(self) -> int:

@@ -33,7 +33,7 @@ from harness import (
 from measuring import Load, Run, measure, median
 from results import Row
 
-from quorate.cluster import open_cluster
+from quorate.local.cluster import open_cluster
 
 MEMBERS: Final = 3
 CLIENTS: Final = (1, 64, 256)

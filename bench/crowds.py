@@ -12,7 +12,7 @@ import trio
 from acknowledged import Numbers, numbered
 from checking import Member, Stretch, check_stretch
 
-from quorate.node.gateway import MemberAddress
+from quorate.node.requests.gateway import MemberAddress
 
 PROGRAM: Final = Path(__file__).parent / "crowd.py"
 

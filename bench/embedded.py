@@ -36,8 +36,8 @@ from measuring import (
 )
 
 from quorate import Node, open_node
-from quorate.cli import GARBAGE_THRESHOLD
-from quorate.cluster import LocalCluster
+from quorate.cli.app import GARBAGE_THRESHOLD
+from quorate.local.cluster import LocalCluster
 
 TASKS: Final = 256
 LOAD: Final = Load("set", TASKS)

@@ -31,10 +31,10 @@ from harness import ALL_KEPT, USUAL, Common, lay_out_members, make_app, open_ben
 from measuring import settled
 from rich.console import Console
 
-from quorate.cluster import HOST, LocalCluster, MemberProcess
-from quorate.respclient import RespError, open_resp
-from quorate.status import Verdict, survey
-from quorate.torture_network import NamespaceError, Namespaces, namespace_command, open_namespaces
+from quorate.client.resp import RespError, open_resp
+from quorate.local.cluster import HOST, LocalCluster, MemberProcess
+from quorate.local.survey import Verdict, survey
+from quorate.torture.network import NamespaceError, Namespaces, namespace_command, open_namespaces
 
 MEMBERS: Final = 3
 WRITERS: Final = 4

@@ -7,9 +7,9 @@ import trio
 from checking import LostError, values_of
 from measuring import Load, address_of, settled
 
-from quorate.cluster import LocalCluster
-from quorate.node.gateway import MemberAddress
-from quorate.respclient import open_resp
+from quorate.client.resp import open_resp
+from quorate.local.cluster import LocalCluster
+from quorate.node.requests.gateway import MemberAddress
 
 MSET_BYTES: Final = 64 << 10
 MSET_KEYS: Final = 200

@@ -31,7 +31,7 @@ from harness import (
 from measuring import Load, Memory, Run, measure, median, memory, rested, settled
 from results import Row
 
-from quorate.cluster import LocalCluster, open_cluster
+from quorate.local.cluster import LocalCluster, open_cluster
 
 FILLED_BYTES: Final = 256 << 20
 """With large values there are fewer keys, so that sizes are compared and not room on the disk."""

@@ -32,9 +32,9 @@ from harness import (
 from measuring import Load, benchmark, check_load, memory, settled
 from results import Row
 
-from quorate.cluster import LocalCluster, MemberProcess, open_cluster
-from quorate.node.config import NodeConfig
-from quorate.respclient import RespError, open_resp
+from quorate.client.resp import RespError, open_resp
+from quorate.local.cluster import LocalCluster, MemberProcess, open_cluster
+from quorate.node.config.config import NodeConfig
 from quorate.storage import Store
 
 LOAD: Final = Load("set", 16, 16, value_bytes=4096, keys=10_000)

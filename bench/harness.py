@@ -16,9 +16,9 @@ from results import FIGURES, Results, Row, save, tell_circumstances
 from rich.console import Console
 from tables import section
 
-from quorate.cli_show import make_console
-from quorate.cluster import HOST, free_client_port, lay_out
-from quorate.node.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
+from quorate.cli.show import make_console
+from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.node.config.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 """No snapshot by rule: the whole log is kept."""

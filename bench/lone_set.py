@@ -29,8 +29,8 @@ from anatomy import REPLIES, SET, check_sets, client, ports, timed
 from harness import USUAL, Common, lay_out_members, make_app, open_bench
 from results import BLOCK
 
-from quorate.cluster import LocalCluster
-from quorate.torture_disk import DiskError, preloadable, preloading
+from quorate.local.cluster import LocalCluster
+from quorate.torture.disk import DiskError, preloadable, preloading
 from quorate.transport import AppendFlags, AppendPosition, encode
 
 SENT: Final = 1

@@ -17,9 +17,9 @@ import trio
 from acknowledged import counted
 from checking import Member, Stretch, check_stretch
 
-from quorate.cluster import LocalCluster
-from quorate.node.gateway import MemberAddress, NodeStatus
-from quorate.status import Verdict, ask, survey
+from quorate.local.cluster import LocalCluster
+from quorate.local.survey import Verdict, ask, survey
+from quorate.node.requests.gateway import MemberAddress, NodeStatus
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 TRIAL_BYTES: Final = 32 << 20

@@ -27,8 +27,8 @@ from harness import KEPT, USUAL, Bench, Common, lay_out_members, make_app, open_
 from measuring import settled
 from results import Row
 
-from quorate.cluster import HOST, LocalCluster, MemberProcess, open_cluster
-from quorate.respclient import open_resp
+from quorate.client.resp import open_resp
+from quorate.local.cluster import HOST, LocalCluster, MemberProcess, open_cluster
 
 VALUE_BYTES: Final = 1024
 LOOK_SECONDS: Final = 0.2

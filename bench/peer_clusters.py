@@ -27,10 +27,10 @@ from harness import KEPT, lay_out_members
 from measuring import Latencies, Load, benchmark, check_load, settled
 from sections import LEASED, OURS
 
-from quorate.cluster import LocalCluster, free_client_port, open_cluster
+from quorate.client.resp import RespError, open_resp
+from quorate.local.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.node import Timeouts
-from quorate.node.gateway import NodeStatus
-from quorate.respclient import RespError, open_resp
+from quorate.node.requests.gateway import NodeStatus
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8

@@ -23,8 +23,8 @@ from measuring import Load, Memory, memory, processor_seconds, quiet, settled
 from results import Row
 from snapshot import back
 
-from quorate.cluster import LocalCluster, open_cluster
-from quorate.respclient import RespError, open_resp
+from quorate.client.resp import RespError, open_resp
+from quorate.local.cluster import LocalCluster, open_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

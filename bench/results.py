@@ -20,7 +20,7 @@ import attrs
 from rich.console import Console
 
 import quorate
-from quorate.keyvalue.info import COMPILED
+from quorate.keyvalue.port.info import COMPILED
 
 FIGURES: Final = Path(__file__).parent / "figures"
 BLOCK: Final = b"\0" * 4096

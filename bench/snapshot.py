@@ -51,10 +51,10 @@ from measuring import (
 )
 from results import Row
 
-from quorate.cluster import LocalCluster, MemberProcess, open_cluster
-from quorate.node.config import SnapshotPolicy
-from quorate.respclient import open_resp
-from quorate.status import SETTLED, survey
+from quorate.client.resp import open_resp
+from quorate.local.cluster import LocalCluster, MemberProcess, open_cluster
+from quorate.local.survey import SETTLED, survey
+from quorate.node.config.config import SnapshotPolicy
 from quorate.storage import Summary, check_snapshot, describe
 
 MEMBERS: Final = 3

@@ -35,15 +35,15 @@ from checking import LostError
 from harness import USUAL, Bench, Common, make_app, open_bench
 from pyspark.sql import DataFrame, SparkSession
 
-from quorate.keyvalue.resp import encode_command
+from quorate.histories.history import HistoryWriter, Operation, read_history_untrusted
+from quorate.histories.linearizability import check_key
+from quorate.histories.specification import Strings
+from quorate.keyvalue.protocol.resp import encode_command
 from quorate.pipeline import open_session
-from quorate.pipeline.check import check_history
-from quorate.pipeline.decode import decode
-from quorate.pipeline.logs import open_log
-from quorate.pipeline.versions import moment_at, state
-from quorate.simulation.history import HistoryWriter, Operation, read_history_untrusted
-from quorate.simulation.linearizability import check_key
-from quorate.simulation.specification import Strings
+from quorate.pipeline.jobs.check import check_history
+from quorate.pipeline.jobs.versions import moment_at, state
+from quorate.pipeline.source.decode import decode
+from quorate.pipeline.source.logs import open_log
 from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
 
 PER_BATCH: Final = 64

@@ -23,9 +23,9 @@ from harness import USUAL, Common, make_app, open_bench
 from measuring import settled
 from rich.console import Console
 
-from quorate.cluster import LocalCluster
-from quorate.node.gateway import NodeStatus
-from quorate.status import survey
+from quorate.local.cluster import LocalCluster
+from quorate.local.survey import survey
+from quorate.node.requests.gateway import NodeStatus
 
 SETTLE_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 10.0

@@ -17,7 +17,7 @@ import trio
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from quorate.storage import HEADER_BYTES, Store, TermRow, check_batch_untrusted
-from quorate.storage.batch import check_sum_untrusted, decode_header_untrusted
+from quorate.storage.log.batch import check_sum_untrusted, decode_header_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

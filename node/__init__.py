@@ -4,9 +4,10 @@ Read :mod:`.election` for the protocol, :mod:`.rules` for its judgements, :mod:`
 :mod:`.following` for the two terms, and :mod:`.member` for how it all hangs together.
 """
 
-from .config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
-from .core import Transition
-from .gateway import (
+from .config.config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
+from .member import Member, open_member
+from .protocol.states import EDGES, State, diagram
+from .requests.gateway import (
     Gateway,
     MemberAddress,
     NodeStatus,
@@ -15,10 +16,9 @@ from .gateway import (
     RequestKind,
     Topology,
 )
-from .member import Member, open_member
-from .service import Command, Service, SnapshotService
-from .states import EDGES, State, diagram
-from .timers import Timer, Timers
+from .state import Transition
+from .state_machine.service import Command, Service, SnapshotService
+from .state_machine.timers import Timer, Timers
 
 __all__ = [
     "EDGES",

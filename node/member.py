@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ..storage import ThreadExecutor
-from ..storage.environment import free_bytes
-from ..storage.executor import nothing
+from ..storage.lmdb.environment import free_bytes
+from ..storage.writing.group_commit import nothing
 from ..transport import (
     Address,
     ForwardReply,
@@ -38,13 +38,15 @@ from ..transport import (
     Message,
     TcpNetwork,
 )
-from . import election
-from .applier import Applier
-from .calls import Calls
-from .contest import Election
-from .core import Core
-from .following import Following
-from .gateway import (
+from .election import election
+from .election.context import Election
+from .follower.following import Following
+from .leader.leadership import Leadership
+from .one_error import one_error
+from .protocol.states import State
+from .protocol.untrusted import TermBound
+from .readers.serving import serve
+from .requests.gateway import (
     COMMAND,
     QUERY,
     UNSTAMPED,
@@ -53,18 +55,16 @@ from .gateway import (
     RequestKind,
     Topology,
 )
-from .leadership import Leadership
-from .one_error import one_error
-from .opening import check_arguments, check_service, open_store
-from .requests import Requests
-from .room import Room
-from .service import kind_of
-from .serving import serve
-from .snapshots import Snapshots
-from .states import State
-from .status import Life, status_of
-from .tables_watch import TablesWatch
-from .untrusted import TermBound
+from .requests.router import Requests
+from .requests.status import Life, status_of
+from .requests.task_calls import Calls
+from .state import Core
+from .state_machine.applier import Applier
+from .state_machine.service import kind_of
+from .state_machine.snapshots import Snapshots
+from .state_machine.tables_watch import TablesWatch
+from .store_opening import check_arguments, check_service, open_store
+from .upkeep.disk_space import Room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -73,10 +73,10 @@ if TYPE_CHECKING:
 
     from ..storage import ExecutorFactory, Store, Write
     from ..transport import Network
-    from .config import MemberConfig, NodeConfig
-    from .core import Transition
-    from .gateway import Request, Stamp
-    from .service import Service
+    from .config.config import MemberConfig, NodeConfig
+    from .requests.gateway import Request, Stamp
+    from .state import Transition
+    from .state_machine.service import Service
 
 # How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.
 CLOSE_GRACE_SECONDS = 1.0

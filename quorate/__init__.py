@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RequestError,
         UnknownOutcomeError,
     )
-    from .keyvalue.client import KeyValue
+    from .keyvalue.embedded.client import KeyValue
     from .node import (
         Command,
         Limits,
@@ -75,7 +75,7 @@ _HOMES = {
         "RequestError",
         "UnknownOutcomeError",
     ),
-    ".keyvalue.client": ("KeyValue",),
+    ".keyvalue.embedded.client": ("KeyValue",),
     ".node": (
         "Command",
         "Limits",

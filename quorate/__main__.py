@@ -1,5 +1,5 @@
 """`python -m quorate` is the command `quorate`."""
 
-from .cli import main
+from .cli.app import main
 
 main()

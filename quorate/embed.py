@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .errors import ConfigurationError
-from .keyvalue.client import KeyValue
-from .keyvalue.client_port import ClientPort, ClientPortLimits
-from .keyvalue.client_session import open_session
-from .keyvalue.gathering import Gathering
-from .keyvalue.service import KeyValueService
+from .keyvalue.embedded.client import KeyValue
+from .keyvalue.embedded.gathering import Gathering
+from .keyvalue.embedded.session import open_session
+from .keyvalue.port.listener import ClientPort, ClientPortLimits
+from .keyvalue.state.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 from .node.one_error import one_error
-from .node.opening import check_arguments
+from .node.store_opening import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -4,14 +4,14 @@
 cluster to a script of one's own. Nothing that a member needs imports this room.
 """
 
-from .host import Host, Place, ServiceFactory
 from .invariants import Invariant, ViolationError
 from .ledger import Ledger
-from .observer import Observer
+from .machines.host import Host, Place, ServiceFactory
+from .machines.scheduler import run, seeded_scheduler
 from .run import Outcome, Plan, simulate
 from .scenarios import SCENARIOS, Scenario
-from .scheduler import run, seeded_scheduler
-from .trace import Event, Trace
+from .watching.observer import Observer
+from .watching.trace import Event, Trace
 from .workloads import Sample
 from .world import Setting, World, open_world
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
-from ..node.gateway import UNSTAMPED
-from .client_facts import Answered, Asked, Refused
-from .watched import seal, unseal
+from ..node.requests.gateway import UNSTAMPED
+from .watching.client_facts import Answered, Asked, Refused
+from .watching.watched import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
     from ..node import Member, Service
-    from ..node.gateway import Stamp
-    from .facts import Fact
+    from ..node.requests.gateway import Stamp
+    from .watching.facts import Fact
     from .world import World
 
 PATIENCE: Final = (0.4, 2.0, 12.0)

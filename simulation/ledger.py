@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from .host import Place
-    from .observer import Observer
+    from .machines.host import Place
+    from .watching.observer import Observer
 
 
 class Ledger:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..errors import PrunedError, leaves
-from ..node.states import LEADER_STATES
+from ..node.protocol.states import LEADER_STATES
 from ..storage import decode_header_untrusted
 from .faults import FAULTS, STRIKES
 from .faults.disks import expected
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ..node import Service
-    from .facts import Batch
-    from .observer import Observer
+    from .watching.facts import Batch
+    from .watching.observer import Observer
     from .world import World
 
 PAUSES: Final = (0.02, 0.2, 1.0, 3.0)

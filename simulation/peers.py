@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import trio
 
-from ..node.roles import Signal
+from ..node.protocol.role import Signal
 from ..storage import (
     Entry,
     EntryKind,
@@ -23,7 +23,7 @@ from ..storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from ..storage.recorder import Write
+from ..storage.log.commit import Write
 from ..transport import (
     NULL_VALUE,
     Address,
@@ -48,7 +48,7 @@ from ..transport import (
     Vote,
     VoteReason,
 )
-from .clock import EPOCH_MS
+from .machines.clock import EPOCH_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

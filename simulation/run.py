@@ -13,13 +13,13 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError
-from . import scheduler
-from .observer import Observer
+from .machines import scheduler
 from .scenarios import SCENARIOS
 from .store import stores
 from .storm import Storm
-from .trace import Trace
-from .watched import watch
+from .watching.observer import Observer
+from .watching.trace import Trace
+from .watching.watched import watch
 from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, Workload
 from .world import open_world
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from io import TextIOBase
 
     from ..node import Service
-    from .host import ServiceFactory
+    from .machines.host import ServiceFactory
     from .world import World
 
 RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it

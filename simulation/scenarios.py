@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..node import Timeouts
-from ..node.config import SnapshotPolicy
-from .clock import Clock, draw_clock
+from ..node.config.config import SnapshotPolicy
 from .faults import FAULTS, STRIKES
+from .machines.clock import Clock, draw_clock
 from .world import TIMEOUTS, Setting
 
 if TYPE_CHECKING:

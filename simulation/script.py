@@ -18,23 +18,15 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import trio
 
 from ..node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
-from ..node.roles import Signal
-from ..storage import (
-    Identity,
-    InlineExecutor,
-    NodeState,
-    Standing,
-    StandingKind,
-    Store,
-    make_store,
-)
-from ..storage.executor import nothing
-from ..storage.recorder import Write
+from ..node.protocol.role import Signal
+from ..storage import Identity, InlineExecutor, NodeState, Standing, StandingKind, Store, make_store
+from ..storage.log.commit import Write
+from ..storage.writing.group_commit import nothing
 from ..transport import AppendFlags, MemoryNetwork, TermSpan
-from .clock import EPOCH_MS
 from .ledger import Book
+from .machines.clock import EPOCH_MS
+from .machines.scheduler import seeded_scheduler
 from .peers import ME, PATIENCE, Peer, record
-from .scheduler import seeded_scheduler
 from .world import TIMEOUTS
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from ..keyvalue.service import KeyValueService
-from ..storage.tables import FLUSH_BYTES, Tables
+from ..keyvalue.state.service import KeyValueService
+from ..storage.tables.tables import FLUSH_BYTES, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from .host import Place
+    from .machines.host import Place
 
 INTERVALS_S: Final = (0.05, 0.5, 5.0)
 """How long a change stays in memory only; one of them is chosen at each start, in seconds."""

@@ -24,20 +24,20 @@ import trio
 
 from ..errors import RequestError
 from ..node import State
-from ..node.core import CUT_SECONDS
+from ..node.state import CUT_SECONDS
 from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
-from .facts import Settled
 from .invariants import ViolationError
 from .nemesis import Nemesis
+from .watching.facts import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..node import Service
-    from .facts import Batch
-    from .observer import Observer
     from .scenarios import Scenario
+    from .watching.facts import Batch
+    from .watching.observer import Observer
     from .workloads import Workload
     from .world import World
 

@@ -11,19 +11,19 @@ import trio
 
 from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State
-from ..node.config import Limits
+from ..node.config.config import Limits
 from ..node.one_error import one_error
 from ..storage import found
 from ..transport import MemoryNetwork
-from .disk import Disk, Fate
-from .facts import Deleted, LeaderRefused
-from .host import Host, S_co
+from .machines.disk import Disk, Fate
+from .machines.host import Host, S_co
+from .machines.scheduler import seeded_scheduler
+from .machines.setting import TIMEOUTS, Setting
+from .machines.tasks import Pauses
 from .messages import Messages
-from .scheduler import seeded_scheduler
-from .setting import TIMEOUTS, Setting
-from .stamps import watch_stamps
-from .tasks import Pauses
-from .trace import Trace
+from .watching.facts import Deleted, LeaderRefused
+from .watching.stamps import watch_stamps
+from .watching.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ..node import Member, Timeouts, Transition
     from ..transport import Message
-    from .host import ServiceFactory
-    from .observer import Observer
+    from .machines.host import ServiceFactory
+    from .watching.observer import Observer
 
 __all__ = ["TIMEOUTS", "Setting", "World", "open_world"]
 

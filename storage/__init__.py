@@ -3,7 +3,7 @@
 Knows nothing of networks or elections.
 """
 
-from .batch import (
+from .log.batch import (
     BATCH_ALIGNMENT,
     DESCRIPTOR_BYTES,
     HEADER_BYTES,
@@ -18,19 +18,19 @@ from .batch import (
     decode_header_untrusted,
     encode_batch,
 )
-from .describe import Description, DumpedBatch, describe, dump
-from .executor import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
-from .founding import force, found, make_store
-from .identity import Identity
-from .node_state import NodeState
-from .readonly import ReadOnlyStore, open_readonly
-from .recorder import Write
-from .recording_log import ForcedRow, SnapshotRow, TermRow
-from .snapshot_file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
-from .snapshot_folder import SnapshotFolder, SnapshotWriter, Transfer
-from .standing import Standing, StandingKind
-from .store import Store
-from .verify import Finding, VerifyReport, verify
+from .log.commit import Write
+from .log.founding import force, found, make_store
+from .log.identity import Identity
+from .log.readonly import ReadOnlyStore, open_readonly
+from .log.standing import Standing, StandingKind
+from .log.store import Store
+from .log.term_table import ForcedRow, SnapshotRow, TermRow
+from .log.vote import NodeState
+from .snapshots.file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
+from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
+from .tools.describe import Description, DumpedBatch, describe, dump
+from .tools.verify import Finding, VerifyReport, verify
+from .writing.group_commit import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
 
 __all__ = [
     "BATCH_ALIGNMENT",

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import quorate
-from quorate.cluster import free_client_port
+from quorate.local.cluster import free_client_port
 from quorate.node import diagram
 from quorate.simulation import Plan, simulate
 

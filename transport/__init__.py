@@ -17,10 +17,9 @@ from .fields import (
     StreamPurpose,
     VoteReason,
 )
+from .incoming import LinkHandler
 from .limits import LinkLimits
-from .link_in import LinkHandler
 from .links import Links
-from .memory import MemoryHost, MemoryNetwork
 from .messages import (
     AdmissionRequest,
     AppendPosition,
@@ -65,6 +64,7 @@ from .network import (
     parse_address_untrusted,
 )
 from .streams import WEATHER, FrameStream, open_stream
+from .testing.memory_network import MemoryHost, MemoryNetwork
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [

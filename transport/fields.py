@@ -67,7 +67,7 @@ class VoteReason(IntEnum):
     NO_VOTE = 6
     """Its store stands in the place of a lost one, and was not admitted yet."""
     PROMISED = 7
-    """It has promised a leader not to, for a while: see :mod:`quorate.node.lease`."""
+    """It has promised a leader not to, for a while: see :mod:`quorate.node.leader.lease`."""
 
 
 class AppendFlags(IntFlag):

@@ -20,20 +20,12 @@ from typing import Never
 import trio
 
 from ..errors import ConfigurationError
-from .fields import (
-    MAX_STRING_BYTES,
-    NULL_VALUE,
-    PROTOCOL_VERSION,
-    StreamPurpose,
-)
+from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, StreamPurpose
+from .incoming import LinkHandler, Reception
 from .limits import LinkLimits
-from .link_in import LinkHandler, Reception
-from .link_out import OutgoingLink
-from .messages import (
-    Hello,
-    Message,
-)
+from .messages import Hello, Message
 from .network import Address, Network
+from .outgoing import OutgoingLink
 from .streams import FrameStream, open_stream
 from .wire import encode
 

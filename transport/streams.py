@@ -16,16 +16,9 @@ from typing import Final, Self
 import trio
 
 from ..errors import HandshakeError, WireError
-from .fields import (
-    NULL_VALUE,
-    HelloStatus,
-)
+from .fields import NULL_VALUE, HelloStatus
 from .limits import STREAM_JOIN_BYTES, STREAM_JOIN_FRAMES, STREAM_RECEIVE_BYTES, LinkLimits
-from .messages import (
-    Hello,
-    HelloReply,
-    Message,
-)
+from .messages import Hello, HelloReply, Message
 from .network import Address, Connection, Network
 from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
 

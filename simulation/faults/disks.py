@@ -15,8 +15,8 @@ What the cluster must survive, and what it may refuse:
 - Rot on a majority of the disks may lose data; it is not done here.
 - A lost disk (replaced by an empty one), at any time, whoever else is away or behind: survived as
   long as the members whose store has no vote yet, or is rotten, are a minority. It is to be
-  admitted by the others (:mod:`quorate.node.admission`) before it counts again. Beyond a minority
-  too little may be left for a quorum, for good; it is not done here.
+  admitted by the others (:mod:`quorate.node.membership.admission`) before it counts again. Beyond a
+  minority too little may be left for a quorum, for good; it is not done here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import DamagedRecordError, StorageError, StoreFullError
-from ..disk import PLENTY, rot
+from ..machines.disk import PLENTY, rot
 from .processes import revive_later
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ...transport.memory_direction import Pace
+from ...transport.testing.direction import Pace
 from .processes import ask
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import RequestError
-from ..disk import Fate
+from ..machines.disk import Fate
 
 if TYPE_CHECKING:
     from ..nemesis import Nemesis

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 
 class ViolationError(AssertionError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ..facts import Said
+from ..watching.facts import Said
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 MOST_A_SECOND: Final = 1000
 """More than any member says in an election; two that answer each other without a pause say more."""

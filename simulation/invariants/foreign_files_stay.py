@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Deleted
+from ..watching.facts import Deleted
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
+    from ..watching.facts import Fact
 
 
 class ForeignFilesStay(Invariant):

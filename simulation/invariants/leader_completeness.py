@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Elected
+from ..watching.facts import Elected
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
+    from ..watching.facts import Fact
 
 
 class LeaderCompleteness(Invariant):

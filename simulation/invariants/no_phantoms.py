@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..client_facts import Asked, Refused
-from ..facts import Applied
+from ..watching.client_facts import Asked, Refused
+from ..watching.facts import Applied
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 
 class NoPhantoms(Invariant):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..client_facts import Answered
-from ..facts import Applied, Point
+from ..watching.client_facts import Answered
+from ..watching.facts import Applied, Point
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 
 class NothingLost(Invariant):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..facts import Elected, Installed, Recorded, Started, TermRecorded, Truncated, Wiped
+from ..watching.facts import Elected, Installed, Recorded, Started, TermRecorded, Truncated, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 
 class TermTable(Invariant):

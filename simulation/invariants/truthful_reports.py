@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...transport import AppendFlags, AppendPosition
-from ..facts import Claimed
+from ..watching.facts import Claimed
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
+    from ..watching.facts import Fact
 
 
 class TruthfulReports(Invariant):

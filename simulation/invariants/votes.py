@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
-from ..facts import Claimed, Promised, Started, Wiped
+from ..watching.facts import Claimed, Promised, Started, Wiped
 from .base import Invariant
 
 if TYPE_CHECKING:
-    from ..facts import Fact
-    from ..knowledge import Knowledge
+    from ..watching.facts import Fact
+    from ..watching.knowledge import Knowledge
 
 NOBODY = -1
 

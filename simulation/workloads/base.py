@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 import trio
 
 from ...errors import KeyValueError, NoLeaderError, RequestError
-from ...keyvalue import resp
-from ..history import Operation
+from ...histories.history import Operation
+from ...keyvalue.protocol import resp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
     from random import Random
 
-    from ...keyvalue.resp import Reply
+    from ...histories.history import Status, Value
+    from ...keyvalue.protocol.resp import Reply
     from ..door import Door
-    from ..history import Status, Value
 
 
 class Workload(ABC):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import RequestError
-from ...keyvalue.service import TRANSACTION
+from ...histories.linearizability import Verdict, check
+from ...keyvalue.state.service import TRANSACTION
 from ..invariants import ViolationError
-from ..linearizability import Verdict, check
 from .base import Workload, decode, encode, value_of
 
 if TYPE_CHECKING:
+    from ...histories.history import Value
     from ..door import Door
-    from ..history import Value
 
 KEYS: Final = 3
 

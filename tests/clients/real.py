@@ -18,9 +18,9 @@ from typing import Final, Self
 import redis
 import trio
 
-from quorate.cluster import HOST, free_client_port
-from quorate.node.gateway import MemberAddress
-from quorate.status import Survey, Verdict, survey
+from quorate.local.cluster import HOST, free_client_port
+from quorate.local.survey import Survey, Verdict, survey
+from quorate.node.requests.gateway import MemberAddress
 
 MEMBERS: Final = 3
 PATIENCE_SECONDS: Final = 60.0

@@ -12,10 +12,10 @@ from pathlib import Path
 import redis
 import trio
 
-from quorate.cluster import HOST
-from quorate.node.config import load_config
-from quorate.node.replay_client import END_OF_TIME, Batch, ReplayClient, fetch
-from quorate.pipeline.logs import open_log
+from quorate.local.cluster import HOST
+from quorate.node.config.config import load_config
+from quorate.node.readers.replay_client import END_OF_TIME, Batch, ReplayClient, fetch
+from quorate.pipeline.source.logs import open_log
 from quorate.transport import Address
 
 from .real import QUORATE, RealCluster

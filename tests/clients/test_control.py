@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 import redis
 
-from quorate.cluster import free_client_port
+from quorate.local.cluster import free_client_port
 
 from .real import QUORATE, RealCluster
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from quorate.cli_control import DONE, REFUSED, UNREACHABLE, ask_one_of
+from quorate.cli.control import DONE, REFUSED, UNREACHABLE, ask_one_of
 
 from .scripted import LOST, scripted
 

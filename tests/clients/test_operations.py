@@ -13,8 +13,8 @@ from pathlib import Path
 
 import redis
 
-from quorate.cluster import free_client_port
-from quorate.storage.restore import moment
+from quorate.local.cluster import free_client_port
+from quorate.storage.tools.restore import moment
 
 from .real import QUORATE, RealCluster, lose_disk
 from .test_control import quorate

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import redis
 
-from quorate.cli import EX_NOINPUT
-from quorate.cluster import free_client_port
-from quorate.node.config import load_config
+from quorate.cli.app import EX_NOINPUT
+from quorate.local.cluster import free_client_port
+from quorate.node.config.config import load_config
 
 from .real import PATIENCE_SECONDS, QUORATE, RealCluster, lose_disk
 

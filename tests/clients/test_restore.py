@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from quorate.cluster import free_client_port
+from quorate.local.cluster import free_client_port
 
 from .real import RealCluster
 from .test_control import connect, quorate

@@ -20,9 +20,9 @@ from typing import Any, Final, cast
 import pytest
 import redis
 
+from quorate.client.session_redis import _UNSUPPORTED, SessionRedis
 from quorate.errors import ConfigurationError, QuorateError, UnsupportedError
-from quorate.keyvalue.commands import Kind, all_commands
-from quorate.redis_client import _UNSUPPORTED, SessionRedis
+from quorate.keyvalue.commands.table import Kind, all_commands
 
 LOOKED_AT: Final = frozenset(
     {

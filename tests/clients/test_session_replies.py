@@ -14,7 +14,7 @@ import redis
 from redis._parsers import _HiredisParser, _RESP2Parser
 from redis.exceptions import ClusterDownError
 
-from quorate.redis_client import (
+from quorate.client.session_redis import (
     OutcomeUnknownError,
     SessionLostError,
     SessionRedis,
@@ -49,7 +49,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("quorate.redis_client.time", clock)
+    monkeypatch.setattr("quorate.client.session_redis.time", clock)
     return clock
 
 

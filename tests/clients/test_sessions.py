@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 import redis
 
+from quorate.client.session_redis import SessionLostError, SessionRedis
 from quorate.node import Limits
-from quorate.redis_client import SessionLostError, SessionRedis
 
 from .real import RealCluster
 

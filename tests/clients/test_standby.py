@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from quorate.cluster import HOST, free_client_port, lay_out
-from quorate.node.gateway import MemberAddress
+from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.node.requests.gateway import MemberAddress
 
 from .real import QUORATE, RealCluster
 from .test_control import connect, quorate

@@ -38,8 +38,9 @@ import attrs
 import trio
 
 from quorate.errors import RequestError
-from quorate.node import State, election
-from quorate.node.scouting import stand
+from quorate.node import State
+from quorate.node.election import election
+from quorate.node.election.prevote import stand
 from quorate.simulation import Ledger, Setting, World, open_world
 from quorate.simulation.peers import log, record
 from quorate.storage import NodeState, decode_header_untrusted
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.node.contest import Election
+    from quorate.node.election.context import Election
     from quorate.transport import Message
 
 QUIET: Final = {

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import hiredis
 import trio
 
-from quorate.cluster import HOST
-from quorate.node.gateway import MemberAddress
-from quorate.simulation.specification import Strings
+from quorate.histories.specification import Strings
+from quorate.local.cluster import HOST
+from quorate.node.requests.gateway import MemberAddress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from quorate.simulation.history import Value
+    from quorate.histories.history import Value
 
 STRINGS = Strings()
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from quorate.cluster import LocalCluster, free_client_port, lay_out
-from quorate.node.config import Timeouts
-from quorate.status import Verdict, survey
-from quorate.torture_network import Namespaces, open_namespaces
+from quorate.local.cluster import LocalCluster, free_client_port, lay_out
+from quorate.local.survey import Verdict, survey
+from quorate.node.config.config import Timeouts
+from quorate.torture.network import Namespaces, open_namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from quorate.status import Survey
+    from quorate.local.survey import Survey
 
 MEMBERS = 4
 TIMEOUTS = Timeouts(4.0, 2.0, 0.1, 0.5, 0.05)

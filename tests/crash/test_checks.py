@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.simulation.history import HistoryWriter
-from quorate.simulation.linearizability import Verdict
+from quorate.histories.history import HistoryWriter
+from quorate.histories.linearizability import Verdict
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
-from quorate.torture import check_history
-from quorate.torture_checks import check_recordings, check_state
-from quorate.torture_clients import CLIENTS, Clients
+from quorate.torture.checks import check_recordings, check_state
+from quorate.torture.clients import CLIENTS, Clients
+from quorate.torture.plan import check_history
 
 from .servers import FakeConnection, FakeStore, serving
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from quorate.simulation.history import Value
+    from quorate.histories.history import Value
 
 PAYLOADS = (b"first", b"second", b"third")
 ENOUGH = 1000

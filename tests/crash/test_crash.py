@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorate.simulation.history import read_history_untrusted
+from quorate.histories.history import read_history_untrusted
 
 SECONDS = 6
 KILLS = 10

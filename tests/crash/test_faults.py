@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
-from quorate import torture_disk
-from quorate.cluster import MemberProcess, free_client_port, lay_out
-from quorate.respclient import RespClient, RespError
-from quorate.torture_network import NamespaceError, namespace_command
+from quorate.client.resp import RespClient, RespError
+from quorate.local.cluster import MemberProcess, free_client_port, lay_out
+from quorate.torture import disk
+from quorate.torture.network import NamespaceError, namespace_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -60,7 +60,7 @@ async def test_a_member_whose_disk_is_full_begins_anew_with_what_it_acknowledged
     async with alone(tmp_path) as member:
         client = await connect(member)
         await client.call("SET", "first", "1")
-        torture_disk.fill(member)
+        disk.fill(member)
         acknowledged = 0
         with suppress(OSError, RespError):
             while True:
@@ -71,7 +71,7 @@ async def test_a_member_whose_disk_is_full_begins_anew_with_what_it_acknowledged
             while f"begins anew when there is: {tmp_path}/member-0/" not in member.log.read_text():  # noqa: ASYNC110 - of another process
                 await trio.sleep(0.02)
         pid = member.pid
-        torture_disk.empty(member)
+        disk.empty(member)
         client = await connect(member)
         assert await client.call("GET", "first") == b"1"
         for n in range(acknowledged):
@@ -83,8 +83,8 @@ async def test_a_member_whose_disk_is_full_begins_anew_with_what_it_acknowledged
 async def test_a_disk_that_is_emptied_in_time_was_never_full(tmp_path: Path) -> None:
     async with alone(tmp_path) as member:
         client = await connect(member)
-        torture_disk.fill(member)
-        torture_disk.empty(member)
+        disk.fill(member)
+        disk.empty(member)
         for n in range(100):
             await client.call("SET", f"key-{n}", "x" * 1000)
         client.close()
@@ -94,7 +94,7 @@ async def test_a_disk_that_is_emptied_in_time_was_never_full(tmp_path: Path) -> 
 SYNCS: Final = """
 import os, sys, time, mmap
 from pathlib import Path
-from quorate.storage.writer import NATIVE, Writer, open_synced
+from quorate.storage.writing.kernel_writer import NATIVE, Writer, open_synced
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.ftruncate(file, 4096)
 map = mmap.mmap(file, 4096)
@@ -124,26 +124,26 @@ print(told("voluntary_ctxt_switches:") == woken)
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     try:
-        return torture_disk.slow_library(tmp_path)
-    except torture_disk.DiskError as error:
+        return disk.slow_library(tmp_path)
+    except disk.DiskError as error:
         pytest.skip(f"no slow disks here: {error}")
 
 
 async def test_a_slow_disk_takes_longer_for_each_sync(tmp_path: Path, library: Path) -> None:
     async with alone(tmp_path / "cluster") as member:
         command = [sys.executable, "-c", SYNCS, str(tmp_path / "file")]
-        environment = {**os.environ, **torture_disk.environment(library, member)}
+        environment = {**os.environ, **disk.environment(library, member)}
 
         def measure(environment: Mapping[str, str]) -> tuple[list[int], bytes]:
             run = subprocess.run(command, env=environment, capture_output=True, check=True)
             *times, by_the_kernel = run.stdout.split()
             return [int(time) for time in times], by_the_kernel
 
-        torture_disk.slow_down(member, 300)
+        disk.slow_down(member, 300)
         (*syncs, nothing), _ = measure(environment)
         assert min(syncs) >= 300
         assert nothing < 300
-        torture_disk.speed_up(member)
+        disk.speed_up(member)
         times, by_the_kernel = measure(environment)
         assert len(times) == 6
         # Else the kernel writes the journal in the background as it does for any member.
@@ -153,11 +153,11 @@ async def test_a_slow_disk_takes_longer_for_each_sync(tmp_path: Path, library: P
 def test_no_compiler_no_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(torture_disk.DiskError, match="no C compiler"):
-        torture_disk.slow_library(tmp_path)
+    with pytest.raises(disk.DiskError, match="no C compiler"):
+        disk.slow_library(tmp_path)
     monkeypatch.setenv("CC", str(tmp_path / "absent"))
-    with pytest.raises(torture_disk.DiskError, match="absent"):
-        torture_disk.slow_library(tmp_path)
+    with pytest.raises(disk.DiskError, match="absent"):
+        disk.slow_library(tmp_path)
 
 
 # Partitions -------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_no_compiler_no_slow_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 CUTS: Final = f"""
 import errno, socket, sys
 import trio
-from quorate.torture_network import open_namespaces
+from quorate.torture.network import open_namespaces
 
 ASK = '''
 import socket, sys

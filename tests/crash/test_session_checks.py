@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.simulation.history import HistoryWriter
-from quorate.simulation.linearizability import Verdict
-from quorate.torture import check_history
-from quorate.torture_clients import Clients
-from quorate.torture_sessions import SessionClients
+from quorate.histories.history import HistoryWriter
+from quorate.histories.linearizability import Verdict
+from quorate.torture.clients import Clients
+from quorate.torture.plan import check_history
+from quorate.torture.sessions import SessionClients
 
 from .servers import FakeConnection, FakeStore, serving
 

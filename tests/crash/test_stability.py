@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.torture_network import NamespaceError, namespace_command
+from quorate.torture.network import NamespaceError, namespace_command
 
 
 def test_neither_a_returning_member_nor_a_broken_link_costs_an_election(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import trio
 from rich.console import Console
 
-from quorate.keyvalue import resp
-from quorate.node.config import MemberConfig, NodeConfig
-from quorate.node.gateway import MemberAddress
+from quorate.keyvalue.protocol import resp
+from quorate.node.config.config import MemberConfig, NodeConfig
+from quorate.node.requests.gateway import MemberAddress
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))  # its scripts import each other so

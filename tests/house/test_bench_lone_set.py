@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.torture_disk import preloadable
+from quorate.torture.disk import preloadable
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))  # its scripts import each other so
 

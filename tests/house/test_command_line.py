@@ -12,7 +12,7 @@ import pytest
 
 from quorate import errors
 from quorate._version import __version__
-from quorate.cli import (
+from quorate.cli.app import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOINPUT,
@@ -25,9 +25,9 @@ from quorate.cli import (
     STATUS,
     run,
 )
-from quorate.cluster import HOST, free_client_port, lay_out
 from quorate.errors import ConfigurationError
-from quorate.node.config import load_config
+from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.node.config.config import load_config
 
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
 SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
@@ -137,7 +137,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
     def fail(_directory: Path) -> None:
         raise error
 
-    monkeypatch.setattr("quorate.cli_log.store_of", fail)
+    monkeypatch.setattr("quorate.cli.log.store_of", fail)
     assert run(["log", "describe", "."]) == status
     told = capsys.readouterr().err
     assert ("are a bug in quorate" in told) == (status == EX_SOFTWARE)

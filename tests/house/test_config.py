@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from quorate.errors import ConfigurationError
-from quorate.node.config import (
+from quorate.node.config.config import (
     PROFILES,
     Limits,
     MemberConfig,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from quorate.node.config import PROFILES, TIMEOUTS_AT_LEAST, Timeouts
+from quorate.node.config.config import PROFILES, TIMEOUTS_AT_LEAST, Timeouts
 
 FAULTS = ("kill", "stop", "cut", "transfer")
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ import lmdb
 import pytest
 import trio
 
-from quorate.cli import EX_CONFIG, EX_USAGE, run
-from quorate.node.term_event import TermEvent, encode_term_event
+from quorate.cli.app import EX_CONFIG, EX_USAGE, run
+from quorate.node.leader.term_event import TermEvent, encode_term_event
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
-from quorate.storage.tables import Tables
+from quorate.storage.tables.tables import Tables
 
 BATCHES = 4
 EVENT = TermEvent(2, 7, 0, 1, "leader heartbeat timeout", 1234, 2)
@@ -170,7 +170,7 @@ def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interr
         "import os, signal, sys\n"
         f"signal.signal(signal.SIGINT, signal.{interrupts})\n"
         "from quorate import cli_log\n"
-        "from quorate.cli import main\n"
+        "from quorate.cli.app import main\n"
         "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"
         f"sys.argv = ['quorate', 'log', 'dump', {str(directory)!r}]\n"
         "main()\n"

@@ -16,9 +16,9 @@ import pytest
 import trio
 from rich.console import Console
 
-from quorate import log_lines
-from quorate.cli import run
-from quorate.log_lines import (
+from quorate.cli.app import run
+from quorate.local import log_lines
+from quorate.local.log_lines import (
     MAX_QUEUED_BYTES,
     LineHandler,
     Lines,

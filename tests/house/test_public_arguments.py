@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 import quorate
-from quorate.cluster import free_client_port
 from quorate.errors import ConfigurationError
+from quorate.local.cluster import free_client_port
 from quorate.node import Limits, SnapshotPolicy, Timeouts
 from quorate.simulation.ledger import Ledger
 

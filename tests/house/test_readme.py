@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cluster import free_client_port
-from quorate.node.config import load_config
+from quorate.local.cluster import free_client_port
+from quorate.node.config.config import load_config
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 

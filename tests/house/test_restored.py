@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.cluster import lay_out
 from quorate.errors import StorageError
-from quorate.node import election
-from quorate.node.service import KEY_VALUE
-from quorate.restored import start_once
+from quorate.local.cluster import lay_out
+from quorate.local.restored import start_once
+from quorate.node.election import election
+from quorate.node.state_machine.service import KEY_VALUE
 from quorate.storage import (
     Entry,
     EntryKind,
@@ -24,8 +24,8 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
-from quorate.storage.recorder import Write
-from quorate.storage.restore import plan_restore, restore
+from quorate.storage.log.commit import Write
+from quorate.storage.tools.restore import plan_restore, restore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import NodeConfig
-    from quorate.node.contest import Election
+    from quorate.node.election.context import Election
 
 
 async def restored(directory: Path, *, members: int, made: int) -> tuple[list[NodeConfig], int]:

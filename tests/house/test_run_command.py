@@ -15,13 +15,13 @@ import lmdb
 import pytest
 import trio
 
-from quorate.cli import EX_CONFIG, EX_TEMPFAIL
-from quorate.cluster import free_client_port, lay_out
-from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS
-from quorate.node.config import NodeConfig
-from quorate.node.gateway import MemberAddress
-from quorate.respclient import RespError, open_resp
-from quorate.status import ask
+from quorate.cli.app import EX_CONFIG, EX_TEMPFAIL
+from quorate.client.resp import RespError, open_resp
+from quorate.keyvalue.port.listener import RESERVED_DESCRIPTORS
+from quorate.local.cluster import free_client_port, lay_out
+from quorate.local.survey import ask
+from quorate.node.config.config import NodeConfig
+from quorate.node.requests.gateway import MemberAddress
 
 PATIENCE_SECONDS = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -43,7 +43,7 @@ def start(config: NodeConfig) -> Iterator[Start]:
         command = [sys.executable, "-m", "quorate"]
         if files is not None:
             limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {files}); "
-            command[1:] = ["-c", limit + "from quorate.cli import main; main()"]
+            command[1:] = ["-c", limit + "from quorate.cli.app import main; main()"]
         child = subprocess.Popen(
             [*command, "run", *options, str(config.directory / "node.toml")],
             stdin=subprocess.PIPE,

@@ -10,11 +10,11 @@ import pytest
 import trio
 from rich.console import Console
 
-from quorate.cli_status import parse_address, render
-from quorate.cluster import HOST
+from quorate.cli.status import parse_address, render
 from quorate.errors import ConfigurationError
-from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus
-from quorate.status import Answer, Survey, Verdict, ask, survey
+from quorate.local.cluster import HOST
+from quorate.local.survey import Answer, Survey, Verdict, ask, survey
+from quorate.node.requests.gateway import MemberAddress, NodeStatus, PeerStatus
 
 ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cli import EX_CONFIG, EX_USAGE, run
+from quorate.cli.app import EX_CONFIG, EX_USAGE, run
 
 
 def test_an_unknown_fault_is_told_with_those_that_there_are(

@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import trio
 
-from quorate.keyvalue.client_port import ClientPort, ClientPortLimits
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.gateway import MemberAddress, NodeStatus, PeerStatus, RequestKind, Topology
-from quorate.node.service import Command
+from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.requests.gateway import (
+    MemberAddress,
+    NodeStatus,
+    PeerStatus,
+    RequestKind,
+    Topology,
+)
+from quorate.node.state_machine.service import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from quorate.errors import RequestError
-    from quorate.node.config import Redirect
-    from quorate.node.gateway import Request
+    from quorate.node.config.config import Redirect
+    from quorate.node.requests.gateway import Request
 
 MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n) for n in range(3))
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.connection import WAIT_READABLE, Connection
-from quorate.keyvalue.guard import CommandParser, ParserLimits, WholeCommands
-from quorate.keyvalue.plain import count_untrusted
-from quorate.keyvalue.service import IN_PARTS, TRANSACTION
-from quorate.keyvalue.session import ClientPortLimits, PortState, Session
-from quorate.node.gateway import RequestKind, still_wanted
+from quorate.keyvalue.native.plain import count_untrusted
+from quorate.keyvalue.port.client_state import ClientPortLimits, PortState, Session
+from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, WholeCommands
+from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION
+from quorate.node.requests.gateway import RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from quorate.errors import RequestError
-    from quorate.node.gateway import Gateway, Request
+    from quorate.node.requests.gateway import Gateway, Request
 
 QUERY = RequestKind.QUERY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from client_port_world import RawClient, World
 
-from quorate.keyvalue import waits
+from quorate.keyvalue.native import waits
 
 
 @pytest.fixture
@@ -28,4 +28,4 @@ def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if request.param == "trio":
         monkeypatch.setattr(waits, "NATIVE", False)
     elif not waits.NATIVE:
-        pytest.skip("keyvalue/waits.c was not compiled")
+        pytest.skip("keyvalue/native/waits.c was not compiled")

@@ -7,11 +7,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import RequestError
-from quorate.keyvalue import resp
-from quorate.keyvalue.client import KeyValue
-from quorate.keyvalue.gathering import Gathering
-from quorate.keyvalue.service import RESP3
-from quorate.node.gateway import UNSTAMPED, Request, Stamp
+from quorate.keyvalue.embedded.client import KeyValue
+from quorate.keyvalue.embedded.gathering import Gathering
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import RESP3
+from quorate.node.requests.gateway import UNSTAMPED, Request, Stamp
 
 OK = resp.OK
 

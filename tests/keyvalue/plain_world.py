@@ -1,8 +1,8 @@
 """Entries applied by `apply_sets` alone, over a memtable of two keys."""
 
-from quorate.keyvalue.plain import apply_sets
+from quorate.keyvalue.native.plain import apply_sets
 from quorate.storage import Entry, EntryKind, encode_batch
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
 
 COMMAND, TRANSACTION, STRING = EntryKind.COMMAND, 2, 1
 OK = b"+OK\r\n"

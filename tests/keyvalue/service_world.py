@@ -6,10 +6,10 @@ from pathlib import Path
 
 import trio
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.service import Command
-from quorate.storage.executor import InlineExecutor
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.state_machine.service import Command
+from quorate.storage.writing.group_commit import InlineExecutor
 
 START_MS = 1_900_000_000_000
 BATCH_BYTES = 320

@@ -9,9 +9,9 @@ import pytest
 from service_world import Fed, open_service
 
 from quorate.errors import KeyValueError, RequestError
-from quorate.keyvalue.client import KeyValue
-from quorate.node.gateway import UNSTAMPED, Stamp
-from quorate.node.service import Command
+from quorate.keyvalue.embedded.client import KeyValue
+from quorate.node.requests.gateway import UNSTAMPED, Stamp
+from quorate.node.state_machine.service import Command
 
 
 class LoneMember:

@@ -7,11 +7,11 @@ import trio
 from client_port_world import RawClient, World, command
 
 from quorate.errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
-from quorate.keyvalue import client_port
-from quorate.keyvalue.client_port import ClientPortLimits
-from quorate.keyvalue.connection import RECEIVE_BYTES
-from quorate.keyvalue.limits import MAX_ARGUMENTS
-from quorate.keyvalue.routes import RUN_COMMANDS
+from quorate.keyvalue.port import listener
+from quorate.keyvalue.port.connection import RECEIVE_BYTES
+from quorate.keyvalue.port.listener import ClientPortLimits
+from quorate.keyvalue.port.routes import RUN_COMMANDS
+from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 
 OK = b"+OK\r\n"
 UNKNOWN = (
@@ -242,9 +242,9 @@ async def test_a_value_beyond_the_limit_is_an_error_even_for_who_sends_all_of_it
 async def test_who_broke_the_protocol_and_stays_is_closed_in_the_end(
     world: World, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.01)
     async with trio.open_nursery() as nursery:
-        port = client_port.ClientPort(world.member, "127.0.0.1", 0)
+        port = listener.ClientPort(world.member, "127.0.0.1", 0)
         client = RawClient(await trio.open_tcp_stream(*await nursery.start(port.run)))
         await client.ask(b"*x\r\n", b"-ERR Protocol error: invalid multibulk length\r\n")
         assert await client.rest() == b""

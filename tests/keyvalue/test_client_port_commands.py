@@ -3,9 +3,10 @@
 import pytest
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import connection_commands, resp
-from quorate.keyvalue.commands import Kind, all_commands
-from quorate.node.gateway import RequestKind
+from quorate.keyvalue.commands.table import Kind, all_commands
+from quorate.keyvalue.port import connection_commands
+from quorate.keyvalue.protocol import resp
+from quorate.node.requests.gateway import RequestKind
 
 OK = b"+OK\r\n"
 

@@ -6,7 +6,7 @@ import trio.testing
 from client_port_world import RawClient, World, command
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue import client_port
+from quorate.keyvalue.port import listener
 
 OK = b"+OK\r\n"
 
@@ -55,7 +55,7 @@ async def test_a_slow_reader_gets_all_of_its_replies(world: World, client: RawCl
 async def test_who_never_reads_or_waits_for_a_leader_holds_up_the_end_for_a_second_only(
     world: World, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_port, "DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "DRAIN_SECONDS", 0.05)
     world.member.parked = []
     await client.send(command("SET", "a", "1"))
     await world.until(lambda: world.member.parked)

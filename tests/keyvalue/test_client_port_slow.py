@@ -6,8 +6,8 @@ import pytest
 import trio
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import client_port, connection
-from quorate.keyvalue.client_port import ClientPortLimits
+from quorate.keyvalue.port import connection, listener
+from quorate.keyvalue.port.listener import ClientPortLimits
 
 OK = b"+OK\r\n"
 
@@ -43,7 +43,7 @@ async def test_a_client_that_writes_all_before_it_reads_is_served(
 async def test_a_client_that_never_reads_is_read_no_more_and_closed_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.01)
     limits = ClientPortLimits(output_bytes=1 << 20)
     async with World.opened(tmp_path / "tables", limits) as world:
         client, other = await world.connect(), await world.connect()
@@ -74,7 +74,7 @@ async def test_a_client_that_never_reads_is_read_no_more_and_closed_in_the_end(
 async def test_a_slow_but_steady_reader_gets_everything_and_little_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.01)
     monkeypatch.setattr(connection, "STALLED_SECONDS", 1.0)
     limits = ClientPortLimits(output_bytes=1 << 20)
     async with World.opened(tmp_path / "tables", limits) as world:

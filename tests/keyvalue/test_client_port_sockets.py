@@ -10,10 +10,10 @@ import pytest
 import trio
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import conversation
-from quorate.keyvalue.client_port import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
-from quorate.keyvalue.connection import RECEIVE_BYTES
-from quorate.keyvalue.session import PortState
+from quorate.keyvalue.port import conversation
+from quorate.keyvalue.port.client_state import PortState
+from quorate.keyvalue.port.connection import RECEIVE_BYTES
+from quorate.keyvalue.port.listener import RESERVED_DESCRIPTORS, ClientPort, ClientPortLimits
 
 OK = b"+OK\r\n"
 

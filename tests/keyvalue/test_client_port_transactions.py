@@ -7,10 +7,10 @@ from client_port_world import RawClient, World, command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.client_port import ClientPortLimits
-from quorate.keyvalue.limits import MAX_TRANSACTION_COMMANDS
-from quorate.keyvalue.reply_parts import split_array
+from quorate.keyvalue.port.listener import ClientPortLimits
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.replies import split_array
+from quorate.keyvalue.state.limits import MAX_TRANSACTION_COMMANDS
 
 OK, QUEUED = b"+OK\r\n", b"+QUEUED\r\n"
 MULTI, EXEC, DISCARD = command("MULTI"), command("EXEC"), command("DISCARD")

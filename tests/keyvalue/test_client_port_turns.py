@@ -4,9 +4,10 @@ import pytest
 import trio
 from client_port_world import RawClient, World, command
 
-from quorate.keyvalue import client_port, resp
-from quorate.keyvalue.plain import NATIVE
-from quorate.node.gateway import Request
+from quorate.keyvalue.native.plain import NATIVE
+from quorate.keyvalue.port import listener
+from quorate.keyvalue.protocol import resp
+from quorate.node.requests.gateway import Request
 
 OK = b"+OK\r\n"
 PONG = b"+PONG\r\n"
@@ -140,7 +141,7 @@ async def test_a_turn_that_takes_too_long_gives_what_it_has(
 ) -> None:
     """What has been read is on its way before others run, and before the next turn."""
     clients = await connect(world, 3)
-    monkeypatch.setattr(client_port, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(listener, "TURN_SECONDS", -1.0)
     writes = [command("SET", f"key {number}", "value", "EX", "100") for number in range(3)]
     for each, one in zip(clients, writes, strict=True):
         each.send_at_once(one)
@@ -158,7 +159,7 @@ async def test_a_long_turn_is_interrupted(
     clients = [await world.connect() for _ in range(5)]
     for one in clients:
         await one.ask(command("PING"), b"+PONG\r\n")
-    monkeypatch.setattr(client_port, "TURN_SECONDS", turn_seconds)
+    monkeypatch.setattr(listener, "TURN_SECONDS", turn_seconds)
     turns, seen = 0, list[int]()
 
     def submit(request: Request) -> None:

@@ -7,8 +7,8 @@ import pytest
 from client_port_world import RawClient, World, command
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.client_port import ClientPortLimits
-from quorate.keyvalue.limits import MAX_WATCHED_KEYS
+from quorate.keyvalue.port.listener import ClientPortLimits
+from quorate.keyvalue.state.limits import MAX_WATCHED_KEYS
 
 OK, QUEUED, NULL, NULL_ARRAY = b"+OK\r\n", b"+QUEUED\r\n", b"$-1\r\n", b"*-1\r\n"
 MULTI, EXEC, DISCARD = command("MULTI"), command("EXEC"), command("DISCARD")

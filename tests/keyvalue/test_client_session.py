@@ -11,7 +11,6 @@ from service_world import Fed, open_service
 from trio.testing import MockClock
 
 import quorate
-from quorate.cluster import free_client_port
 from quorate.errors import (
     ConfigurationError,
     NoLeaderError,
@@ -19,10 +18,11 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.client import KeyValue
-from quorate.keyvalue.client_session import SessionKeyValue, open_session
-from quorate.node.gateway import UNSTAMPED, Stamp
-from quorate.node.service import Command
+from quorate.keyvalue.embedded.client import KeyValue
+from quorate.keyvalue.embedded.session import SessionKeyValue, open_session
+from quorate.local.cluster import free_client_port
+from quorate.node.requests.gateway import UNSTAMPED, Stamp
+from quorate.node.state_machine.service import Command
 
 
 class LossyMember:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot as redis_key_slot
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.cluster_view import key_slot, node_id
-from quorate.node.gateway import PeerStatus
+from quorate.keyvalue.port.cluster_view import key_slot, node_id
+from quorate.keyvalue.protocol import resp
+from quorate.node.requests.gateway import PeerStatus
 
 OK = b"+OK\r\n"
 

@@ -15,16 +15,16 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.plain import NATIVE
-from quorate.keyvalue.routes import RUN_COMMANDS
-from quorate.keyvalue.service import AT_ONCE_BYTES, IN_PARTS, RESP3
-from quorate.keyvalue.session import ClientPortLimits
-from quorate.node.gateway import RequestKind, still_wanted
+from quorate.keyvalue.native.plain import NATIVE
+from quorate.keyvalue.port.client_state import ClientPortLimits
+from quorate.keyvalue.port.routes import RUN_COMMANDS
+from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, RESP3
+from quorate.node.requests.gateway import RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 COMMAND, QUERY = RequestKind.COMMAND, RequestKind.QUERY
 OK = b"+OK\r\n"

@@ -12,22 +12,16 @@ from client_port_world import command
 from coalesced_world import Port, open_port
 from trio.testing import MockClock
 
-from quorate.keyvalue.plain import NATIVE
-from quorate.keyvalue.service import AT_ONCE_BYTES, IN_PARTS, PART
+from quorate.keyvalue.native.plain import NATIVE
+from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, PART
 from quorate.node import State
-from quorate.node.applier import SLICE_SECONDS
-from quorate.node.forwarded import ForwardStatus
-from quorate.node.leadership import Leadership
+from quorate.node.leader.leadership import Leadership
+from quorate.node.requests.forwarding import ForwardStatus
+from quorate.node.state_machine.applier import SLICE_SECONDS
 from quorate.simulation.peers import log
 from quorate.simulation.script import Script, scripted
 from quorate.storage import EntryKind, decode_entries_untrusted
-from quorate.transport import (
-    AppendFlags,
-    CommitPosition,
-    ForwardReply,
-    ForwardRequest,
-    TermSpan,
-)
+from quorate.transport import AppendFlags, CommitPosition, ForwardReply, ForwardRequest, TermSpan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -36,7 +30,7 @@ if TYPE_CHECKING:
 
     from quorate.simulation.peers import Peer
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 LOG = log((0, 96), (0, 192))
 LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))  # of a leader that has what LOG has

@@ -11,15 +11,15 @@ import pytest
 from client_port_world import command
 from coalesced_world import Client, Leader, Port, open_port
 
-from quorate.keyvalue.connection import STALLED_SECONDS, WAIT_READABLE, Connection
-from quorate.keyvalue.plain import NATIVE
-from quorate.keyvalue.session import ClientPortLimits
-from quorate.node.gateway import RequestKind
+from quorate.keyvalue.native.plain import NATIVE
+from quorate.keyvalue.port.client_state import ClientPortLimits
+from quorate.keyvalue.port.connection import STALLED_SECONDS, WAIT_READABLE, Connection
+from quorate.node.requests.gateway import RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 LARGE = 60_000  # a reply of that is more than a small socket takes
 KINDS = pytest.mark.parametrize("name", ["SET", "GET"])

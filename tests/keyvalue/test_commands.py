@@ -3,10 +3,10 @@
 import pytest
 from service_world import Line, encode
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.command_replies import command_reply, help_reply
-from quorate.keyvalue.commands import Kind, all_commands, fault, keys_of, lookup, resolve
-from quorate.keyvalue.numbers import HANDLERS as NUMBERS
+from quorate.keyvalue.commands.command_replies import command_reply, help_reply
+from quorate.keyvalue.commands.numbers import HANDLERS as NUMBERS
+from quorate.keyvalue.commands.table import Kind, all_commands, fault, keys_of, lookup, resolve
+from quorate.keyvalue.protocol import resp
 
 
 def split(line: Line) -> list[bytes]:

@@ -3,7 +3,7 @@
 from client_port_world import RawClient, World, command
 from connection_replies import CONNECTION_REPLIES
 
-from quorate.keyvalue import resp
+from quorate.keyvalue.protocol import resp
 
 END = b"$7\r\nthe end\r\n"
 

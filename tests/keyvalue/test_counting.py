@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_plain import plain_commands, stream
 
-from quorate.keyvalue.plain import NATIVE, count_untrusted
-from quorate.keyvalue.routes import RUN_COMMANDS
+from quorate.keyvalue.native.plain import NATIVE, count_untrusted
+from quorate.keyvalue.port.routes import RUN_COMMANDS
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 
 def counted(data: bytes) -> int:

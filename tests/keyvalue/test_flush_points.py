@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_world import Fed, encode, open_service, running
 
-from quorate.keyvalue import service as service_module
-from quorate.keyvalue.service import RESP3, TRANSACTION
+from quorate.keyvalue.state import service as service_module
+from quorate.keyvalue.state.service import RESP3, TRANSACTION
 
 WORK = 100_000
 """What a request may cost here: so much that a transaction of some twenty commands meets it."""

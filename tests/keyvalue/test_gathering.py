@@ -14,12 +14,12 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue import resp
-from quorate.keyvalue.client import KeyValue
-from quorate.keyvalue.gathering import Gathering
-from quorate.keyvalue.routes import RUN_COMMANDS
-from quorate.keyvalue.service import AT_ONCE_BYTES, RESP3
-from quorate.node.gateway import COMMAND, still_wanted
+from quorate.keyvalue.embedded.client import KeyValue
+from quorate.keyvalue.embedded.gathering import Gathering
+from quorate.keyvalue.port.routes import RUN_COMMANDS
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import AT_ONCE_BYTES, RESP3
+from quorate.node.requests.gateway import COMMAND, still_wanted
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 

@@ -11,14 +11,14 @@ from service_world import Fed, open_service
 from trio.testing import wait_all_tasks_blocked
 
 import quorate
-from quorate.cluster import free_client_port
 from quorate.errors import RequestError, UnknownOutcomeError
-from quorate.keyvalue import resp
-from quorate.keyvalue.gathering import Gathering
-from quorate.keyvalue.service import RESP3
-from quorate.node.forwarded import ForwardStatus
-from quorate.node.gateway import COMMAND, Request, still_wanted
-from quorate.node.service import Command
+from quorate.keyvalue.embedded.gathering import Gathering
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import RESP3
+from quorate.local.cluster import free_client_port
+from quorate.node.requests.forwarding import ForwardStatus
+from quorate.node.requests.gateway import COMMAND, Request, still_wanted
+from quorate.node.state_machine.service import Command
 from quorate.simulation.peers import log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import ForwardReply, ForwardRequest, TermSpan

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
-from quorate.keyvalue.guard import (
+from quorate.keyvalue.protocol.parser import (
     CommandParser,
     ParserLimits,
     WholeCommands,
     split_line_untrusted,
 )
-from quorate.keyvalue.limits import MAX_ARGUMENTS
+from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 
 SMALL = ParserLimits(request_bytes=300, array_elements=8)
 

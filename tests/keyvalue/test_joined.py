@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.plain import NATIVE, count_untrusted
-from quorate.keyvalue.service import RESP3
+from quorate.keyvalue.native.plain import NATIVE, count_untrusted
+from quorate.keyvalue.state.service import RESP3
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 MUCH = 10_000
 AT_A_TIME = 2
@@ -137,7 +137,7 @@ def test_what_is_joined_is_taken_apart_by_nobody(monkeypatch: pytest.MonkeyPatch
     leader = Leader()
     with open_port(leader) as port:
         one, other = port.connect(), port.connect()
-        monkeypatch.delattr("quorate.keyvalue.guard.CommandParser.take_untrusted")
+        monkeypatch.delattr("quorate.keyvalue.protocol.parser.CommandParser.take_untrusted")
         port.turn((one, PLAIN[0] * 2), (other, PLAIN[1]))
         assert [payload for _, payload, _ in leader.seen] == [PLAIN[0] * 2 + PLAIN[1]]
         leader.answer()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_world import Fed, open_service
 
-from quorate.keyvalue.arguments import parse_integer
+from quorate.keyvalue.commands.arguments import parse_integer
 
 
 @pytest.fixture(scope="module")

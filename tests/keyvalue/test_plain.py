@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from plain_world import COMMAND, KEPT, MUCH, OK, STRING, TRANSACTION, Outcome, batch_of, outcome
 
 from quorate.errors import WireError
-from quorate.keyvalue.guard import CommandParser, ParserLimits, WholeCommands
-from quorate.keyvalue.limits import MAX_ARGUMENTS
-from quorate.keyvalue.plain import NATIVE, apply_sets, split_untrusted
+from quorate.keyvalue.native.plain import NATIVE, apply_sets, split_untrusted
+from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, WholeCommands
+from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 from quorate.storage import HEADER_BYTES, Entry, EntryKind
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 MOST_COMMANDS = 1024
 
@@ -352,7 +352,7 @@ def test_nothing_is_leaked() -> None:
 
 
 def test_a_payload_is_taken_apart_as_hiredis_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quorate.keyvalue import resp  # noqa: PLC0415 - what is patched in it
+    from quorate.keyvalue.protocol import resp  # noqa: PLC0415 - what is patched in it
 
     parser = resp.CommandParser()
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from client_port_world import command
 
-from quorate.keyvalue.plain import NATIVE, answer_gets
-from quorate.storage.tables_layer import Record
+from quorate.keyvalue.native.plain import NATIVE, answer_gets
+from quorate.storage.tables.memtable import Record
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 MOST_COMMANDS = 1000
 MUCH = 1 << 30

@@ -3,14 +3,14 @@
 import pytest
 from service_world import encode
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.plain import NATIVE, apply_sets
-from quorate.keyvalue.service import TRANSACTION
-from quorate.keyvalue.store import STRING
+from quorate.keyvalue.native.plain import NATIVE, apply_sets
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import TRANSACTION
+from quorate.keyvalue.state.store import STRING
 from quorate.storage import Entry, EntryKind
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 COMMAND = EntryKind.COMMAND
 

@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_world import START_MS, encode, open_service, running
 
-from quorate.keyvalue import resp
-from quorate.keyvalue import service as service_module
-from quorate.keyvalue.plain import NATIVE
-from quorate.keyvalue.service import (
+from quorate.keyvalue.native.plain import NATIVE
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state import service as service_module
+from quorate.keyvalue.state.service import (
     AT_ONCE_BYTES,
     IN_PARTS,
     RESP3,
     TRANSACTION,
     KeyValueService,
 )
-from quorate.node import applier as applier_module
-from quorate.node.applier import Applier, Waiting
-from quorate.node.gateway import Request, RequestKind
+from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.state_machine import applier as applier_module
+from quorate.node.state_machine.applier import Applier, Waiting
 from quorate.storage import BatchHeader, Entry, EntryKind, encode_batch
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 COMMAND = EntryKind.COMMAND
 BATCH_BYTES = 1 << 20

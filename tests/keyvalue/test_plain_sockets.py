@@ -18,14 +18,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_counting import CALLS, counted
 
-from quorate.keyvalue.client_port import TURN_EVENTS
-from quorate.keyvalue.connection import RECEIVE_BYTES
-from quorate.keyvalue.plain import NATIVE, cut_replies_untrusted, receive_untrusted, send_all
+from quorate.keyvalue.native.plain import NATIVE, cut_replies_untrusted, receive_untrusted, send_all
+from quorate.keyvalue.port.connection import RECEIVE_BYTES
+from quorate.keyvalue.port.listener import TURN_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/plain.c was not compiled")
+pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 TURN_BYTES, MOST = 1 << 20, TURN_EVENTS
 EVENTS = select.EPOLLIN | select.EPOLLRDHUP

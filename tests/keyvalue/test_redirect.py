@@ -12,8 +12,8 @@ import attrs
 import pytest
 from client_port_world import MEMBERS, RawClient, World, command
 
-from quorate.keyvalue.cluster_view import key_slot
-from quorate.node.config import Redirect
+from quorate.keyvalue.port.cluster_view import key_slot
+from quorate.node.config.config import Redirect
 
 TOLD_APART = tuple(attrs.evolve(one, redirect_port=one.client_port + 60) for one in MEMBERS)
 MOVED = b"-MOVED %d 10.0.0.2:7061\r\n" % key_slot(b"k0")

@@ -13,8 +13,8 @@ from connection_replies import CONNECTION_REPLIES
 from replies import SCRIPTS, Script
 from service_world import Fed, Line, encode, open_service
 
-from quorate.keyvalue.commands import Kind, all_commands, lookup
-from quorate.keyvalue.walk import NO_WALK
+from quorate.keyvalue.commands.table import Kind, all_commands, lookup
+from quorate.keyvalue.commands.walk import NO_WALK
 
 scripts = pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 

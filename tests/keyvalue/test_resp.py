@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import KeyValueError, WireError
-from quorate.keyvalue import resp
+from quorate.keyvalue.protocol import resp
 
 
 def test_encoding_as_resp2() -> None:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_world import START_MS, Fed, encode, open_service, running
 
-from quorate.keyvalue.limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, MAX_VALUE_BYTES
-from quorate.keyvalue.service import RESP3, TRANSACTION, KeyValueService
-from quorate.node.service import Command, Service
-from quorate.storage.executor import InlineExecutor
-from quorate.storage.tables import Tables
+from quorate.keyvalue.state.limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, MAX_VALUE_BYTES
+from quorate.keyvalue.state.service import RESP3, TRANSACTION, KeyValueService
+from quorate.node.state_machine.service import Command, Service
+from quorate.storage.tables.tables import Tables
+from quorate.storage.writing.group_commit import InlineExecutor
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_world import BATCH_BYTES, START_MS, encode
 
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.service import Command
-from quorate.storage.executor import InlineExecutor, nothing
-from quorate.storage.tables import FlushJob
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.state_machine.service import Command
+from quorate.storage.tables.tables import FlushJob
+from quorate.storage.writing.group_commit import InlineExecutor, nothing
 
 KEYS = ["a", "b", "c", "key" * 300]
 key = st.sampled_from(KEYS)

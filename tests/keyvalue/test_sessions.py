@@ -8,7 +8,7 @@ import trio
 from service_world import BATCH_BYTES, START_MS, Fed, encode, open_service, running
 from trio.abc import Clock
 
-from quorate.keyvalue.limits import (
+from quorate.keyvalue.state.limits import (
     DEFAULT_SESSION_MS,
     KEPT_REPLIES,
     KEPT_REPLY_BYTES,
@@ -16,8 +16,8 @@ from quorate.keyvalue.limits import (
     MAX_EXPIRED_SESSIONS,
     MAX_SESSIONS,
 )
-from quorate.keyvalue.service import RESP3, TRANSACTION
-from quorate.node.service import Command
+from quorate.keyvalue.state.service import RESP3, TRANSACTION
+from quorate.node.state_machine.service import Command
 
 
 class Client(Fed):

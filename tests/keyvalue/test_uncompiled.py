@@ -12,9 +12,11 @@ import trio.testing
 from client_port_world import World, command
 from service_world import START_MS, encode, open_service, running
 
-from quorate.keyvalue import client_port, coalesced, plain, resp
-from quorate.keyvalue import service as service_module
-from quorate.keyvalue.guard import WholeCommands
+from quorate.keyvalue.native import plain
+from quorate.keyvalue.port import joined, listener
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.parser import WholeCommands
+from quorate.keyvalue.state import service as service_module
 from quorate.storage import BatchHeader, Entry, EntryKind
 
 
@@ -23,14 +25,14 @@ def uncompiled(
     monkeypatch: pytest.MonkeyPatch, load_without: Callable[[ModuleType, str], ModuleType]
 ) -> ModuleType:
     """The module as it is where there is no `_plain`, and those that use it."""
-    module = load_without(plain, "quorate.keyvalue._plain")
+    module = load_without(plain, "quorate.keyvalue.native._plain")
     monkeypatch.setattr(resp, "split_untrusted", module.split_untrusted)
     monkeypatch.setattr(service_module, "apply_sets", module.apply_sets)
     monkeypatch.setattr(service_module, "answer_gets", module.answer_gets)
-    monkeypatch.setattr(client_port, "receive_untrusted", module.receive_untrusted)
-    monkeypatch.setattr(client_port, "WholeCommands", partial(WholeCommands, native=module.NATIVE))
+    monkeypatch.setattr(listener, "receive_untrusted", module.receive_untrusted)
+    monkeypatch.setattr(listener, "WholeCommands", partial(WholeCommands, native=module.NATIVE))
     for name in ("cut_replies_untrusted", "send_all"):
-        monkeypatch.setattr(coalesced, name, getattr(module, name))
+        monkeypatch.setattr(joined, name, getattr(module, name))
     return module
 
 

@@ -8,8 +8,8 @@ import pytest
 from client_port_world import World, command
 from coalesced_world import Client, Leader, Port, open_port
 
-from quorate.keyvalue import client_port, connection
-from quorate.keyvalue.session import ONE_READ_BYTES, ClientPortLimits
+from quorate.keyvalue.port import connection, listener
+from quorate.keyvalue.port.client_state import ONE_READ_BYTES, ClientPortLimits
 from quorate.storage.memory import TRIMMED_BYTES
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ async def test_memory_goes_back_once_much_was_given_up(
 ) -> None:
     returned: list[int] = []
     looks = 0
-    monkeypatch.setattr(client_port, "LINGER_SECONDS", 0.001)
-    monkeypatch.setattr(client_port, "return_freed_memory", lambda: returned.append(looks))
+    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(listener, "return_freed_memory", lambda: returned.append(looks))
 
     def look(*_: object) -> None:
         nonlocal looks

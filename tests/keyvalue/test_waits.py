@@ -12,9 +12,10 @@ import trio
 from outcome import Error
 from trio.testing import wait_all_tasks_blocked
 
-from quorate.keyvalue import resp, waits
-from quorate.keyvalue.waits import waiting
-from quorate.node.calls import Reply
+from quorate.keyvalue.native import waits
+from quorate.keyvalue.native.waits import waiting
+from quorate.keyvalue.protocol import resp
+from quorate.node.requests.task_calls import Reply
 
 DONE = Reply(resp.OK)
 MANY = 3000
@@ -53,7 +54,7 @@ def wait(each_way_to_wait: None) -> Wait:
 @pytest.fixture
 def compiled() -> Wait:
     if not waits.NATIVE:
-        pytest.skip("keyvalue/waits.c was not compiled")
+        pytest.skip("keyvalue/native/waits.c was not compiled")
     return waiting(DONE)
 
 

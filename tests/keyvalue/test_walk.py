@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_world import Fed, open_service, running
 
-from quorate.keyvalue import random_key, walk
-from quorate.keyvalue.glob import literal_prefix, matcher
-from quorate.keyvalue.resp import parse_replies_untrusted
-from quorate.keyvalue.store import KeyStore
+from quorate.keyvalue.commands import random_key, walk
+from quorate.keyvalue.protocol.glob import literal_prefix, matcher
+from quorate.keyvalue.protocol.resp import parse_replies_untrusted
+from quorate.keyvalue.state.store import KeyStore
 
 
 @pytest.fixture

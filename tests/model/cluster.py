@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from quorate.node import rules
+from quorate.node.protocol import rules
 from quorate.storage import NodeState, TermRow
-from quorate.storage.recording_log import with_term
+from quorate.storage.log.term_table import with_term
 from quorate.transport import NewLeadershipTerm, RequestVote
 
 NOBODY: Final = -1

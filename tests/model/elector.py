@@ -1,8 +1,8 @@
 """An executable specification of the elector, every state of which can be explored.
 
 A few members, a few terms, one entry of the log for each term. Every judgement is made by the very
-functions of `quorate.node.rules` that a member uses; what stands here is only what the members'
-tasks do around them. The environment is as bad as can be:
+functions of `quorate.node.protocol.rules` that a member uses; what stands here is only what the
+members' tasks do around them. The environment is as bad as can be:
 
 - A message once sent may be heard at any time, any number of times, in any order, or never.
 - A member may fall back to its canvass at any time. That is a timeout, or a crash: all that it
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import attrs
 
-from quorate.node import rules
+from quorate.node.protocol import rules
 from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from quorate.node import rules
+from quorate.node.protocol import rules
 
 from . import elector as model
 from .cluster import FOLLOWING, Has, Log, Member, ViolationError
 from .elector import Elector, explore
 
 if TYPE_CHECKING:
-    from quorate.node.rules import BallotDecision
+    from quorate.node.protocol.rules import BallotDecision
     from quorate.storage import NodeState
     from quorate.transport import RequestVote
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from quorate.simulation.disk import carry_over_journal
 from quorate.simulation.ledger import equal
+from quorate.simulation.machines.disk import carry_over_journal
 from quorate.storage import verify
-from quorate.storage.recording import KEY
+from quorate.storage.log.log_table import KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

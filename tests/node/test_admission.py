@@ -11,18 +11,12 @@ import trio
 
 from quorate.errors import LostStoreError, RefusedError, WireError, leaves
 from quorate.node import State
-from quorate.node.admission import decode_admission_untrusted, encode_admission
-from quorate.node.leadership import Leadership
-from quorate.node.rules import LogEnd, consider
+from quorate.node.leader.leadership import Leadership
+from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
+from quorate.node.protocol.rules import LogEnd, consider
 from quorate.simulation.ledger import Ledger, equal
 from quorate.simulation.script import open_script
-from quorate.storage import (
-    EntryKind,
-    NodeState,
-    Standing,
-    StandingKind,
-    decode_entries_untrusted,
-)
+from quorate.storage import EntryKind, NodeState, Standing, StandingKind, decode_entries_untrusted
 from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason
 
 from .founding import begun_cluster, new_cluster

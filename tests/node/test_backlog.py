@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 import trio
 
-from quorate.node.applier import Applier
-from quorate.node.backlog import Backlog
+from quorate.node.follower.catchup_rate import Backlog
+from quorate.node.state_machine.applier import Applier
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from quorate.errors import PrunedError, StoreMismatchError, TransportError
-from quorate.node.backup import open_backup
-from quorate.node.replay_client import ReplayClient
+from quorate.node.readers.backup import open_backup
+from quorate.node.readers.replay_client import ReplayClient
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import InlineExecutor, Store, open_readonly, verify
-from quorate.storage.recorder import Write
+from quorate.storage.log.commit import Write
 from quorate.transport import Address
 
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.backup import Backup
+    from quorate.node.readers.backup import Backup
     from quorate.simulation import Ledger, World
 
 

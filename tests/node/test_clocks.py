@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from quorate.node import Timeouts
-from quorate.node.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
+from quorate.node.leader.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
 from quorate.simulation import Setting, open_world
-from quorate.simulation.clock import EPOCH_MS, Clock
+from quorate.simulation.machines.clock import EPOCH_MS, Clock
 from quorate.simulation.store import Store, stores
 from quorate.storage import decode_header_untrusted
 

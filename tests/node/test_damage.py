@@ -8,30 +8,19 @@ import lmdb
 import pytest
 import trio
 
-from quorate.errors import (
-    DamagedRecordError,
-    LostStoreError,
-    StorageError,
-    leaves,
-)
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.rules import consider
+from quorate.errors import DamagedRecordError, LostStoreError, StorageError, leaves
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.protocol.rules import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.simulation.observer import Observer
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, open_script
+from quorate.simulation.watching.observer import Observer
 from quorate.simulation.world import Setting, open_world
 from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
-from quorate.storage.recording import KEY
-from quorate.storage.state import NOTHING_LOST
-from quorate.transport import (
-    CatchupPosition,
-    ReplayRequest,
-    RequestVote,
-    StreamPurpose,
-    VoteReason,
-)
+from quorate.storage.log.log_table import KEY
+from quorate.storage.log.state import NOTHING_LOST
+from quorate.transport import CatchupPosition, ReplayRequest, RequestVote, StreamPurpose, VoteReason
 
 from .damage import back, filled, spoil, whole_again, write
 from .test_safety import LOG
@@ -41,7 +30,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.simulation.host import Place
+    from quorate.simulation.machines.host import Place
     from quorate.transport import FrameStream, Hello
 
 

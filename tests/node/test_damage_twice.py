@@ -8,9 +8,9 @@ import trio
 
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.simulation.observer import Observer
-from quorate.storage.journal import JOURNAL_FILE
-from quorate.storage.state import NOTHING_LOST
+from quorate.simulation.watching.observer import Observer
+from quorate.storage.log.journal import JOURNAL_FILE
+from quorate.storage.log.state import NOTHING_LOST
 
 from .damage import filled, spoil, write
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.node import State, Transition
-from quorate.simulation.clock import EPOCH_MS
 from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.simulation.peers import ME, SESSION, Peer, log, untimed
 from quorate.simulation.script import Script, open_script
 from quorate.transport import (

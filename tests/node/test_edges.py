@@ -1,7 +1,7 @@
 """Every edge of the election but those to INIT, each taken by a test of its own.
 
-The diagram is `quorate.node.states.EDGES`; `test_edges_back.py` takes the edges to INIT and checks
-that none is left out.
+The diagram is `quorate.node.protocol.states.EDGES`; `test_edges_back.py` takes the edges to INIT
+and checks that none is left out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from quorate.errors import LostStoreError, StorageError, StoreBusyError, leaves
 from quorate.node import State
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import StandingKind, decode_entries_untrusted, describe, verify
-from quorate.storage.founding import force
+from quorate.storage.log.founding import force
 
 from .founding import begun_cluster, new_cluster
 

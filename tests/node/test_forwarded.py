@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from quorate.node import State
-from quorate.node.forwarded import SMALL_BYTES, ForwardStatus
-from quorate.node.gateway import RequestKind
+from quorate.node.requests.forwarding import SMALL_BYTES, ForwardStatus
+from quorate.node.requests.gateway import RequestKind
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, scripted
 from quorate.storage import decode_entries_untrusted

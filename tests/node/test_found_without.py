@@ -11,7 +11,7 @@ import trio
 from quorate.errors import LostStoreError, RefusedError, leaves
 from quorate.node import State
 from quorate.simulation.ledger import Ledger, equal
-from quorate.storage.founding import force
+from quorate.storage.log.founding import force
 
 from .founding import new_cluster
 

@@ -14,13 +14,13 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError
-from quorate.node.pulse import Pulse
-from quorate.node.states import LEADER_STATES
+from quorate.node.protocol.heartbeats import Pulse
+from quorate.node.protocol.states import LEADER_STATES
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import CommitPosition, StaleLeader
-from quorate.transport.memory_direction import Pace
+from quorate.transport.testing.direction import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.core import CUT_SECONDS
+from quorate.node.state import CUT_SECONDS
 from quorate.simulation import Ledger, Observer, Setting, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.peers import log

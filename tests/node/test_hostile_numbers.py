@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from quorate.node import State
-from quorate.node.untrusted import TERM_STEP
+from quorate.node.protocol.untrusted import TERM_STEP
 from quorate.simulation.peers import ME, SESSION, batch, log
 from quorate.simulation.script import Script, open_script, scripted
-from quorate.storage import batch as batches
 from quorate.storage import decode_header_untrusted
+from quorate.storage.log import batch as batches
 from quorate.transport import (
     AppendFlags,
     CanvassPosition,

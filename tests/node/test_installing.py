@@ -9,8 +9,8 @@ import attrs
 import trio
 
 from quorate.node import State
-from quorate.node.config import SnapshotPolicy
-from quorate.node.replay_client import ReplayClient
+from quorate.node.config.config import SnapshotPolicy
+from quorate.node.readers.replay_client import ReplayClient
 from quorate.simulation import Observer
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.transport import Address

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.lease import HELD_SHARE, MAX_LEASE_MS
+from quorate.node.leader.lease import HELD_SHARE, MAX_LEASE_MS
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME
 from quorate.simulation.script import Script, scripted

@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from quorate.node import State
-from quorate.node.rules import LogEnd, spans_of
+from quorate.node.protocol.rules import LogEnd, spans_of
 from quorate.simulation import Ledger, Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.peers import ME, log
@@ -29,7 +29,7 @@ from quorate.transport import (
     Vote,
     VoteReason,
 )
-from quorate.transport.memory_direction import Pace
+from quorate.transport.testing.direction import Pace
 
 if TYPE_CHECKING:
     from pathlib import Path

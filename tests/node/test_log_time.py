@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.node.log_time import LogTime
+from quorate.node.leader.log_clock import LogTime
 
 if TYPE_CHECKING:
     import pytest

@@ -10,8 +10,8 @@ import trio
 from trio.testing import MockClock
 
 import quorate
-from quorate.cluster import free_client_port
 from quorate.errors import SafetyViolationError, StorageError, UnknownOutcomeError
+from quorate.local.cluster import free_client_port
 from quorate.node.one_error import one_error
 from quorate.simulation.ledger import Ledger, open_ledgers
 

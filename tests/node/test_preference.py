@@ -13,7 +13,7 @@ import trio
 
 from quorate.errors import RequestError
 from quorate.node import State
-from quorate.node.preference import STEADY_TIMEOUTS
+from quorate.node.leader.preference import STEADY_TIMEOUTS
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import Scout

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from quorate.errors import WireError
-from quorate.node.replay_client import ReplayClient, fetch
+from quorate.node.readers.replay_client import ReplayClient, fetch
 from quorate.simulation.peers import batch, log
 from quorate.simulation.script import open_script
 from quorate.transport import (

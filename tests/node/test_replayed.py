@@ -11,12 +11,12 @@ import trio.testing
 
 from quorate.errors import WireError
 from quorate.node import State
-from quorate.node import replayed as module
-from quorate.node.following import MAX_UNSYNCED_BYTES
-from quorate.node.replayed import HELD_SECONDS, TOGETHER_BYTES, Replayed
+from quorate.node.follower import replay_receiver as module
+from quorate.node.follower.following import MAX_UNSYNCED_BYTES
+from quorate.node.follower.replay_receiver import HELD_SECONDS, TOGETHER_BYTES, Replayed
 from quorate.simulation.peers import Peer, batch, log
 from quorate.simulation.script import Script, scripted
-from quorate.storage.executor import MAX_GROUP_JOBS
+from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
 from quorate.transport import (
     AppendPosition,
     CommitPosition,

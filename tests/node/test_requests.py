@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.errors import (
-    NoLeaderError,
-    OversizedRequestError,
-    RequestError,
-    UnknownOutcomeError,
-)
-from quorate.node import State, requests
-from quorate.node.forwarded import ForwardStatus
-from quorate.node.gateway import RequestKind
+from quorate.errors import NoLeaderError, OversizedRequestError, RequestError, UnknownOutcomeError
+from quorate.node import State
+from quorate.node.requests import router
+from quorate.node.requests.forwarding import ForwardStatus
+from quorate.node.requests.gateway import RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, batch, log
@@ -262,7 +258,7 @@ async def test_what_is_forwarded_at_once_is_bounded_in_bytes(s: Script) -> None:
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
     answers: list[bytes | RequestError] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "MAX_FORWARDED_BYTES", 1000)
+        patch.setattr(router, "MAX_FORWARDED_BYTES", 1000)
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask, s, COMMAND, answers, bytes(400))
@@ -286,7 +282,7 @@ async def test_what_is_forwarded_at_once_is_bounded_in_bytes(s: Script) -> None:
 async def test_what_is_parked_is_bounded_in_bytes_and_forgotten_with_its_client(s: Script) -> None:
     answers: list[bytes | RequestError] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "MAX_PARKED_BYTES", 1000)
+        patch.setattr(router, "MAX_PARKED_BYTES", 1000)
         for _ in range(3):
             async with trio.open_nursery() as nursery:
                 for _ in range(200):
@@ -315,7 +311,7 @@ async def test_a_leader_without_room_is_not_asked_by_all_again_and_again(s: Scri
     """Those that wait longest ask at each look, and two more with every reply."""
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
     answers: list[bytes | RequestError] = []
-    count = 3 * requests.SENT_PER_LOOK
+    count = 3 * router.SENT_PER_LOOK
     async with trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(ask, s, QUERY, answers, b"%d" % number)
@@ -325,7 +321,7 @@ async def test_a_leader_without_room_is_not_asked_by_all_again_and_again(s: Scri
             leader.say(ForwardReply(request.request_id, ForwardStatus.RETRY, b""))
         await trio.sleep(0.05)  # one look
         again = leader.messages(ForwardRequest)[count:]
-        longest = [request.payload for request in first[: requests.SENT_PER_LOOK]]
+        longest = [request.payload for request in first[: router.SENT_PER_LOOK]]
         assert [request.payload for request in again] == longest
         leader.commit(1)
         leader.say(ForwardReply(again[0].request_id, ForwardStatus.REPLY, b"+"))

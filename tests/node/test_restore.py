@@ -15,7 +15,7 @@ from quorate.errors import (
     StoreMismatchError,
     leaves,
 )
-from quorate.node import election
+from quorate.node.election import election
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import (
     InlineExecutor,
@@ -25,8 +25,8 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
-from quorate.storage.recorder import Write
-from quorate.storage.restore import plan_restore, restore
+from quorate.storage.log.commit import Write
+from quorate.storage.tools.restore import plan_restore, restore
 
 from .test_backup import run_once
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.contest import Election
+    from quorate.node.election.context import Election
     from quorate.simulation import Ledger, World
     from quorate.storage import BatchHeader
-    from quorate.storage.restore import RestorePlan
+    from quorate.storage.tools.restore import RestorePlan
 
 
 async def make(plan: RestorePlan, directory: Path, *, members: int = 3) -> None:
@@ -222,7 +222,7 @@ async def test_a_restore_that_broke_off_is_done_again_and_a_store_is_never_repla
         raise StorageError("broken off")
 
     with monkeypatch.context() as patched:
-        patched.setattr("quorate.storage.restore.verify", broken)
+        patched.setattr("quorate.storage.tools.restore.verify", broken)
         with pytest.raises(StorageError, match="broken off"):
             await make(plan, tmp_path / "new", members=1)
     assert sorted(path.name for path in member.iterdir()) == ["log.restoring", "snapshots"]
@@ -341,4 +341,4 @@ def forget_promises(patch: pytest.MonkeyPatch) -> None:
     def nothing(_term: int) -> NodeState:
         return NodeState()
 
-    patch.setattr("quorate.storage.restore.NodeState", nothing)
+    patch.setattr("quorate.storage.tools.restore.NodeState", nothing)

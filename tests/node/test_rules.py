@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.rules import (
+from quorate.node.protocol.rules import (
     VETO_ROUNDS,
     BallotDecision,
     LogEnd,

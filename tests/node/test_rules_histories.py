@@ -14,7 +14,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.rules import (
+from quorate.node.protocol.rules import (
     Replay,
     Replicate,
     Truncate,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from quorate.node.rules import (
+from quorate.node.protocol.rules import (
     CanvassAgain,
     Disregard,
     Following,
@@ -23,7 +23,7 @@ from quorate.node.rules import (
     spans_around,
 )
 from quorate.storage import TermRow
-from quorate.storage.recording_log import cut_at
+from quorate.storage.log.term_table import cut_at
 from quorate.transport import MAX_TERM_SPANS, NULL_VALUE, NewLeadershipTerm, TermSpan
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from quorate.errors import UnknownOutcomeError
-from quorate.node import State, following
+from quorate.node import State
+from quorate.node.follower import following
 from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, open_script
 from quorate.storage import decode_header_untrusted

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.rules import LogEnd, gives_way, is_supported
+from quorate.node.protocol.rules import LogEnd, gives_way, is_supported
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted

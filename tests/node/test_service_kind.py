@@ -11,15 +11,15 @@ import pytest
 import trio
 
 from quorate.errors import ConfigurationError, StorageError, StoreMismatchError, leaves
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.installing import check_service_of
-from quorate.node.opening import check_service
-from quorate.node.service import KEY_VALUE, OWN, kind_of
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.follower.snapshot_install import check_service_of
+from quorate.node.state_machine.service import KEY_VALUE, OWN, kind_of
+from quorate.node.store_opening import check_service
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import open_ledgers
 from quorate.storage import InlineExecutor, SnapshotReader, Store, open_readonly
-from quorate.storage.pages import DATA_FILE
-from quorate.storage.restore import plan_restore, restore
+from quorate.storage.lmdb.file_check import DATA_FILE
+from quorate.storage.tools.restore import plan_restore, restore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from quorate.node import State, backlog
+from quorate.node import State
+from quorate.node.follower import catchup_rate
 from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
@@ -16,7 +17,7 @@ from quorate.transport import (
     Message,
     TermSpan,
 )
-from quorate.transport.memory_direction import Pace
+from quorate.transport.testing.direction import Pace
 
 LOG = log((0, 96), (0, 192))
 LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))
@@ -102,7 +103,7 @@ async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script)
 
 @scripted(batches=LOG)
 async def test_a_rest_is_no_want_of_progress_of_a_catch_up(s: Script) -> None:
-    slow = backlog.Backlog(s.member.core.applier, int(len(LONG) / (6 * TIMEOUT)))
+    slow = catchup_rate.Backlog(s.member.core.applier, int(len(LONG) / (6 * TIMEOUT)))
     s.member.core.backlog = slow
     middle, end = 192 + len(LONG), 192 + len(LONG) + 96
     leader = s.peers[1]

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from quorate.keyvalue import resp
-from quorate.keyvalue.service import KeyValueService
-from quorate.node import Command, MemberConfig, NodeConfig, open_member, serving
-from quorate.node.applier import Applier
-from quorate.node.config import SnapshotPolicy
-from quorate.node.snapshots import Snapshots
+from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node import Command, MemberConfig, NodeConfig, open_member
+from quorate.node.config.config import SnapshotPolicy
+from quorate.node.readers import serving
+from quorate.node.state_machine.applier import Applier
+from quorate.node.state_machine.snapshots import Snapshots
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import (
     SnapshotReader,
@@ -36,9 +37,9 @@ from quorate.storage import (
     Write,
     check_snapshot,
 )
-from quorate.storage.environment import Environment
-from quorate.storage.executor import nothing
-from quorate.storage.tables_disk import TablesDisk
+from quorate.storage.lmdb.environment import Environment
+from quorate.storage.tables.disk import TablesDisk
+from quorate.storage.writing.group_commit import nothing
 from quorate.transport import MemoryNetwork
 
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import Member
-    from quorate.node.pace import Pace
-    from quorate.simulation.host import Host
+    from quorate.node.readers.pace import Pace
     from quorate.simulation.ledger import Ledger
+    from quorate.simulation.machines.host import Host
     from quorate.transport import FrameStream
 
 KEYS = 200

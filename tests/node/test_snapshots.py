@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError
-from quorate.node import backlog, installing
-from quorate.node.config import SnapshotPolicy
-from quorate.node.control import positions_of
+from quorate.node.config.config import SnapshotPolicy
+from quorate.node.follower import catchup_rate, snapshot_install
+from quorate.node.leader.operator import positions_of
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
 from quorate.simulation.ledger import equal, open_ledgers
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import Command
-    from quorate.node.core import Core
+    from quorate.node.state import Core
     from quorate.simulation import World
-    from quorate.simulation.host import Place
+    from quorate.simulation.machines.host import Place
     from quorate.storage import SnapshotHead, Summary
 
 LARGE = bytes(2000)
@@ -202,7 +202,7 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
 ) -> None:
     found: list[tuple[int, bool]] = []
     keeping: list[str] = []
-    fetch = installing.fetch
+    fetch = snapshot_install.fetch
 
     @contextmanager
     def kept() -> Generator[None]:
@@ -218,8 +218,8 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         found.append((core.applier.applied_position - before, bool(keeping)))
         return await fetch(core, member, judge)
 
-    monkeypatch.setattr(installing, "fetch", noted)
-    monkeypatch.setattr(backlog, "freed_memory_kept", kept)
+    monkeypatch.setattr(snapshot_install, "fetch", noted)
+    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         await world.start()
@@ -245,7 +245,7 @@ async def test_when_no_snapshot_comes_after_all_what_is_committed_is_applied(
         begun.set()
         return await trio.sleep_forever()
 
-    monkeypatch.setattr(installing, "fetch", broken)
+    monkeypatch.setattr(snapshot_install, "fetch", broken)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         keeper = world.hosts[2]

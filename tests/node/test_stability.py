@@ -17,8 +17,10 @@ import attrs
 import pytest
 import trio
 
-from quorate.node import State, election, rules
-from quorate.node.scouting import stand
+from quorate.node import State
+from quorate.node.election import election
+from quorate.node.election.prevote import stand
+from quorate.node.protocol import rules
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.contest import Election
+    from quorate.node.election.context import Election
     from quorate.simulation import Ledger, World
 
 

@@ -9,17 +9,11 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError
-from quorate.node.followers import Follower
+from quorate.node.leader.follower_progress import Follower
 from quorate.simulation import Observer, ViolationError
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import StandingKind
-from quorate.transport import (
-    RequestVote,
-    Scout,
-    SnapshotOffer,
-    SnapshotRequest,
-    StreamPurpose,
-)
+from quorate.transport import RequestVote, Scout, SnapshotOffer, SnapshotRequest, StreamPurpose
 
 from .test_backup import backup_of
 from .test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.states import BALLOT_STATES
+from quorate.node.protocol.states import BALLOT_STATES
 from quorate.simulation.peers import ME, log, untimed
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS

@@ -6,8 +6,9 @@ from unittest import mock
 
 import pytest
 
-from quorate.node import State, backlog
-from quorate.node.following import Following
+from quorate.node import State
+from quorate.node.follower import catchup_rate
+from quorate.node.follower.following import Following
 from quorate.simulation.peers import ME, batch, log
 from quorate.simulation.script import Script, scripted
 from quorate.transport import (
@@ -98,7 +99,7 @@ async def test_the_service_knows_as_long_as_a_catch_up_lasts(
         yield
         keeping.clear()
 
-    monkeypatch.setattr(backlog, "freed_memory_kept", kept)
+    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
     leader = s.peers[1]
     leader.lead(0, 0, TermSpan(0, 0, -1), position=384, commit=288)
     request = await leader.hears(CatchupPosition)

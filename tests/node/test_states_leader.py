@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.announcement import AT_ONCE_BYTES, LONGEST_PAUSE_SECONDS, PAUSE_SECONDS
+from quorate.node.leader.commit import AT_ONCE_BYTES, LONGEST_PAUSE_SECONDS, PAUSE_SECONDS
 from quorate.simulation.peers import ME, Peer, log
 from quorate.simulation.script import Script, scripted
 from quorate.simulation.world import TIMEOUTS

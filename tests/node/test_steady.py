@@ -10,7 +10,7 @@ import trio
 
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
-from quorate.transport.memory_direction import Pace
+from quorate.transport.testing.direction import Pace
 
 if TYPE_CHECKING:
     from pathlib import Path

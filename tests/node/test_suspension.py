@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError, RequestError
-from quorate.node.control import positions_of
-from quorate.node.gateway import Request, RequestKind
+from quorate.node.leader.operator import positions_of
+from quorate.node.requests.gateway import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
 
 from .test_snapshots import PRUNING, pruned, set_policy, snapshot

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from quorate.errors import DamagedTablesError, StorageError, leaves
-from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import KeyValueService
-from quorate.node.config import SnapshotPolicy
-from quorate.node.gateway import QUERY, Request
-from quorate.node.requests import Requests
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.node.config.config import SnapshotPolicy
+from quorate.node.requests.gateway import QUERY, Request
+from quorate.node.requests.router import Requests
 from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal
 from quorate.simulation.ledger import open_ledgers
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.simulation.host import Place
+    from quorate.simulation.machines.host import Place
 
 KEYS = 40
 LARGE = b"x" * 2000

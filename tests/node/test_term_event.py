@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from quorate.errors import WireError
 from quorate.node import State
-from quorate.node.term_event import (
+from quorate.node.leader.term_event import (
     MAX_EVENT_BYTES,
     MAX_REASON_CHARACTERS,
     ForcedQuorum,

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RefusedError, RequestError
-from quorate.node.control import positions_of
-from quorate.node.core import Core
+from quorate.node.leader.operator import positions_of
+from quorate.node.state import Core
 from quorate.simulation.ledger import equal, open_ledgers
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import trio
 import trio.abc
 
-from quorate.node.timekeeper import IDLE_SECONDS
+from quorate.node.leader.timekeeper import IDLE_SECONDS
 from quorate.simulation.ledger import open_ledgers
 from quorate.storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
-from quorate.storage.describe import describe
+from quorate.storage.tools.describe import describe
 
 if TYPE_CHECKING:
     from pathlib import Path

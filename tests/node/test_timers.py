@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import StorageError
-from quorate.node.timers import Timer, Timers
+from quorate.node.state_machine.timers import Timer, Timers
 
 IDS = st.sampled_from([b"", b"a", b"b", b"c" * 300])
 STEPS = st.one_of(

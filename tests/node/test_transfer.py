@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import RefusedError, UnknownOutcomeError
 from quorate.node import State
-from quorate.node.forwarded import ForwardStatus
+from quorate.node.requests.forwarding import ForwardStatus
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.peers import ME, log
 from quorate.simulation.script import Script, scripted

@@ -10,10 +10,10 @@ import trio
 
 from quorate.errors import OversizedRequestError, RequestError
 from quorate.node import State
-from quorate.node.forwarded import ForwardStatus
-from quorate.node.gateway import Request, RequestKind
-from quorate.node.leadership import Leadership
-from quorate.node.proposals import ENOUGH_COMMANDS
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.replication import ENOUGH_COMMANDS
+from quorate.node.requests.forwarding import ForwardStatus
+from quorate.node.requests.gateway import Request, RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.peers import log
 from quorate.simulation.script import Script, scripted

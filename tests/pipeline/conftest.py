@@ -11,8 +11,8 @@ import pytest
 from clients.real import RealCluster
 
 from quorate.errors import ConfigurationError
-from quorate.pipeline.java import find_java_home
-from quorate.pipeline.session import open_session
+from quorate.pipeline.spark.java import find_java_home
+from quorate.pipeline.spark.session import open_session
 
 from .quick import QUICK
 

@@ -9,10 +9,10 @@ import attrs
 import lmdb
 import trio
 
-from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import TRANSACTION, KeyValueService
-from quorate.node.service import Command
-from quorate.node.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state.service import TRANSACTION, KeyValueService
+from quorate.node.leader.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
+from quorate.node.state_machine.service import Command
 from quorate.storage import (
     BatchHeader,
     Entry,
@@ -23,9 +23,9 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.recording_log import encode_term
-from quorate.storage.snapshot_file import head_of
-from quorate.storage.snapshot_folder import SnapshotWriter
+from quorate.storage.log.term_table import encode_term
+from quorate.storage.snapshots.file import head_of
+from quorate.storage.snapshots.folder import SnapshotWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.cli_pipeline_show import plain_audit, show_audit
-from quorate.cli_show import make_console
-from quorate.pipeline.audit import Audit, Divergent, Finding, audit
-from quorate.pipeline.columns import ddl
-from quorate.pipeline.double_apply import doubly_applied, session_commands
-from quorate.pipeline.invariants import holes, terms_that_go_back
-from quorate.pipeline.logs import Facts
+from quorate.cli.pipeline_show import plain_audit, show_audit
+from quorate.cli.show import make_console
+from quorate.pipeline.jobs.audit import Audit, Divergent, Finding, audit
+from quorate.pipeline.jobs.double_apply import doubly_applied, session_commands
+from quorate.pipeline.jobs.invariants import holes, terms_that_go_back
+from quorate.pipeline.source.columns import ddl
+from quorate.pipeline.source.logs import Facts
 from quorate.storage import (
     DumpedBatch,
     TermRow,

@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from quorate.cli import run
-from quorate.pipeline.drawing import WARN, dark_css
-from quorate.pipeline.picture import Bar, draw
-from quorate.simulation.history import HistoryWriter, Operation
+from quorate.cli.app import run
+from quorate.histories.history import HistoryWriter, Operation
+from quorate.pipeline.jobs.drawing import WARN, dark_css
+from quorate.pipeline.jobs.picture import Bar, draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,9 @@ def test_a_history_is_checked_key_by_key_and_drawn(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
+    monkeypatch.setattr(
+        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
+    )
     with (tmp_path / "history.jsonl").open("wb") as file:
         writer = HistoryWriter(file)
         for one in history():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.simulation.history import HistoryWriter, Operation
+from quorate.histories.history import HistoryWriter, Operation
 
 from .pipeline_world import one_each, write_log
 

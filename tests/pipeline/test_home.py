@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from quorate.pipeline.home import find_spark_home, spark_home
+from quorate.pipeline.spark.home import find_spark_home, spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ def test_a_task_has_the_installed_pyspark_and_no_garbage_in_it(spark: SparkSessi
 
         import pyspark as there  # noqa: PLC0415
 
-        from quorate.pipeline.worker import settle  # noqa: PLC0415
+        from quorate.pipeline.spark.worker import settle  # noqa: PLC0415
 
         settle()
         for _ in batches:

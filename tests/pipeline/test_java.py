@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import ConfigurationError
-from quorate.pipeline.java import find_java_home
+from quorate.pipeline.spark.java import find_java_home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import Row
 
 from quorate.errors import PrunedError, StorageError
-from quorate.keyvalue import limits
-from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import IN_PARTS, KeyValueService
-from quorate.pipeline.export import Exported, export, exported_tables
-from quorate.pipeline.logs import open_log
-from quorate.pipeline.once import unapplied
-from quorate.pipeline.page import render
-from quorate.pipeline.report import growth, report
-from quorate.pipeline.versions import moment_at, state
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state import limits
+from quorate.keyvalue.state.service import IN_PARTS, KeyValueService
+from quorate.pipeline.jobs.export import Exported, export, exported_tables
+from quorate.pipeline.jobs.page import render
+from quorate.pipeline.jobs.report import growth, report
+from quorate.pipeline.jobs.versions import moment_at, state
+from quorate.pipeline.payloads.once import unapplied
+from quorate.pipeline.source.logs import open_log
 from quorate.storage import decode_header_untrusted
 
 from .pipeline_world import (

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import ConfigurationError, StoreMismatchError, WireError
-from quorate.pipeline.columns import TABLES, arrow_schema, ddl
-from quorate.pipeline.decode import decode
-from quorate.pipeline.decoding import decode_commands, find_decoder
-from quorate.pipeline.logs import find_recording, open_log
-from quorate.pipeline.options import parse_options
+from quorate.pipeline.payloads.decoding import decode_commands, find_decoder
+from quorate.pipeline.source.columns import TABLES, arrow_schema, ddl
+from quorate.pipeline.source.decode import decode
+from quorate.pipeline.source.logs import find_recording, open_log
+from quorate.pipeline.source.options import parse_options
 from quorate.storage import (
     Entry,
     EntryKind,
@@ -26,9 +26,9 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
-from quorate.storage.tables_disk import TablesDisk
-from quorate.storage.tables_flush import Cut
-from quorate.storage.tables_layer import Layer
+from quorate.storage.tables.disk import TablesDisk
+from quorate.storage.tables.flush import Cut
+from quorate.storage.tables.memtable import Layer
 
 from .pipeline_world import BEGAN_MS, damage, encoded, one_each, pipeline, write_log
 
@@ -277,4 +277,4 @@ def test_a_log_is_cut_into_as_many_pieces_as_suit_its_length() -> None:
 
 
 def test_the_usual_decoder_needs_no_name() -> None:
-    assert find_decoder("") is find_decoder("quorate.pipeline.decoding:decode_commands")
+    assert find_decoder("") is find_decoder("quorate.pipeline.payloads.decoding:decode_commands")

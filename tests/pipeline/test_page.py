@@ -13,10 +13,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from pyspark.sql import Row
 
-from quorate.pipeline.columns import TABLES
-from quorate.pipeline.drawing import DARK, FAINT, INK, ON_WARN, PAPER, TEXT, WARN, dark_css
-from quorate.pipeline.page import _plots
-from quorate.pipeline.picture import Bar, draw
+from quorate.pipeline.jobs.drawing import DARK, FAINT, INK, ON_WARN, PAPER, TEXT, WARN, dark_css
+from quorate.pipeline.jobs.page import _plots
+from quorate.pipeline.jobs.picture import Bar, draw
+from quorate.pipeline.source.columns import TABLES
 
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WIDTH_OF_A_POINT = 0.01

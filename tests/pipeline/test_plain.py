@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.keyvalue.commands import all_commands
-from quorate.keyvalue.resp import encode_command
-from quorate.pipeline.decode import decode
-from quorate.pipeline.decoding import Asked, decode_commands
-from quorate.pipeline.plain import plain_untrusted
+from quorate.keyvalue.commands.table import all_commands
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.pipeline.payloads.decoding import Asked, decode_commands
+from quorate.pipeline.payloads.plain import plain_untrusted
+from quorate.pipeline.source.decode import decode
 from quorate.storage import Entry, EntryKind, encode_batch
 
 from .pipeline_world import BEGAN_MS, pipeline
@@ -87,7 +87,7 @@ def test_usual_commands_are_plain_and_others_are_not() -> None:
 def test_many_plain_commands_of_a_payload_are_plain(
     looked_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.pipeline.plain._LOOKED_AT", looked_at)
+    monkeypatch.setattr("quorate.pipeline.payloads.plain._LOOKED_AT", looked_at)
     payloads = [SET * 3, pipeline("SET a 1", "SET a 1 EX 9"), b"", pipeline("GET a") + SET, HOLDING]
     stops = np.cumsum(np.array([*map(len, payloads)], np.int64))
     found = plain_untrusted(b"".join(payloads), np.array([0, *stops[:-1]], np.int64), stops)

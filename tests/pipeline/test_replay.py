@@ -10,24 +10,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import IN_PARTS, TRANSACTION, KeyValueService
-from quorate.node.service import Command
-from quorate.pipeline.replay import (
-    Machine,
-    Sizes,
-    keys_coupled,
-    pieces,
-    shard_of,
-    sizes,
-)
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION, KeyValueService
+from quorate.node.state_machine.service import Command
+from quorate.pipeline.jobs.replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
 
 from .pipeline_world import pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quorate.storage.tables_layer import Record
+    from quorate.storage.tables.memtable import Record
 
 Entry = tuple[bytes, int]
 """Payload and flags."""

@@ -16,18 +16,18 @@ import pytest
 import redis
 from clients.real import RealCluster
 
-from quorate.cli import run
-from quorate.cluster import free_client_port
+from quorate.cli.app import run
 from quorate.errors import PrunedError, StorageError
-from quorate.keyvalue.resp import encode_command
-from quorate.node.actions import RESUME, SUSPEND
-from quorate.node.service import KEY_VALUE
-from quorate.pipeline.logs import open_log
-from quorate.pipeline.once import sessions_at
-from quorate.pipeline.restorable import write_snapshot
-from quorate.pipeline.versions import Moment, moment_at
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.local.cluster import free_client_port
+from quorate.node.state_machine.actions import RESUME, SUSPEND
+from quorate.node.state_machine.service import KEY_VALUE
+from quorate.pipeline.jobs.restorable import write_snapshot
+from quorate.pipeline.jobs.versions import Moment, moment_at
+from quorate.pipeline.payloads.once import sessions_at
+from quorate.pipeline.source.logs import open_log
 from quorate.storage import EntryKind, SnapshotReader, check_snapshot, decode_header_untrusted
-from quorate.storage.tables_snapshot import encode_tables, records_untrusted
+from quorate.storage.tables.stream import encode_tables, records_untrusted
 
 from .pipeline_world import BEGAN_MS, Batch, encoded, mixed, pipeline, shorten_log, write_log
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from quorate.storage import Summary
-    from quorate.storage.tables_layer import Record
+    from quorate.storage.tables.memtable import Record
 
 FAR = b"99999999999"
 ODD = [
@@ -80,8 +80,10 @@ def test_a_state_is_written_as_a_member_would_and_restored_as_a_new_cluster(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
-    monkeypatch.setattr("quorate.pipeline.restorable.PARTITION_BYTES", 1000)
+    monkeypatch.setattr(
+        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
+    )
+    monkeypatch.setattr("quorate.pipeline.jobs.restorable.PARTITION_BYTES", 1000)
     for name in ("whole", "member"):
         write_log(tmp_path / name, BATCHES)
     shorten_log(tmp_path / "member", BATCHES, 45)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from quorate.errors import ConfigurationError
-from quorate.pipeline.results import older_result, write_result
+from quorate.pipeline.jobs.results import older_result, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path

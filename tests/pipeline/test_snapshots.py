@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from quorate.errors import ConfigurationError
-from quorate.pipeline.export import exported_tables, follow
-from quorate.pipeline.options import parse_options
+from quorate.pipeline.jobs.export import exported_tables, follow
+from quorate.pipeline.source.options import parse_options
 
 from .pipeline_world import one_each, shorten_log, write_log
 

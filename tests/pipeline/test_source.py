@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from quorate.pipeline.logs import open_log
+from quorate.pipeline.source.logs import open_log
 
 from .pipeline_world import BEGAN_MS, ELECTION_MS, Batch, one_each, pipeline, write_log
 

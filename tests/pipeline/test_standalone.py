@@ -24,10 +24,10 @@ import attrs
 import pyspark
 import pytest
 
-from quorate.pipeline.export import export, exported_tables, read_manifest
-from quorate.pipeline.home import find_spark_home
-from quorate.pipeline.java import find_java_home
-from quorate.pipeline.session import open_session
+from quorate.pipeline.jobs.export import export, exported_tables, read_manifest
+from quorate.pipeline.spark.home import find_spark_home
+from quorate.pipeline.spark.java import find_java_home
+from quorate.pipeline.spark.session import open_session
 
 from .pipeline_world import one_each, write_log
 from .quick import QUICK, QUICK_JAVA

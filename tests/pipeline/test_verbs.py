@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.cli import run
+from quorate.cli.app import run
 
 from .pipeline_world import one_each, write_log
 
@@ -47,7 +47,9 @@ def test_state_and_audit_tell_what_they_find(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
+    monkeypatch.setattr(
+        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
+    )
     for member in (0, 1):
         write_log(tmp_path / str(member), BATCHES, member_id=member)
     status, text = told(capsys, "state", tmp_path / "0", "--at", "100")

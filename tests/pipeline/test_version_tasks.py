@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorate.keyvalue.resp import encode_command
-from quorate.keyvalue.service import IN_PARTS
-from quorate.pipeline import bounded
-from quorate.pipeline.bounded import BATCH_BYTES, BATCH_ROWS, gathered
-from quorate.pipeline.decode import decode
-from quorate.pipeline.logs import open_log
-from quorate.pipeline.snapshots import snapshot_table
-from quorate.pipeline.version_tasks import PIECE, apply_rows, coupled_rows, piece_rows
+from quorate.keyvalue.protocol.resp import encode_command
+from quorate.keyvalue.state.service import IN_PARTS
+from quorate.pipeline.jobs.version_tasks import PIECE, apply_rows, coupled_rows, piece_rows
+from quorate.pipeline.payloads import bounded
+from quorate.pipeline.payloads.bounded import BATCH_BYTES, BATCH_ROWS, gathered
+from quorate.pipeline.source.decode import decode
+from quorate.pipeline.source.logs import open_log
+from quorate.pipeline.source.snapshots import snapshot_table
 
 from .pipeline_world import BEGAN_MS, Batch, encoded, one_each, shorten_log, write_log
 

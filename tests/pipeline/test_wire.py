@@ -15,12 +15,12 @@ import redis
 from clients.real import set_surely
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from quorate.cli import run
+from quorate.cli.app import run
 from quorate.errors import ConfigurationError, TransportError
-from quorate.pipeline.logs import Connect, open_log
-from quorate.pipeline.members import parse_members, standing
-from quorate.pipeline.options import parse_options
-from quorate.pipeline.versions import state
+from quorate.pipeline.jobs.versions import state
+from quorate.pipeline.source.logs import Connect, open_log
+from quorate.pipeline.source.members import parse_members, standing
+from quorate.pipeline.source.options import parse_options
 from quorate.storage import decode_header_untrusted
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ def test_the_jobs_ask_members(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
+    monkeypatch.setattr(
+        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
+    )
     status = run(["pipeline", "audit", "--connect", connect(whole)])
     text = capsys.readouterr().out
     assert (status, "The logs agree" in text) == (0, True)

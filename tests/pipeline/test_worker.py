@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from quorate.pipeline import worker
+from quorate.pipeline.spark import worker
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import redis
 from pyspark.errors import PySparkException
 
 from quorate.errors import ConfigurationError, KeyValueError, StorageError
-from quorate.pipeline.loading import CHUNK_COMMANDS, Load, chunks_of
-from quorate.pipeline.members import Members, Reply
-from quorate.pipeline.writer import commands_of_rows, parse_target
+from quorate.pipeline.source.loading import CHUNK_COMMANDS, Load, chunks_of
+from quorate.pipeline.source.members import Members, Reply
+from quorate.pipeline.source.writer import commands_of_rows, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence

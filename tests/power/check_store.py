@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from quorate.storage import Store, verify
-from quorate.storage.tables import Tables
+from quorate.storage.tables.tables import Tables
 
 
 def check_log(directory: Path, position: int, vote: int) -> list[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from quorate.cluster import LocalCluster, MemberProcess, free_client_port, lay_out
-from quorate.simulation.history import HistoryWriter
-from quorate.torture import check_history, check_states
-from quorate.torture_checks import check_recordings
-from quorate.torture_clients import Clients
-from quorate.torture_faults import Nemesis
+from quorate.histories.history import HistoryWriter
+from quorate.local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out
+from quorate.torture.checks import check_recordings
+from quorate.torture.clients import Clients
+from quorate.torture.faults import Nemesis
+from quorate.torture.plan import check_history, check_states
 
 from .journal import Chance, PowerLoss, Tree, read_journal, replace
 

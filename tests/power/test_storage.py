@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from quorate.storage.writer import NATIVE, Writer, open_synced
+from quorate.storage.writing.kernel_writer import NATIVE, Writer, open_synced
 
 from .check_store import check_log, check_tables
 from .journal import Chance, PowerLoss, Record, Tree, read_journal, replace

@@ -6,14 +6,14 @@ import heapq
 import itertools
 from typing import TYPE_CHECKING
 
-from quorate.simulation.history import Operation
-from quorate.simulation.specification import Strings
+from quorate.histories.history import Operation
+from quorate.histories.specification import Strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from quorate.simulation.history import Status, Value
+    from quorate.histories.history import Status, Value
 
 STRINGS = Strings()
 KEY = b"k"

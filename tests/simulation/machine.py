@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from quorate.errors import RequestError
 from quorate.simulation import Ledger, Observer, Setting, World, open_world, run
-from quorate.simulation.disk import Fate
 from quorate.simulation.door import Door, Serials
-from quorate.simulation.watched import Watched, watch
+from quorate.simulation.machines.disk import Fate
+from quorate.simulation.watching.watched import Watched, watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.node.rules import quorum
-from quorate.simulation import scheduler
+from quorate.node.protocol.rules import quorum
 from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.machines import scheduler
 from quorate.simulation.run import RAM_DISK
 from quorate.simulation.world import TIMEOUTS
 

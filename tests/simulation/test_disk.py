@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import DamagedRecordError, StorageError, StoreFullError
 from quorate.simulation import run
-from quorate.simulation.disk import PAGE_BYTES, Disk, Fate, rot, torn
+from quorate.simulation.machines.disk import PAGE_BYTES, Disk, Fate, rot, torn
 
 from .test_disk_contract import append, open_store
 

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from quorate.errors import StorageError, leaves
-from quorate.simulation.disk import Disk
+from quorate.simulation.machines.disk import Disk
 from quorate.storage import (
     Entry,
     EntryKind,
@@ -27,16 +27,16 @@ from quorate.storage import (
     ThreadExecutor,
     encode_batch,
 )
-from quorate.storage.journal import Journal
+from quorate.storage.log.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from quorate.storage import ExecutorFactory
-    from quorate.storage.recorder import Write
-    from quorate.storage.recording import Record
-    from quorate.storage.writer import Span
+    from quorate.storage.log.commit import Write
+    from quorate.storage.log.log_table import Record
+    from quorate.storage.writing.kernel_writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import HistoryError
-from quorate.simulation.history import (
+from quorate.histories.history import (
     MAX_LINE_BYTES,
     HistoryWriter,
     Operation,

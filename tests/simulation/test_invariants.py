@@ -6,8 +6,9 @@ import attrs
 import pytest
 
 from quorate.simulation import Observer
-from quorate.simulation.client_facts import Answered, Asked, Refused
-from quorate.simulation.facts import (
+from quorate.simulation.invariants import INVARIANTS, ViolationError
+from quorate.simulation.watching.client_facts import Answered, Asked, Refused
+from quorate.simulation.watching.facts import (
     Applied,
     Batch,
     Claimed,
@@ -37,7 +38,6 @@ from quorate.simulation.facts import (
     Wiped,
     Writes,
 )
-from quorate.simulation.invariants import INVARIANTS, ViolationError
 from quorate.transport import AppendFlags, AppendPosition, RequestVote, Vote, VoteReason
 
 A = Batch(0, 96, 0, b"a")

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.errors import HistoryError
-from quorate.simulation.history import Operation
-from quorate.simulation.linearizability import Budget, Verdict, check, check_key
-from quorate.simulation.specification import ANY, Strings, Unnamed
+from quorate.histories.history import Operation
+from quorate.histories.linearizability import Budget, Verdict, check, check_key
+from quorate.histories.specification import ANY, Strings, Unnamed
 
 from .histories import KEY, NEVER, busy_history, explained, lived, op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quorate.simulation.history import Status, Value
+    from quorate.histories.history import Status, Value
 
 MIXES = (
     ("get", "set"),

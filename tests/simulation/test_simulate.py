@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import ConfigurationError
-from quorate.node import replayed
-from quorate.node.replayed import Replayed
+from quorate.node.follower import replay_receiver
+from quorate.node.follower.replay_receiver import Replayed
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
@@ -52,7 +52,7 @@ def test_members_that_record_a_replay_in_pieces_pass(
         return batches
 
     monkeypatch.setattr(Replayed, "take", counted)
-    monkeypatch.setattr(replayed, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
+    monkeypatch.setattr(replay_receiver, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story
     assert sum(number > 1 for number in together) > 5

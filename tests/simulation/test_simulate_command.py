@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.cli_simulate import simulate_seeds
+from quorate.cli.simulate import simulate_seeds
 from quorate.simulation import Ledger, Sample
 
 if TYPE_CHECKING:

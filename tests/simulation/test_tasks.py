@@ -7,7 +7,7 @@ import trio.lowlevel
 from trio._core._run import Runner  # pyright: ignore[reportPrivateUsage]
 
 from quorate.simulation import run
-from quorate.simulation.tasks import Pauses, StepTrap
+from quorate.simulation.machines.tasks import Pauses, StepTrap
 
 
 class Machine:

@@ -10,9 +10,9 @@ import trio
 
 from quorate.errors import StoreFullError
 from quorate.simulation import Ledger, Observer, Setting, ViolationError, World, open_world
-from quorate.simulation.clock import EPOCH_MS, Clock
-from quorate.simulation.disk import Fate
 from quorate.simulation.ledger import equal
+from quorate.simulation.machines.clock import EPOCH_MS, Clock
+from quorate.simulation.machines.disk import Fate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

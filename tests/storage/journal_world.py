@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, cast
 from storage_world import batch_at, begin_term, open_store, running
 
 from quorate.storage import InlineExecutor, Store, Write, decode_header_untrusted
-from quorate.storage.checksum import crc32c
-from quorate.storage.environment import Environment
-from quorate.storage.journal import JOURNAL_FILE, load_row, read_journal
-from quorate.storage.state import MAX_DBS, Databases
+from quorate.storage.lmdb.checksum import crc32c
+from quorate.storage.lmdb.environment import Environment
+from quorate.storage.log.journal import JOURNAL_FILE, load_row, read_journal
+from quorate.storage.log.state import MAX_DBS, Databases
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quorate.storage.journal import JournalRow, Tail
+    from quorate.storage.log.journal import JournalRow, Tail
 
 at_once = partial(open_store, executor=InlineExecutor[Write])
 BLOCK = 4096

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from quorate.storage import ExecutorFactory
-    from quorate.storage.state import Recorded
+    from quorate.storage.log.state import Recorded
 
 MAP_BYTES = 1 << 24
 JOURNAL_BYTES = 1 << 15

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.storage.executor import InlineExecutor, nothing
-from quorate.storage.tables import FLUSH_BYTES, FlushJob, Tables
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
+from quorate.storage.tables.tables import FLUSH_BYTES, FlushJob, Tables
+from quorate.storage.writing.group_commit import InlineExecutor, nothing
 
 if TYPE_CHECKING:
-    from quorate.storage.tables_layered import Putter
+    from quorate.storage.tables.layers import Putter
 
 CLUSTER = "test"
 

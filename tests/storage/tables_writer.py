@@ -10,8 +10,8 @@ from random import Random
 
 import trio
 
-from quorate.storage.tables import Tables
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
+from quorate.storage.tables.tables import Tables
 
 REPORT = struct.Struct("<q")
 BATCH_BYTES = 320

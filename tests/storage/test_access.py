@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import StorageError, StoreAccessError, StoreFullError
-from quorate.storage.environment import told
+from quorate.storage.lmdb.environment import told
 
 if TYPE_CHECKING:
     from pathlib import Path

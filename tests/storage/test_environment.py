@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.environment import Environment, content_of
-from quorate.storage.pages import DATA_FILE
+from quorate.storage.lmdb.environment import Environment, content_of
+from quorate.storage.lmdb.file_check import DATA_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import lmdb
 
-    from quorate.storage.environment import Transaction
+    from quorate.storage.lmdb.environment import Transaction
 
 VALUE = bytes(1 << 20)
 

@@ -15,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.storage import ThreadExecutor
-from quorate.storage.executor import MAX_GROUP_JOBS
-from quorate.storage.writer import NATIVE, Span
+from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
+from quorate.storage.writing.kernel_writer import NATIVE, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-needs_native = pytest.mark.skipif(not NATIVE, reason="storage/writer.c was not compiled")
+needs_native = pytest.mark.skipif(
+    not NATIVE, reason="storage/writing/kernel_writer.c was not compiled"
+)
 
 
 @attrs.frozen(eq=False)
@@ -136,7 +138,7 @@ def test_the_order_is_that_of_the_calls_whoever_writes(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
 
-    with mock.patch("quorate.storage.executor.NATIVE", native):
+    with mock.patch("quorate.storage.writing.group_commit.NATIVE", native):
         trio.run(main)
     assert disk.done == disk.written == disk.close() == list(range(count))
     assert disk.groups == sorted(set(disk.groups))
@@ -182,7 +184,7 @@ async def test_without_a_second_thread_the_first_one_does_all(
     def none(_wake: int) -> None:
         raise OSError(errno.EAGAIN, "no more threads")
 
-    monkeypatch.setattr("quorate.storage.executor.Writer", none)
+    monkeypatch.setattr("quorate.storage.writing.group_commit.Writer", none)
     disk = Disk(tmp_path / "file")
     async with trio.open_nursery() as nursery:
         await nursery.start(disk.executor.run)
@@ -240,7 +242,7 @@ async def test_a_failed_span_is_not_lost_at_the_end(tmp_path: Path) -> None:
 async def test_it_rests_only_while_nobody_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.storage.executor.IDLE_SECONDS", 0.0001)
+    monkeypatch.setattr("quorate.storage.writing.group_commit.IDLE_SECONDS", 0.0001)
     disk = Disk(tmp_path / "file")
     async with trio.open_nursery() as nursery:
         await nursery.start(disk.executor.run)

@@ -13,9 +13,9 @@ from storage_world import flipped, open_store, running, stored, tamper
 from tables_world import open_tables, record
 
 from quorate.errors import StorageError
-from quorate.storage.environment import free_bytes, make_directory
-from quorate.storage.identity import IDENTITY_KEY
-from quorate.storage.tables_damage import whole
+from quorate.storage.lmdb.environment import free_bytes, make_directory
+from quorate.storage.log.identity import IDENTITY_KEY
+from quorate.storage.tables.damage import whole
 
 
 async def make_damaged(directory: Path) -> None:

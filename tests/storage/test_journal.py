@@ -31,7 +31,7 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
-from quorate.storage.journal import JOURNAL_FILE
+from quorate.storage.log.journal import JOURNAL_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

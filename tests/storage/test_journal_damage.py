@@ -12,7 +12,7 @@ from storage_world import JOURNAL_BYTES, begin_term, recorded_in, running
 
 from quorate.errors import DamagedRecordError, LostStoreError
 from quorate.storage import NodeState, open_readonly, verify
-from quorate.storage.journal import (
+from quorate.storage.log.journal import (
     JOURNAL_FILE,
     MAX_JOURNAL_BYTES,
     Journal,

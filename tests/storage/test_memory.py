@@ -4,11 +4,7 @@ import ctypes
 
 import pytest
 
-from quorate.storage.memory import (
-    freed_memory_kept,
-    return_freed_memory,
-    return_large_blocks,
-)
+from quorate.storage.memory import freed_memory_kept, return_freed_memory, return_large_blocks
 
 MB = 1 << 20
 

@@ -19,11 +19,11 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
-from quorate.storage.founding import force
-from quorate.storage.mending import RecordingLog
-from quorate.storage.recording import KEY
-from quorate.storage.recording_log import encode_term
-from quorate.storage.state import LOST_KEY, NOTHING_LOST, encode_lost
+from quorate.storage.log.founding import force
+from quorate.storage.log.log_table import KEY
+from quorate.storage.log.mending import RecordingLog
+from quorate.storage.log.state import LOST_KEY, NOTHING_LOST, encode_lost
+from quorate.storage.log.term_table import encode_term
 
 open_strictly = partial(open_store, executor=InlineExecutor, member_id=5)
 

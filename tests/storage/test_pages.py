@@ -11,8 +11,9 @@ import pytest
 from storage_world import begin_term, fill, open_store, running
 
 from quorate.errors import StorageError
-from quorate.storage import describe, open_readonly, pages, verify
-from quorate.storage.pages import DATA_FILE, Unreadable, check_file, unreadable
+from quorate.storage import describe, open_readonly, verify
+from quorate.storage.lmdb import file_check
+from quorate.storage.lmdb.file_check import DATA_FILE, Unreadable, check_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,7 @@ def test_each_signal_of_a_damaged_page_is_named_here_and_in_the_runbook(
     def die(_command: list[str]) -> tuple[int, bytes]:
         return -signal.Signals[name], b"log \nlog 00ff\n"
 
-    monkeypatch.setattr(pages, "_run", die)
+    monkeypatch.setattr(file_check, "_run", die)
     words = f"reading it ends the process with {name}"
     assert unreadable(tmp_path) == Unreadable("log", b"\x00\xff", words)
     runbook = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -12,9 +12,9 @@ from tables_world import open_tables, record
 
 from quorate.errors import StorageError
 from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotReader, TermRow
-from quorate.storage.private import make_private
-from quorate.storage.snapshot_folder import write_whole
-from quorate.storage.tables_damage import MARK, found_damaged
+from quorate.storage.lmdb.private import make_private
+from quorate.storage.snapshots.folder import write_whole
+from quorate.storage.tables.damage import MARK, found_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Generator

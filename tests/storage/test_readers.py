@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from quorate.storage import pages, readers
-from quorate.storage.environment import Environment
-from quorate.storage.readers import HELD_BYTES, ReaderWatch
+from quorate.storage.lmdb import file_check, readers
+from quorate.storage.lmdb.environment import Environment
+from quorate.storage.lmdb.readers import HELD_BYTES, ReaderWatch
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     import lmdb
 
-    from quorate.storage.environment import Transaction
+    from quorate.storage.lmdb.environment import Transaction
 
 VALUE = bytes(1 << 16)
 READ = """
 import sys, time
 from pathlib import Path
-from quorate.storage.environment import Environment
+from quorate.storage.lmdb.environment import Environment
 environment = Environment.open_readonly(Path(sys.argv[1]), max_dbs=1)
 held = [environment.begin_reading() for _ in range(int(sys.argv[2]))]
 print("reads", flush=True)
@@ -139,7 +139,7 @@ def test_a_walk_through_a_store_is_ended_in_order(tmp_path: Path) -> None:
         f"finally: pathlib.Path({str(ended)!r}).touch()\n"
     )
     with pytest.raises(KeyboardInterrupt):
-        getattr(pages, "_run")([sys.executable, "-c", work])  # noqa: B009 - a part of `unreadable`
+        getattr(file_check, "_run")([sys.executable, "-c", work])  # noqa: B009 - a part of `unreadable`
     assert ended.exists()
 
 
@@ -156,9 +156,9 @@ def test_a_walk_reads_a_table_in_short_transactions(
     made.write(fill)
     made.close()
     said: list[str] = []
-    monkeypatch.setattr(pages, "_say", said.append)
-    monkeypatch.setattr(pages, "_STEP_BYTES", 100)
-    assert pages.walk(tmp_path) == 0
+    monkeypatch.setattr(file_check, "_say", said.append)
+    monkeypatch.setattr(file_check, "_STEP_BYTES", 100)
+    assert file_check.walk(tmp_path) == 0
     assert said[0] == "table \n"
     assert [bytes.fromhex(words.split()[1]) for words in said[1:]] == [
         b"%04d" % number for number in range(9, 1000, 10)

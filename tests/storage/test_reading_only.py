@@ -19,12 +19,13 @@ from storage_world import begin_term, fill, open_store, running
 from tables_world import open_tables, record
 
 from quorate.errors import StorageError, StoreBusyError
-from quorate.storage import open_readonly, readers
-from quorate.storage.describe import describe, dump
-from quorate.storage.environment import Environment
-from quorate.storage.restore import plan_restore
-from quorate.storage.state import MAX_DBS
-from quorate.storage.tables_disk import tables_position
+from quorate.storage import open_readonly
+from quorate.storage.lmdb import readers
+from quorate.storage.lmdb.environment import Environment
+from quorate.storage.log.state import MAX_DBS
+from quorate.storage.tables.disk import tables_position
+from quorate.storage.tools.describe import describe, dump
+from quorate.storage.tools.restore import plan_restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -17,7 +17,7 @@ from quorate.storage import (
     check_snapshot,
     head_of,
 )
-from quorate.storage.snapshot_file import MAX_PIECE_BYTES, MAX_TERMS, whole_bytes
+from quorate.storage.snapshots.file import MAX_PIECE_BYTES, MAX_TERMS, whole_bytes
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, 640, 6), TermRow(2, 640, None, 7))
 HEAD = head_of("orders", TERMS, position=9600, term=2, timestamp_ms=1234)

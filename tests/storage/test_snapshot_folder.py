@@ -7,7 +7,7 @@ import pytest
 
 from quorate.errors import StorageError
 from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotWriter, TermRow, check_snapshot
-from quorate.storage.snapshot_folder import write_whole
+from quorate.storage.snapshots.folder import write_whole
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, None, 6))
 OLD = SnapshotHead("orders", 320, 0, 7, (TermRow(0, 0, None, 5),))

@@ -17,10 +17,7 @@ from storage_world import (
     virtual,
 )
 
-from quorate.errors import (
-    StorageError,
-    WireError,
-)
+from quorate.errors import StorageError, WireError
 from quorate.storage import (
     ExecutorFactory,
     InlineExecutor,

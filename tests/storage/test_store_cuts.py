@@ -18,17 +18,9 @@ from storage_world import (
     running,
 )
 
-from quorate.errors import (
-    PrunedError,
-    StorageError,
-)
-from quorate.storage import (
-    InlineExecutor,
-    TermRow,
-    ThreadExecutor,
-    Write,
-)
-from quorate.storage.store import PRUNE_STEP
+from quorate.errors import PrunedError, StorageError
+from quorate.storage import InlineExecutor, TermRow, ThreadExecutor, Write
+from quorate.storage.log.store import PRUNE_STEP
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
-from quorate.storage.node_state import NODE_STATE_KEY
-from quorate.storage.recording import KEY
-from quorate.storage.recording_log import encode_term
-from quorate.storage.standing import STANDING_KEY
-from quorate.storage.state import ORIGIN_KEY, SUSPENDED_KEY
+from quorate.storage.log.log_table import KEY
+from quorate.storage.log.standing import STANDING_KEY
+from quorate.storage.log.state import ORIGIN_KEY, SUSPENDED_KEY
+from quorate.storage.log.term_table import encode_term
+from quorate.storage.log.vote import NODE_STATE_KEY
 
 MEMBER = 5
 open_fifth = partial(open_store, executor=InlineExecutor, member_id=MEMBER)

@@ -9,17 +9,9 @@ from storage_world import (
     tamper,
 )
 
-from quorate.errors import (
-    ConfigurationError,
-    StorageError,
-    StoreBusyError,
-    StoreMismatchError,
-)
-from quorate.storage import (
-    Identity,
-    NodeState,
-)
-from quorate.storage.identity import IDENTITY_KEY, encode_identity
+from quorate.errors import ConfigurationError, StorageError, StoreBusyError, StoreMismatchError
+from quorate.storage import Identity, NodeState
+from quorate.storage.log.identity import IDENTITY_KEY, encode_identity
 
 
 def test_a_new_store_is_empty_and_has_an_identity_of_its_own(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from tables_world import Disk, contents, open_tables, record
 from trio.abc import Clock
 
 from quorate.errors import StoreBusyError, StoreMismatchError
-from quorate.storage.tables import Tables
-from quorate.storage.tables_disk import TablesDisk
-from quorate.storage.tables_layer import HASHED_BYTES, MAX_PLAIN_BYTES, stored_key
+from quorate.storage.tables.disk import TablesDisk
+from quorate.storage.tables.memtable import HASHED_BYTES, MAX_PLAIN_BYTES, stored_key
+from quorate.storage.tables.tables import Tables
 
 ODD_KEYS = [
     b"",

@@ -13,8 +13,8 @@ from tables_world import contents, open_tables, record
 from tables_writer import BATCH_BYTES, REPORT, changes_of
 
 from quorate.errors import StorageError, StoreFullError
-from quorate.storage.tables import Tables
-from quorate.storage.tables_layer import Record
+from quorate.storage.tables.memtable import Record
+from quorate.storage.tables.tables import Tables
 
 HERE = Path(__file__).parent
 

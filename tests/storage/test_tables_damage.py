@@ -9,10 +9,10 @@ from storage_world import flipped, running, stored, tamper
 from tables_world import open_tables, record
 
 from quorate.errors import DamagedTablesError, StorageError, StoreBusyError, StoreMismatchError
-from quorate.storage.identity import IDENTITY_KEY, Identity, encode_identity
-from quorate.storage.tables import Tables
-from quorate.storage.tables_damage import MARK, found_damaged, whole
-from quorate.storage.tables_disk import tables_position
+from quorate.storage.log.identity import IDENTITY_KEY, Identity, encode_identity
+from quorate.storage.tables.damage import MARK, found_damaged, whole
+from quorate.storage.tables.disk import tables_position
+from quorate.storage.tables.tables import Tables
 
 
 async def make(directory: Path) -> None:

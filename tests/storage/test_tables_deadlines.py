@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.storage import tables_deadlines
-from quorate.storage.tables_deadlines import Deadlines
+from quorate.storage.tables.deadlines import Deadlines
 
 changes = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 9)), max_size=30)
 
@@ -88,7 +87,7 @@ def test_those_that_are_due_are_counted_once_and_then_kept_count_of(
 ) -> None:
     deadlines = Deadlines({b"%d" % i: i + 1 for i in range(100)})
     assert deadlines.count_due(50) == 50
-    monkeypatch.setattr(tables_deadlines, "sum", pytest.fail, raising=False)
+    monkeypatch.setattr(deadlines, "sum", pytest.fail, raising=False)
     deadlines.set(b"0", 0)
     deadlines.set(b"99", 49)
     deadlines.set(b"98", 51)

@@ -9,11 +9,11 @@ from storage_world import running
 from tables_world import open_tables, record
 from trio.abc import Clock
 
-from quorate.keyvalue.service import PACES
-from quorate.storage import tables as tables_module
-from quorate.storage import tables_flush
-from quorate.storage.tables import FLUSH_LOG_BYTES, LOG_PATIENCE, PATIENCE
-from quorate.storage.tables_layer import ENTRY_BYTES
+from quorate.keyvalue.state.service import PACES
+from quorate.storage.tables import flush
+from quorate.storage.tables import tables as tables_module
+from quorate.storage.tables.memtable import ENTRY_BYTES
+from quorate.storage.tables.tables import FLUSH_LOG_BYTES, LOG_PATIENCE, PATIENCE
 
 
 async def test_changes_are_flushed_after_the_interval(
@@ -144,7 +144,7 @@ async def test_a_flush_pauses_after_so_many_bytes_of_large_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(tables_flush, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(flush, "time", SimpleNamespace(sleep=pauses.append))
     async with running(open_tables(tmp_path)) as tables:
         for n in range(100):
             tables.put(b"%d" % n, record(bytes(10_000)))
@@ -164,7 +164,7 @@ async def test_a_flush_pauses_after_each_step_whatever_order_the_keys_came_in(
         def pause(_seconds: float) -> None:
             pauses.append(disk.writing)
 
-        monkeypatch.setattr(tables_flush, "time", SimpleNamespace(sleep=pause))
+        monkeypatch.setattr(flush, "time", SimpleNamespace(sleep=pause))
         for n in range(10_000):
             tables.put(b"%05d" % (n * order % 10_000), record(b"1", expires_at_ms=9000))
             if n % 100 == 99:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from storage_world import running
 from tables_world import Disk, contents, open_tables, putter, record
 
-from quorate.storage.tables import Tables
-from quorate.storage.tables_layer import stored_key
+from quorate.storage.tables.memtable import stored_key
+from quorate.storage.tables.tables import Tables
 
 KEYS = [b"", b"a", b"b", b"ab", b"c" * 479, b"c" * 480, b"c" * 900, b"\xff"]
 

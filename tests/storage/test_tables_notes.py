@@ -10,8 +10,8 @@ from tables_world import Disk, contents, open_tables, record
 from trio.abc import Clock
 
 from quorate.errors import StorageError
-from quorate.storage.tables import Tables
-from quorate.storage.verify_tables import verify_tables
+from quorate.storage.tables.tables import Tables
+from quorate.storage.tools.verify_tables import verify_tables
 
 
 async def test_notes_are_those_of_exactly_the_flushed_position(tmp_path: Path) -> None:

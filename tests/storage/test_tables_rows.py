@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from storage_world import flipped, running
 
 from quorate.errors import StorageError
-from quorate.storage import tables_flush, tables_rows, tables_snapshot
-from quorate.storage.checksum import crc32c
-from quorate.storage.executor import InlineExecutor
-from quorate.storage.pages import DATA_FILE
-from quorate.storage.tables import Tables
-from quorate.storage.tables_layer import stored_key
-from quorate.storage.tables_rows import (
+from quorate.storage.lmdb.checksum import crc32c
+from quorate.storage.lmdb.file_check import DATA_FILE
+from quorate.storage.tables import flush, rows, stream
+from quorate.storage.tables.memtable import stored_key
+from quorate.storage.tables.rows import (
     NATIVE,
     decode_deadline_untrusted,
     decode_record_untrusted,
@@ -27,17 +25,19 @@ from quorate.storage.tables_rows import (
     hashed_key_untrusted,
     unchecked_rows,
 )
-from quorate.storage.tables_snapshot import records_untrusted
-from quorate.storage.verify_tables import verify_tables
+from quorate.storage.tables.stream import records_untrusted
+from quorate.storage.tables.tables import Tables
+from quorate.storage.tools.verify_tables import verify_tables
+from quorate.storage.writing.group_commit import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
-    from quorate.storage.tables_layer import Record
+    from quorate.storage.tables.memtable import Record
 
-needs_native = pytest.mark.skipif(not NATIVE, reason="storage/tables_rows.c was not compiled")
+needs_native = pytest.mark.skipif(not NATIVE, reason="storage/tables/rows.c was not compiled")
 U63 = st.integers(0, (1 << 63) - 1)
 keys = st.one_of(st.binary(max_size=20), st.binary(min_size=470, max_size=600))
 records = st.tuples(st.binary(max_size=50), U63, U63, st.integers(0, 255))
@@ -221,10 +221,10 @@ async def test_tables_are_whole_without_what_was_compiled(
     monkeypatch: pytest.MonkeyPatch,
     load_without: Callable[[ModuleType, str], ModuleType],
 ) -> None:
-    module = load_without(tables_rows, "quorate.storage._tables_rows")
+    module = load_without(rows, "quorate.storage.tables._rows")
     assert not module.NATIVE
-    monkeypatch.setattr(tables_flush, "encode_rows", module.encode_rows)
-    monkeypatch.setattr(tables_snapshot, "unchecked_rows", module.unchecked_rows)
+    monkeypatch.setattr(flush, "encode_rows", module.encode_rows)
+    monkeypatch.setattr(stream, "unchecked_rows", module.unchecked_rows)
 
     async with running(
         Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)

@@ -11,11 +11,11 @@ from storage_world import running
 from tables_world import Disk, contents, open_tables, record
 
 from quorate.errors import StorageError
-from quorate.storage import tables_snapshot
-from quorate.storage.executor import InlineExecutor
-from quorate.storage.tables import REST
-from quorate.storage.tables_disk import tables_position
-from quorate.storage.tables_snapshot import BLOCK_BYTES, PIECE_BYTES
+from quorate.storage.tables import stream
+from quorate.storage.tables.disk import tables_position
+from quorate.storage.tables.stream import BLOCK_BYTES, PIECE_BYTES
+from quorate.storage.tables.tables import REST
+from quorate.storage.writing.group_commit import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.storage.tables import Tables
+    from quorate.storage.tables.tables import Tables
 
 LARGE = bytes(3 * PIECE_BYTES + 17)
 
@@ -151,7 +151,7 @@ async def test_patient_tables_rest_between_the_steps_of_a_load(
         return step()
 
     monkeypatch.setattr(InlineExecutor, "read", slow)
-    monkeypatch.setattr(tables_snapshot, "_STEP_BYTES", 10_000)
+    monkeypatch.setattr(stream, "_STEP_BYTES", 10_000)
     async with running(open_tables(tmp_path / "b")) as other:
         other.patient = patient
         began = trio.current_time()

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.writer import NATIVE, Span, Writer, open_synced, write_span
+from quorate.storage.writing.kernel_writer import NATIVE, Span, Writer, open_synced, write_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-needs_native = pytest.mark.skipif(not NATIVE, reason="storage/writer.c was not compiled")
+needs_native = pytest.mark.skipif(
+    not NATIVE, reason="storage/writing/kernel_writer.c was not compiled"
+)
 WAIT_SECONDS = 60
 
 

@@ -31,8 +31,8 @@ from quorate.transport import (
     TcpNetwork,
     encode,
 )
-from quorate.transport.memory import MemoryConnection, MemoryHost
 from quorate.transport.network import TcpConnection
+from quorate.transport.testing.memory_network import MemoryConnection, MemoryHost
 
 SMALL = LinkLimits(queue_bytes=1 << 20)
 

@@ -8,7 +8,7 @@ import trio.testing
 from transport_world import simulated
 
 from quorate.transport import Address, Connection, MemoryNetwork
-from quorate.transport.memory_direction import SEGMENT_BYTES, Pace
+from quorate.transport.testing.direction import SEGMENT_BYTES, Pace
 
 HOME = Address("b", 1)
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from quorate.node import rules
-from quorate.node.leadership import Leadership
-from quorate.storage.store import Store
+from quorate.node.leader.leadership import Leadership
+from quorate.node.protocol import rules
+from quorate.storage.log.store import Store
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.node.followers import Follower
+    from quorate.node.leader.follower_progress import Follower
     from quorate.storage import BatchHeader, TermRow
 
 

@@ -15,12 +15,7 @@ from quorate.node import State
 from quorate.simulation.ledger import equal
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import Entry, EntryKind, encode_batch
-from quorate.transport import (
-    CommitPosition,
-    LogBatch,
-    LogSubscribe,
-    NewLeadershipTerm,
-)
+from quorate.transport import CommitPosition, LogBatch, LogSubscribe, NewLeadershipTerm
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from quorate.simulation import Observer, Plan, run, simulate
-from quorate.simulation.facts import Settled
 from quorate.simulation.ledger import open_ledgers
+from quorate.simulation.watching.facts import Settled
 
 from ..hazards.harm import harm
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from quorate.node import rules, timekeeper
-from quorate.node.applier import Applier
-from quorate.node.core import Core
-from quorate.node.disk_watch import DiskWatch
-from quorate.node.following import Following
-from quorate.node.leadership import Leadership
-from quorate.storage import SnapshotFolder, TermRow, changes, recording_log, store
-from quorate.storage.changes import Change
-from quorate.storage.store import Store
+from quorate.node.follower.following import Following
+from quorate.node.leader import timekeeper
+from quorate.node.leader.disk_watch import DiskWatch
+from quorate.node.leader.leadership import Leadership
+from quorate.node.protocol import rules
+from quorate.node.state import Core
+from quorate.node.state_machine.applier import Applier
+from quorate.storage import SnapshotFolder, TermRow
+from quorate.storage.log import changes, store, term_table
+from quorate.storage.log.changes import Change
+from quorate.storage.log.store import Store
 from quorate.transport import AppendFlags, AppendPosition, NewLeadershipTerm
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     import pytest
 
     from quorate.storage import BatchHeader, SnapshotRow
-    from quorate.storage.environment import Transaction
-    from quorate.storage.state import Databases, Recorded
+    from quorate.storage.lmdb.environment import Transaction
+    from quorate.storage.log.state import Databases, Recorded
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +210,7 @@ def delete_what_no_row_names(patch: pytest.MonkeyPatch) -> None:
 
 def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
     """Give each term that was skipped a row of its own."""
-    build = recording_log.with_term
+    build = term_table.with_term
 
     def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
         first = rows[-1].term + 1 if rows else 0

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from quorate.node import State
-from quorate.node.config import SnapshotPolicy
+from quorate.node.config.config import SnapshotPolicy
 
 from ..hazards.schedules import begin, rest
 from .schedules import PATIENCE

@@ -14,15 +14,9 @@ from quorate.errors import RequestError
 from quorate.node import State
 from quorate.simulation.messages import Held
 from quorate.simulation.world import TIMEOUTS
-from quorate.transport import (
-    AppendPosition,
-    CommitPosition,
-    RequestVote,
-    Scout,
-    TimeoutNow,
-)
+from quorate.transport import AppendPosition, CommitPosition, RequestVote, Scout, TimeoutNow
 from quorate.transport.fields import MAX_TERM
-from quorate.transport.memory_direction import Pace
+from quorate.transport.testing.direction import Pace
 
 from ..hazards.schedules import PATIENT, begin, rest
 

@@ -9,23 +9,23 @@ import attrs
 import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
-from quorate.keyvalue.service import KeyValueService
-from quorate.keyvalue.sessions import Sessions
-from quorate.node import lease
-from quorate.node.applier import Applier
-from quorate.node.clocks import Clocks
-from quorate.node.following import Following
-from quorate.node.gateway import Request, RequestKind
-from quorate.node.leadership import Leadership
-from quorate.node.reads import Reads
-from quorate.node.requests import Requests
-from quorate.storage.tables_snapshot import TablesView
+from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.state.sessions import Sessions
+from quorate.node.follower.following import Following
+from quorate.node.leader import lease
+from quorate.node.leader.clocks import Clocks
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.reads import Reads
+from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.router import Requests
+from quorate.node.state_machine.applier import Applier
+from quorate.storage.tables.stream import TablesView
 
 if TYPE_CHECKING:
     import pytest
 
-    from quorate.node.followers import Follower
-    from quorate.node.service import Command
+    from quorate.node.leader.follower_progress import Follower
+    from quorate.node.state_machine.service import Command
 
 
 def read_without_a_quorum(patch: pytest.MonkeyPatch) -> None:

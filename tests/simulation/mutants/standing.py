@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.node import rules
-from quorate.node.admission import Founders
-from quorate.node.core import Core
-from quorate.node.leadership import Leadership
-from quorate.node.rules import BallotDecision, LogEnd
+from quorate.node.leader.leadership import Leadership
+from quorate.node.membership.admission import Founders
+from quorate.node.protocol import rules
+from quorate.node.protocol.rules import BallotDecision, LogEnd
+from quorate.node.state import Core
 from quorate.storage import StandingKind
 
 if TYPE_CHECKING:
     import pytest
 
-    from quorate.node.followers import Follower
+    from quorate.node.leader.follower_progress import Follower
     from quorate.transport import RequestVote
 
 

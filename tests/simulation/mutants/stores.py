@@ -11,7 +11,7 @@ import trio
 
 from quorate.errors import RequestError
 from quorate.node import State
-from quorate.simulation.disk import carry_over_journal, rot
+from quorate.simulation.machines.disk import carry_over_journal, rot
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, StaleLeader
 

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from quorate.node import election, rules
-from quorate.node.contest import Election
-from quorate.node.core import Core
-from quorate.node.leadership import Leadership
-from quorate.node.lease import Promise
-from quorate.node.rules import BallotDecision, LogEnd
-from quorate.node.untrusted import TermBound
-from quorate.transport import (
-    NewLeadershipTerm,
-    RequestVote,
-    StaleLeader,
-    VoteReason,
-)
+from quorate.node.election import election
+from quorate.node.election.context import Election
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.lease import Promise
+from quorate.node.protocol import rules
+from quorate.node.protocol.rules import BallotDecision, LogEnd
+from quorate.node.protocol.untrusted import TermBound
+from quorate.node.state import Core
+from quorate.transport import NewLeadershipTerm, RequestVote, StaleLeader, VoteReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

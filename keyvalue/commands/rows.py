@@ -1,0 +1,227 @@
+"""The rows of the command table, as text: one line per command.
+
+Columns, apart by semicolons: name; arity; who answers (W write, R read, C connection) and further
+flags; first key, last key, step; since (of Redis); summary; tips. A name with a bar is a subcommand
+and follows its container. The numbers and flags are facts of Redis 7, for clients read them from
+COMMAND; ACL categories follow from the group and the flags by Redis's own rule.
+"""
+
+# ruff: noqa: E501 - a table is read along its rows
+
+from typing import Final
+
+from .spec import CommandSpec, Kind
+
+_STRING: Final = """
+get ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return the value of a key
+set ; -3 ; W denyoom ; 1 1 1 ; 1.0.0 ; Set a key, under a condition or with an expiry if asked to
+setnx ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set a key that does not exist
+setex ; 4 ; W denyoom ; 1 1 1 ; 2.0.0 ; Set a key that lives for some seconds
+psetex ; 4 ; W denyoom ; 1 1 1 ; 2.6.0 ; Set a key that lives for some milliseconds
+getset ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set a key and return its old value
+getdel ; 2 ; W fast ; 1 1 1 ; 6.2.0 ; Return the value of a key and delete it
+getex ; -2 ; W fast ; 1 1 1 ; 6.2.0 ; Return the value of a key and change its expiry
+mget ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Return the values of several keys ; request_policy:multi_shard
+mset ; -3 ; W denyoom ; 1 -1 2 ; 1.0.1 ; Set several keys at once ; request_policy:multi_shard response_policy:all_succeeded
+msetnx ; -3 ; W denyoom ; 1 -1 2 ; 1.0.1 ; Set several keys at once if none of them exists ; request_policy:multi_shard response_policy:agg_min
+append ; 3 ; W denyoom fast ; 1 1 1 ; 2.0.0 ; Append to the value of a key
+strlen ; 2 ; R fast ; 1 1 1 ; 2.2.0 ; Return the length of a value in bytes
+getrange ; 4 ; R ; 1 1 1 ; 2.4.0 ; Return a part of a value
+substr ; 4 ; R ; 1 1 1 ; 1.0.0 ; Return a part of a value (the old name of GETRANGE)
+setrange ; 4 ; W denyoom ; 1 1 1 ; 2.2.0 ; Overwrite a part of a value
+incr ; 2 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Add one to a number
+decr ; 2 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Subtract one from a number
+incrby ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Add to a number
+decrby ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Subtract from a number
+incrbyfloat ; 3 ; W denyoom fast ; 1 1 1 ; 2.6.0 ; Add to a floating-point number
+"""
+
+_GENERIC: Final = """
+del ; -2 ; W ; 1 -1 1 ; 1.0.0 ; Delete keys ; request_policy:multi_shard response_policy:agg_sum
+unlink ; -2 ; W fast ; 1 -1 1 ; 4.0.0 ; Delete keys (the same as DEL here) ; request_policy:multi_shard response_policy:agg_sum
+exists ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Count which of the keys exist ; request_policy:multi_shard response_policy:agg_sum
+type ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return the type of a value
+expire ; -3 ; W fast ; 1 1 1 ; 1.0.0 ; Let a key expire after some seconds
+pexpire ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Let a key expire after some milliseconds
+expireat ; -3 ; W fast ; 1 1 1 ; 1.2.0 ; Let a key expire at a Unix time in seconds
+pexpireat ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Let a key expire at a Unix time in milliseconds
+ttl ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return how long a key has left, in seconds ; nondeterministic_output
+pttl ; 2 ; R fast ; 1 1 1 ; 2.6.0 ; Return how long a key has left, in milliseconds ; nondeterministic_output
+expiretime ; 2 ; R fast ; 1 1 1 ; 7.0.0 ; Return when a key expires, as a Unix time in seconds
+pexpiretime ; 2 ; R fast ; 1 1 1 ; 7.0.0 ; Return when a key expires, as a Unix time in milliseconds
+persist ; 2 ; W fast ; 1 1 1 ; 2.2.0 ; Take the expiry off a key
+rename ; 3 ; W ; 1 2 1 ; 1.0.0 ; Rename a key, over another one if need be
+renamenx ; 3 ; W fast ; 1 2 1 ; 1.0.0 ; Rename a key if the new name is free
+copy ; -3 ; W denyoom ; 1 2 1 ; 6.2.0 ; Copy a key
+touch ; -2 ; R fast ; 1 -1 1 ; 3.2.1 ; Count which of the keys exist (nothing is evicted here) ; request_policy:multi_shard response_policy:agg_sum
+scan ; -2 ; R ; 0 0 0 ; 2.8.0 ; Walk over the keys, some at a time ; nondeterministic_output request_policy:special
+keys ; 2 ; R dangerous ; 0 0 0 ; 1.0.0 ; Return all keys that match a pattern ; request_policy:all_shards nondeterministic_output_order
+randomkey ; 1 ; R ; 0 0 0 ; 1.0.0 ; Return some key ; request_policy:all_shards nondeterministic_output
+object ; -2 ; R container ; 0 0 0 ; 2.2.3 ; Look into how a value is held
+object|encoding ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return the encoding that Redis would use for a value ; nondeterministic_output
+object|refcount ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return 1 for a key that exists ; nondeterministic_output
+object|help ; 2 ; R ; 0 0 0 ; 6.2.0 ; Describe the subcommands
+wait ; 3 ; C noscript connection nokeyspace ; 0 0 0 ; 3.0.0 ; Return how many replicas hold the writes so far ; request_policy:all_shards response_policy:agg_min
+"""
+
+_SERVER: Final = """
+dbsize ; 1 ; R fast keyspace ; 0 0 0 ; 1.0.0 ; Count the keys ; request_policy:all_shards response_policy:agg_sum
+flushdb ; -1 ; W keyspace dangerous ; 0 0 0 ; 1.0.0 ; Delete all keys ; request_policy:all_shards response_policy:all_succeeded
+flushall ; -1 ; W keyspace dangerous ; 0 0 0 ; 1.0.0 ; Delete all keys ; request_policy:all_shards response_policy:all_succeeded
+command ; -1 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Describe all commands ; nondeterministic_output_order
+command|count ; 2 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Count the commands
+command|docs ; -2 ; C loading stale connection ; 0 0 0 ; 7.0.0 ; Document commands ; nondeterministic_output_order
+command|getkeys ; -3 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Return the keys of a command
+command|info ; -2 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Describe some commands ; nondeterministic_output_order
+command|list ; -2 ; C loading stale connection ; 0 0 0 ; 7.0.0 ; Return the names of the commands ; nondeterministic_output_order
+command|help ; 2 ; C loading stale connection ; 0 0 0 ; 5.0.0 ; Describe the subcommands
+info ; -1 ; C loading stale dangerous ; 0 0 0 ; 1.0.0 ; Return facts and figures of this member ; nondeterministic_output request_policy:all_shards response_policy:special
+config ; -2 ; C container ; 0 0 0 ; 2.0.0 ; Read or change the configuration
+config|get ; -3 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Return settings
+config|set ; -4 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Change settings ; request_policy:all_nodes response_policy:all_succeeded
+config|resetstat ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Set the statistics of this member to zero
+config|rewrite ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.0 ; Write the configuration to its file
+config|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
+role ; 1 ; C noscript loading stale fast admin_only ; 0 0 0 ; 2.8.12 ; Return the role of this member
+time ; 1 ; C loading stale fast ; 0 0 0 ; 2.6.0 ; Return the time of the log ; nondeterministic_output
+lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return when the tables were last written ; nondeterministic_output
+quorate.local.survey ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return what this member says of itself
+quorate.session ; -2 ; W noscript nokeyspace ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
+quorate.sessions ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the sessions
+quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
+quorate.once ; -4 ; C noscript nokeyspace ; 0 0 0 ; 1.0.0 ; Have a command of a session (session sequence command ...) done exactly once
+quorate.control ; -2 ; C admin noscript stale ; 0 0 0 ; 1.0.0 ; Ask the leader for what an operator may ask (SNAPSHOT, TRANSFER member)
+"""
+
+_CONNECTION: Final = """
+ping ; -1 ; C fast ; 0 0 0 ; 1.0.0 ; Return PONG, or the argument ; request_policy:all_shards response_policy:all_succeeded
+echo ; 2 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the argument
+hello ; -1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 6.0.0 ; Choose the protocol, authenticate and name the connection
+auth ; -2 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 1.0.0 ; Authenticate the connection
+select ; 2 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Choose the database; there is only 0
+quit ; -1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 1.0.0 ; Close the connection
+reset ; 1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 6.2.0 ; Set the connection back to how it began
+client ; -2 ; C container ; 0 0 0 ; 2.4.0 ; Look after client connections
+client|id ; 2 ; C noscript loading stale ; 0 0 0 ; 5.0.0 ; Return the id of the connection
+client|info ; 2 ; C noscript loading stale ; 0 0 0 ; 6.2.0 ; Describe the connection ; nondeterministic_output
+client|list ; -2 ; C admin noscript loading stale ; 0 0 0 ; 2.4.0 ; Describe the connections of this member ; nondeterministic_output
+client|kill ; -3 ; C admin noscript loading stale ; 0 0 0 ; 2.4.0 ; Close connections
+client|setname ; 3 ; C noscript loading stale ; 0 0 0 ; 2.6.9 ; Name the connection
+client|getname ; 2 ; C noscript loading stale ; 0 0 0 ; 2.6.9 ; Return the name of the connection
+client|setinfo ; 4 ; C noscript loading stale ; 0 0 0 ; 7.2.0 ; Note which library the client uses
+client|reply ; 3 ; C noscript loading stale ; 0 0 0 ; 3.2.0 ; Switch replies on or off
+client|no-evict ; 3 ; C admin noscript loading stale ; 0 0 0 ; 7.0.0 ; Accepted; nothing is evicted here
+client|no-touch ; 3 ; C noscript loading stale ; 0 0 0 ; 7.2.0 ; Accepted; nothing is evicted here
+client|tracking ; -3 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Switch the tracking of keys off; it can't be switched on
+client|trackinginfo ; 2 ; C noscript loading stale ; 0 0 0 ; 6.2.0 ; Return how keys are tracked
+client|getredir ; 2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return where invalidations go
+client|unblock ; -3 ; C admin noscript loading stale ; 0 0 0 ; 5.0.0 ; Wake a blocked connection; none ever is
+client|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
+"""
+
+_TRANSACTIONS: Final = """
+multi ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 1.2.0 ; Begin a transaction
+exec ; 1 ; C noscript loading stale skip_slowlog ; 0 0 0 ; 1.2.0 ; Run the queued commands as one
+discard ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 2.0.0 ; Forget the queued commands
+watch ; -2 ; C noscript loading stale fast allow_busy ; 1 -1 1 ; 2.2.0 ; Let EXEC do nothing if one of the keys changes before it
+unwatch ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 2.2.0 ; Forget the watched keys
+"""
+
+_CLUSTER: Final = """
+cluster ; -2 ; C container ; 0 0 0 ; 3.0.0 ; Describe the cluster
+cluster|slots ; 2 ; C stale ; 0 0 0 ; 3.0.0 ; Return the members, leader first, as one range of slots ; nondeterministic_output
+cluster|shards ; 2 ; C stale ; 0 0 0 ; 7.0.0 ; Return the members as one shard ; nondeterministic_output
+cluster|nodes ; 2 ; C stale ; 0 0 0 ; 3.0.0 ; Return the members, one per line ; nondeterministic_output
+cluster|info ; 2 ; C stale ; 0 0 0 ; 3.0.0 ; Return the state of the cluster ; nondeterministic_output
+cluster|myid ; 2 ; C stale ; 0 0 0 ; 3.0.0 ; Return the id of this member
+cluster|myshardid ; 2 ; C stale ; 0 0 0 ; 7.2.0 ; Return the id of the only shard
+cluster|keyslot ; 3 ; C stale ; 0 0 0 ; 3.0.0 ; Return the hash slot of a key
+cluster|countkeysinslot ; 3 ; C stale ; 0 0 0 ; 3.0.0 ; Count the keys of a hash slot
+cluster|replicas ; 3 ; C admin stale ; 0 0 0 ; 5.0.0 ; Return the followers of a member ; nondeterministic_output
+cluster|links ; 2 ; C stale ; 0 0 0 ; 7.0.0 ; Return the links between members ; nondeterministic_output
+cluster|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
+readonly ; 1 ; C loading stale fast connection ; 0 0 0 ; 3.0.0 ; Allow reads of this member's own, perhaps older, state
+readwrite ; 1 ; C loading stale fast connection ; 0 0 0 ; 3.0.0 ; Go back to linearizable reads
+asking ; 1 ; C fast connection ; 0 0 0 ; 3.0.0 ; Accepted; slots never move here
+"""
+
+_GROUPS: Final = (
+    ("string", _STRING),
+    ("generic", _GENERIC),
+    ("server", _SERVER),
+    ("connection", _CONNECTION),
+    ("transactions", _TRANSACTIONS),
+    ("cluster", _CLUSTER),
+)
+_KINDS: Final = {"W": Kind.WRITE, "R": Kind.READ, "C": Kind.CONNECTION}
+_KIND_FLAG: Final = {"W": ("write",), "R": ("readonly",), "C": ()}
+_NOT_FLAGS: Final = frozenset(
+    ("keyspace", "dangerous", "connection", "admin_only", "container", "nokeyspace")
+)
+_GROUP_CATEGORY: Final = {
+    "string": "@string",
+    "generic": "@keyspace",
+    "connection": "@connection",
+    "transactions": "@transaction",
+}
+# the order in which Redis lists them
+_CATEGORIES: Final = (
+    "@keyspace",
+    "@read",
+    "@write",
+    "@string",
+    "@admin",
+    "@fast",
+    "@slow",
+    "@dangerous",
+    "@connection",
+    "@transaction",
+)
+
+
+def build_rows() -> tuple[CommandSpec, ...]:
+    """Read the rows; subcommands are put into their containers."""
+    commands: dict[str, CommandSpec] = {}
+    for group, text in _GROUPS:
+        for line in text.strip().splitlines():
+            spec = _spec(group, line)
+            container, _, subcommand = spec.name.partition("|")
+            if subcommand:
+                commands[container].subcommands[subcommand.encode()] = spec
+            else:
+                commands[container] = spec
+    return tuple(commands.values())
+
+
+def _spec(group: str, line: str) -> CommandSpec:
+    name, arity, who, keys, since, summary, *tips = (column.strip() for column in line.split(" ; "))
+    kind, *words = who.split()
+    container = "container" in words
+    flags = () if container else _KIND_FLAG[kind] + tuple(w for w in words if w not in _NOT_FLAGS)
+    first_key, last_key, step = map(int, keys.split())
+    return CommandSpec(
+        name=name,
+        arity=int(arity),
+        kind=_KINDS[kind],
+        flags=flags,
+        first_key=first_key,
+        last_key=last_key,
+        step=step,
+        group=group,
+        since=since,
+        summary=summary,
+        categories=("@slow",) if container else _categories(group, flags, words),
+        tips=tuple(tips[0].split()) if tips else (),
+    )
+
+
+def _categories(group: str, flags: tuple[str, ...], words: list[str]) -> tuple[str, ...]:
+    held = {"@fast" if "fast" in flags else "@slow"}
+    if "nokeyspace" not in words:
+        held.add(_GROUP_CATEGORY.get(group, ""))
+    held.update(f"@{word}" for word in words if word in ("keyspace", "dangerous", "connection"))
+    if "admin" in words or "admin_only" in words:
+        held |= {"@admin", "@dangerous"}
+    if flags and flags[0] in ("write", "readonly"):
+        held.add("@write" if flags[0] == "write" else "@read")
+    return tuple(category for category in _CATEGORIES if category in held)

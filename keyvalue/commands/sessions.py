@@ -1,0 +1,49 @@
+"""QUORATE.SESSION: the lives of sessions, see :mod:`.sessions`."""
+
+from typing import Final
+
+from ..protocol import resp
+from ..state.limits import DEFAULT_SESSION_MS, LOOKUP_WORK, MAX_SESSION_MS, MIN_SESSION_MS
+from ..state.store import KeyStore
+from .arguments import SYNTAX_ERROR, arity_error, integer
+from .strings import Handler
+
+_NAME: Final = "quorate.session"
+_TIMEOUT: Final = resp.error(
+    f"ERR the timeout of a session is {MIN_SESSION_MS} to {MAX_SESSION_MS} milliseconds"
+)
+_NEGATIVE: Final = resp.error("ERR a sequence is 1 or more")
+
+
+def session(store: KeyStore, arguments: list[bytes]) -> bytes:
+    """QUORATE.SESSION OPEN [timeout-ms] | KEEPALIVE id [acknowledged-sequence] | CLOSE id."""
+    match [arguments[1].upper(), *arguments[2:]]:
+        case [b"OPEN"]:
+            return resp.integer(store.sessions.open(DEFAULT_SESSION_MS, store.revision, store.now))
+        case [b"OPEN", text]:
+            timeout_ms = integer(text)
+            if not MIN_SESSION_MS <= timeout_ms <= MAX_SESSION_MS:
+                return _TIMEOUT
+            return resp.integer(store.sessions.open(timeout_ms, store.revision, store.now))
+        case [b"KEEPALIVE", text, *rest] if len(rest) <= 1:
+            acknowledged = integer(rest[0]) if rest else 0
+            if acknowledged < 0:
+                return _NEGATIVE
+            gone = store.sessions.keep_alive(integer(text), acknowledged, store.now)
+        case [b"CLOSE", text]:
+            gone = store.sessions.close(integer(text), store.now)
+        case [b"OPEN" | b"KEEPALIVE" | b"CLOSE", *_]:
+            return arity_error(_NAME)
+        case _:
+            return SYNTAX_ERROR
+    store.left -= LOOKUP_WORK * gone
+    return resp.OK
+
+
+def count(store: KeyStore, _arguments: list[bytes]) -> bytes:
+    """QUORATE.SESSIONS: how many there are, those among them that nothing has removed yet."""
+    return resp.integer(len(store.sessions))
+
+
+HANDLERS: Final[dict[str, Handler]] = {_NAME: session, "quorate.sessions": count}
+"""Commands by name; :mod:`.service` has checked the number of arguments."""

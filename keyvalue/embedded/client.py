@@ -1,0 +1,211 @@
+"""The key-value store from Python, inside the same program.
+
+:class:`KeyValue` speaks to anything with ``command`` and ``query`` (a node, or a bare service in a
+test); it needs no socket. Keys and values are bytes; text is taken too and encoded as UTF-8, but
+what comes back is bytes.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+import trio
+
+from ...errors import KeyValueError
+from ...node.requests.gateway import UNSTAMPED, Stamp
+from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
+from ..protocol import resp
+from ..protocol.resp import word_of
+from ..state.service import RESP3
+from .gathering import Gathering
+
+Text: TypeAlias = bytes | str
+Argument: TypeAlias = bytes | str | int | float
+
+_SCAN_COUNT: Final = 1000
+_READ: Final = Kind.READ  # members of an enumeration are slow to get at
+_SET: Final = next(spec for spec in all_commands() if spec.name == "set")
+
+
+class Endpoint(Protocol):
+    """Where requests go."""
+
+    def command(
+        self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED
+    ) -> Coroutine[Any, Any, bytes]:
+        """Record a command, apply it and return the reply."""
+        ...
+
+    def query(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
+        """Answer a linearizable read."""
+        ...
+
+
+class KeyValue:
+    """The usual commands as methods; the others through :meth:`execute`.
+
+    Every method raises :class:`~quorate.errors.KeyValueError` when the store answers with an
+    error, and whatever the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
+    happened) or :class:`~quorate.errors.UnknownOutcomeError`. An argument of a wrong type, such as
+    None for a key, is a :class:`TypeError`, and nothing is sent.
+
+    Attributes:
+        endpoint: where requests go.
+    """
+
+    def __init__(self, endpoint: Endpoint, gathering: Gathering | None = None) -> None:
+        self.endpoint = endpoint
+        self._set = self._set_alone if gathering is None else gathering.send
+
+    async def execute(self, *arguments: Argument) -> resp.Reply:
+        """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
+
+        Returns:
+            bytes, int, None, or a list of these.
+
+        Raises:
+            KeyValueError: the store refused it, or it is a command of client connections.
+        """
+        words = resp.words_of(arguments)
+        spec = resolve(words)
+        if spec is None or spec.kind is Kind.CONNECTION:
+            trouble = fault(words) or b"ERR this command is for client connections"
+            raise KeyValueError(trouble.decode("utf-8", "replace"))
+        return _decoded(await self._send(spec, resp.pack(words)))
+
+    def _send(self, spec: CommandSpec, payload: bytes) -> Awaitable[bytes]:
+        send = self.endpoint.query if spec.kind is _READ else self.endpoint.command
+        return send(payload, RESP3)
+
+    def _set_alone(self, key: bytes, value: bytes) -> Awaitable[bytes]:
+        return self._send(_SET, resp.encode_set(key, value))
+
+    async def get(self, key: Text) -> bytes | None:
+        """Return the value of a key, None if there is none."""
+        return _optional(await self.execute("GET", word_of(key, "key")))
+
+    @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
+    async def set(
+        self,
+        key: Text,
+        value: Text,
+        *,
+        ex: int | None = None,
+        px: int | None = None,
+        nx: bool = False,
+        xx: bool = False,
+    ) -> bool:
+        """Set a key.
+
+        Args:
+            key: the key.
+            value: its value.
+            ex: seconds after which it expires.
+            px: milliseconds after which it expires.
+            nx: only if there is no such key.
+            xx: only if there is one.
+
+        Returns:
+            Whether it was set.
+        """
+        if ex is px is None and not (nx or xx):  # as mostly, for a third of the cost
+            if not (isinstance(key, bytes) and isinstance(value, bytes)):
+                key, value = word_of(key, "key"), word_of(value, "value")
+            reply = await self._set(key, value)
+            return reply == resp.OK or _decoded(reply) is not None
+        options: list[Argument] = []
+        if ex is not None:
+            options += ["EX", _integer_of(ex, "ex")]
+        if px is not None:
+            options += ["PX", _integer_of(px, "px")]
+        options += ["NX"] * bool(nx) + ["XX"] * bool(xx)
+        words = word_of(key, "key"), word_of(value, "value")
+        return await self.execute("SET", *words, *options) is not None
+
+    async def delete(self, *keys: Text) -> int:
+        """Delete keys and return how many there were."""
+        return _integer(await self.execute("DEL", *_words_of(keys)))
+
+    async def increment(self, key: Text, by: int = 1) -> int:
+        """Add to a number (0 if there is no such key) and return the sum."""
+        amount = _integer_of(by, "by")
+        return _integer(await self.execute("INCRBY", word_of(key, "key"), amount))
+
+    async def mget(self, *keys: Text) -> list[bytes | None]:
+        """Return the values of several keys at one point of the log."""
+        return [_optional(value) for value in _list(await self.execute("MGET", *_words_of(keys)))]
+
+    async def mset(self, values: Mapping[bytes, Text] | Mapping[str, Text]) -> None:
+        """Set several keys at once."""
+        if not isinstance(cast("object", values), Mapping):
+            found = f"{values!r:.60}: expected a mapping of keys, found {type(values).__name__}"
+            raise TypeError(f"values = {found}")
+        words: list[bytes] = []
+        for key, value in values.items():
+            words += word_of(key, "key"), word_of(value, f"values[{key!r:.60}]")
+        await self.execute("MSET", *words)
+
+    async def expire(self, key: Text, seconds: float) -> bool:
+        """Let a key expire after some seconds of the cluster's time; False if there is none."""
+        if isinstance(seconds, bool) or not isinstance(cast("object", seconds), int | float):
+            found = f"{seconds!r:.60}: expected a number, found {type(seconds).__name__}"
+            raise TypeError(f"seconds = {found}")
+        words = word_of(key, "key"), round(seconds * 1000)
+        return await self.execute("PEXPIRE", *words) == 1
+
+    async def ttl_ms(self, key: Text) -> int:
+        """Return how long a key has left in milliseconds; -1 for ever, -2 if there is none."""
+        return _integer(await self.execute("PTTL", word_of(key, "key")))
+
+    async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
+        """Iterate over the keys that match a pattern.
+
+        A key that is there throughout comes at least once (after a change of leader perhaps
+        again), one that comes or goes meanwhile perhaps not.
+        """
+        cursor, pattern = b"0", word_of(match, "match")
+        while True:
+            reply = await self.execute("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+            place, keys = _list(reply)
+            for key in _list(keys):
+                yield _bytes(key)
+            cursor = _bytes(place)
+            if cursor == b"0":
+                return
+
+
+def _words_of(keys: Iterable[object]) -> list[bytes]:
+    return [word_of(key, f"keys[{at}]") for at, key in enumerate(keys)]
+
+
+def _integer_of(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        found = f"{value!r:.60}: expected an integer, found {type(value).__name__}"
+        raise TypeError(f"{name} = {found}")
+    return value
+
+
+def _decoded(replies: bytes) -> resp.Reply:
+    """Return the one reply in what an endpoint has returned; raise it if it is an error."""
+    (reply,) = resp.parse_replies_untrusted(replies)
+    if isinstance(reply, KeyValueError):
+        raise reply
+    return reply
+
+
+def _integer(reply: resp.Reply) -> int:
+    assert isinstance(reply, int), f"expected an integer, got {reply!r}"
+    return reply
+
+
+def _bytes(reply: resp.Reply) -> bytes:
+    assert isinstance(reply, bytes), f"expected a string, got {reply!r}"
+    return reply
+
+
+def _optional(reply: resp.Reply) -> bytes | None:
+    return None if reply is None else _bytes(reply)
+
+
+def _list(reply: resp.Reply) -> list[resp.Reply]:
+    assert isinstance(reply, list), f"expected an array, got {reply!r}"
+    return reply

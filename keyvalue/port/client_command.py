@@ -1,0 +1,291 @@
+"""CLIENT: the connections of this member, seen and changed by one of them.
+
+Ids count from 1 since the member's start. What Redis tells of eviction, tracking and memory per
+client does not exist here; the fields stay in the line, for programs cut it at its names.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from ..commands.arguments import CommandError, integer, parse_integer
+from ..commands.command_replies import help_reply
+from ..protocol import resp
+from .client_state import LOUD, OFF, SKIP_NEXT, Client, PortState, Session
+
+__all__ = ["client_reply", "set_name"]
+
+_SYNTAX: Final = resp.error("ERR syntax error")
+_PRINTABLE: Final = range(ord("!"), ord("~") + 1)
+_PAIR: Final = 2
+
+
+def client_reply(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    """Answer CLIENT; ``fault`` found nothing in the arguments."""
+    match arguments[1].lower():
+        case b"id":
+            reply = resp.integer(session.client_id)
+        case b"info":
+            line = _line(port.clients[session.client_id], port, arguments)
+            reply = resp.verbatim(line, resp3=session.resp3)
+        case b"list":
+            reply = _list(arguments, session, port)
+        case b"kill":
+            reply = _kill(arguments[2:], session, port)
+        case b"getname":
+            reply = resp.bulk(session.name) if session.name else resp.null(resp3=session.resp3)
+        case b"setname":
+            reply = set_name(arguments[2], session)
+        case b"setinfo":
+            reply = _set_info(arguments[2], arguments[3], session)
+        case b"no-evict" | b"no-touch":
+            reply = _switch(arguments, session)
+        case b"reply":
+            reply = _reply(arguments[2].lower(), session)
+        case _:
+            reply = _tracking(arguments, resp3=session.resp3)
+    return reply
+
+
+def _tracking(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
+    """Answer what has to do with invalidations, which are never sent; and HELP."""
+    match arguments[1].lower():
+        case b"tracking":
+            match arguments[2].lower():
+                case b"off":
+                    return resp.OK
+                case b"on":
+                    return resp.error("ERR the tracking of keys is not supported")
+                case _:
+                    return _SYNTAX
+        case b"trackinginfo":
+            off = resp.set_of([resp.bulk(b"off")], resp3=resp3)
+            pairs = [
+                (resp.bulk(b"flags"), off),
+                (resp.bulk(b"redirect"), resp.MINUS_ONE),
+                (resp.bulk(b"prefixes"), resp.EMPTY_ARRAY),
+            ]
+            return resp.mapping(pairs, resp3=resp3)
+        case b"getredir":
+            return resp.MINUS_ONE
+        case b"unblock":
+            return _unblock(arguments)
+        case _:
+            return help_reply(arguments[0])
+
+
+def _unblock(arguments: Sequence[bytes]) -> bytes:
+    """CLIENT UNBLOCK id [TIMEOUT | ERROR]: no client is ever blocked."""
+    match arguments[3:]:
+        case []:
+            pass
+        case [reason]:
+            if reason.lower() not in (b"timeout", b"error"):
+                return resp.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+        case _:
+            text = b"ERR unknown subcommand or wrong number of arguments for '%b'. Try CLIENT HELP."
+            return resp.error(text % arguments[1])
+    integer(arguments[2])
+    return resp.ZERO
+
+
+def _reply(word: bytes, session: Session) -> bytes:
+    """CLIENT REPLY ON | OFF | SKIP. In MULTI it leaves a hole in the reply to EXEC, as in Redis."""
+    match word:
+        case b"on":
+            session.quiet = LOUD
+            return resp.OK
+        case b"off":
+            session.quiet = OFF
+            return b""
+        case b"skip":
+            if session.quiet != OFF:
+                session.quiet = SKIP_NEXT
+            return b""
+        case _:
+            return _SYNTAX
+
+
+def set_name(name: bytes, session: Session) -> bytes:
+    """Name a connection; an empty name takes it back."""
+    if not _is_printable(name):
+        text = "ERR Client names cannot contain spaces, newlines or special characters."
+        return resp.error(text)
+    session.name = name
+    return resp.OK
+
+
+def _is_printable(text: bytes) -> bool:
+    return all(byte in _PRINTABLE for byte in text)
+
+
+def _set_info(option: bytes, value: bytes, session: Session) -> bytes:
+    name = option.lower()
+    if name not in (b"lib-name", b"lib-ver"):
+        return resp.error(b"ERR Unrecognized option '%b'" % option[:80])
+    if not _is_printable(value):
+        text = b"ERR %b cannot contain spaces, newlines or special characters." % name
+        return resp.error(text)
+    if name == b"lib-name":
+        session.library = value
+    else:
+        session.library_version = value
+    return resp.OK
+
+
+def _switch(arguments: Sequence[bytes], session: Session) -> bytes:
+    value = arguments[2].lower()
+    if value not in (b"on", b"off"):
+        return _SYNTAX
+    if arguments[1].lower() == b"no-evict":
+        session.no_evict = value == b"on"
+    else:
+        session.no_touch = value == b"on"
+    return resp.OK
+
+
+# CLIENT LIST and CLIENT KILL -----------------------------------------------------------------
+
+
+def _line(client: Client, port: PortState, asking: Sequence[bytes] = ()) -> bytes:
+    """Describe a connection; of the one that is `asking`, this command counts as received."""
+    session = client.session
+    received, unsent = client.waiting_bytes
+    received += len(resp.bulk_array(asking)) if asking else 0
+    flags = ("x" if session.transaction is not None else "") + ("r" if session.read_only else "")
+    flags += "e" * session.no_evict + "T" * session.no_touch
+    queued = len(session.transaction) if session.transaction is not None else -1
+    facts: dict[str, str | int] = {
+        "id": session.client_id,
+        "addr": session.peer,
+        "laddr": session.local,
+        "fd": client.fileno,
+        "name": session.name.decode(),
+        "age": int(port.now - session.created_at),
+        "idle": int(port.now - session.seen_at),
+        "flags": flags or "N",
+        "db": 0,
+        "sub": 0,
+        "psub": 0,
+        "ssub": 0,
+        "multi": queued,
+        "watch": len(session.watched.revisions),
+        "qbuf": received,
+        "qbuf-free": 0,
+        "argv-mem": sum(map(len, asking)),
+        "multi-mem": session.transaction.size_bytes if session.transaction is not None else 0,
+        "rbs": 0,
+        "rbp": 0,
+        "obl": 0,
+        "oll": 0,
+        "omem": unsent,
+        "tot-mem": received + unsent,
+        "events": "rw" if unsent else "r",
+        "cmd": session.last_command.lower().decode("ascii", "replace") or "NULL",
+        "user": "default",
+        "redir": -1,
+        "resp": 3 if session.resp3 else 2,
+        "lib-name": session.library.decode(),
+        "lib-ver": session.library_version.decode(),
+    }
+    return " ".join(f"{name}={value}" for name, value in facts.items()).encode() + b"\n"
+
+
+def _list(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    clients = list(port.clients.values())
+    match arguments[2:]:
+        case []:
+            pass
+        case [word, kind] if word.lower() == b"type":
+            clients = clients if _is_normal(kind) else []
+        case [word, *ids] if word.lower() == b"id" and ids:
+            wanted = {parse_integer(one) for one in ids}
+            if None in wanted:
+                return resp.error("ERR Invalid client ID")
+            clients = [client for client in clients if client.session.client_id in wanted]
+        case _:
+            return _SYNTAX
+    lines = [_line(one, port, arguments if one.session is session else ()) for one in clients]
+    return resp.verbatim(b"".join(lines), resp3=session.resp3)
+
+
+_TYPES: Final = frozenset((b"normal", b"master", b"replica", b"slave", b"pubsub"))
+_Filter: TypeAlias = Callable[[Session], bool]
+
+
+def _is_normal(kind: bytes) -> bool:
+    if kind.lower() not in _TYPES:
+        raise CommandError(resp.error(b"ERR Unknown client type '%b'" % kind[:80]))
+    return kind.lower() == b"normal"
+
+
+def _kill(options: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    """Answer both forms: an address, or filters, all of which must fit."""
+    if len(options) == 1:
+        address = options[0]
+        victims = [one for one in port.clients.values() if one.session.peer.encode() == address]
+        _end(victims, session)
+        return resp.OK if victims else resp.error("ERR No such client")
+    if len(options) % _PAIR:
+        return _SYNTAX
+    filters: dict[bytes, _Filter] = {}  # of two of a kind the last one counts
+    skip_me = True
+    for word, value in zip(options[::2], options[1::2], strict=True):
+        if word.lower() != b"skipme":
+            filters[word.lower()] = _filter(word.lower(), value, port)
+        elif value.lower() in (b"yes", b"no"):
+            skip_me = value.lower() == b"yes"
+        else:
+            return _SYNTAX
+    victims = [
+        client
+        for client in port.clients.values()
+        if all(fits(client.session) for fits in filters.values())
+        and not (client.session is session and skip_me)
+    ]
+    _end(victims, session)
+    return resp.integer(len(victims))
+
+
+def _filter(name: bytes, value: bytes, port: PortState) -> _Filter:
+    """Read one filter of CLIENT KILL.
+
+    Raises:
+        CommandError: there is none of that name, or its value makes no sense.
+    """
+    match name:
+        case b"id":
+            number = _positive(value, "client-id")
+            return lambda session: session.client_id == number
+        case b"maxage":
+            age, now = _positive(value, "maxage"), port.now
+            return lambda session: now - session.created_at >= age
+        case b"addr":
+            return lambda session: session.peer.encode() == value
+        case b"laddr":
+            return lambda session: session.local.encode() == value
+        case b"type":
+            normal = _is_normal(value)
+            return lambda _session: normal
+        case b"user" if value == b"default":
+            return lambda _session: True
+        case b"user":
+            raise CommandError(resp.error(b"ERR No such user '%b'" % value[:80]))
+        case _:
+            raise CommandError(_SYNTAX)
+
+
+def _positive(value: bytes, what: str) -> int:
+    number = parse_integer(value)
+    if number is None and what == "maxage":
+        raise CommandError(resp.error("ERR maxage is not an integer or out of range"))
+    if number is None or number <= 0:
+        raise CommandError(resp.error(f"ERR {what} should be greater than 0"))
+    return number
+
+
+def _end(victims: Sequence[Client], session: Session) -> None:
+    for client in victims:
+        if client.session is session:
+            session.closing = True  # after this reply
+        else:
+            client.close()

@@ -1,0 +1,269 @@
+"""The cluster in the words of Redis Cluster: CLUSTER, and -MOVED.
+
+All members hold all keys, and one of them leads. To a cluster client that is one shard, a master
+with replicas, which has every slot. All members are always listed, the leader first: so redis-py,
+which keeps *one list* for the whole range of slots and swaps a replica that it is redirected to
+into the first place, follows a change of leader with one redirection. While no leader is in reach
+the member that is asked comes first, and parks what it is then sent: a client that gets no list
+gives up within a quarter of a second.
+
+**Who is redirected.** Most cluster clients ask for the topology on one connection, often of another
+member, and send their commands on others. Those look just like the connections of a plain client of
+the same library: the same HELLO, the same library name, nothing else (redis-py, coredis,
+node-redis, GLIDE; ``redis-cli -c`` sends nothing at all). Neither the library nor the client's
+address tells them apart, since both kinds may run on one machine, and a plain client that gets
+-MOVED fails. What does is the port: a member may have a second one, `redirect_port`, which it names
+to whoever asks for the topology. Only a cluster client comes through it, so there everybody is
+redirected; and on the usual port nobody is, unless it has asked for the topology on that very
+connection, or sent READONLY. ``CLIENT SETINFO`` decides nothing.
+
+Slots are computed as Redis does (CRC16 of the key, or of the part in braces), for clients check.
+A member's node id is 40 hexadecimal digits, as they expect, made from the cluster's name and the
+member's id; it never changes.
+"""
+
+import binascii
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from ...node.requests.gateway import MemberAddress, NodeStatus, Topology
+from ..commands.arguments import integer
+from ..commands.command_replies import help_reply
+from ..commands.table import CommandSpec, keys_of
+from ..protocol import resp
+from .client_state import PortState, Session
+
+__all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
+
+SLOTS: Final = 16384
+
+_STEADY: Final = "CLOSED"
+_MAX_COUNTED_KEYS: Final = 2000  # some milliseconds
+
+
+def key_slot(key: bytes) -> int:
+    """Compute the slot of a key; only what stands in the first braces counts, if anything does."""
+    start = key.find(b"{") + 1
+    if start:
+        end = key.find(b"}", start)
+        if end > start:
+            key = key[start:end]
+    return binascii.crc_hqx(key, 0) % SLOTS
+
+
+@functools.cache
+def node_id(cluster: str, member_id: int) -> str:
+    """Name a member as Redis Cluster does, with 40 hexadecimal digits."""
+    return hashlib.sha256(f"{cluster}/{member_id}".encode()).hexdigest()[:40]
+
+
+def redirection(
+    port: PortState, session: Session, spec: CommandSpec, arguments: Sequence[bytes]
+) -> bytes | None:
+    """Answer -MOVED to a command with keys; None if the command should be submitted here.
+
+    That is so for a client that is not cluster-aware, on the leader, and while it is not certain
+    who leads: then it is parked.
+    """
+    if not session.cluster_aware or port.redirect == "never":
+        return None
+    topology = port.gateway.topology
+    leader = topology.leader_id
+    if topology.is_leader or leader is None or leader == topology.own_id:
+        return None
+    keys = keys_of(spec, arguments)
+    if not keys or port.gateway.status().state != _STEADY:
+        return None
+    port.counters.redirections += 1
+    address = topology.address_of(leader)
+    return resp.error(f"MOVED {key_slot(keys[0])} {address.host}:{address.cluster_port}")
+
+
+def leader_first(topology: Topology) -> list[MemberAddress]:
+    """The members, the last known leader before the others."""
+    return sorted(topology.members, key=lambda member: member.member_id != topology.leader_id)
+
+
+def cluster_reply(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    """Answer CLUSTER; ``fault`` found nothing in the arguments."""
+    view, resp3 = _View(port), session.resp3
+    word = arguments[1].lower()
+    match word:
+        case b"slots" | b"shards" | b"nodes":
+            session.cluster_aware = True
+            reply = view.listing(word, resp3=resp3)
+        case b"info":
+            reply = resp.verbatim(view.info(), resp3=resp3)
+        case b"myid":
+            reply = resp.bulk(view.id_of(view.topology.own_id).encode())
+        case b"myshardid":
+            reply = resp.bulk(node_id(view.status.cluster, -1).encode())
+        case b"keyslot":
+            reply = resp.integer(key_slot(arguments[2]))
+        case b"countkeysinslot":
+            reply = _count_keys(arguments[2], port)
+        case b"replicas":
+            reply = view.replicas(arguments[2])
+        case b"links":
+            reply = view.links(resp3=resp3)
+        case _:
+            reply = help_reply(arguments[0])
+    return reply
+
+
+class _View:
+    """The cluster as this member knows it now."""
+
+    def __init__(self, port: PortState) -> None:
+        self.topology: Topology = port.gateway.topology
+        self.status: NodeStatus = port.gateway.status()
+        self.members = leader_first(self.topology)
+        known = {peer.member_id: peer for peer in self.status.peers}
+        self._connected = {member_id: peer.connected for member_id, peer in known.items()}
+        self._connected[self.topology.own_id] = True
+        leader = self.topology.leader_id
+        if leader is None or not self._connected.get(leader, False):
+            # Clients ask the first one first. This member parks or forwards what it is asked, a
+            # leader that is gone refuses: with that one first redis-py gives up in an election.
+            own = self.topology.own_id
+            self.members = sorted(self.members, key=lambda member: member.member_id != own)
+        self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
+        self._offsets[self.topology.own_id] = self.status.append_position
+
+    def id_of(self, member_id: int) -> str:
+        """Node id of a member."""
+        return node_id(self.status.cluster, member_id)
+
+    def listing(self, word: bytes, *, resp3: bool) -> bytes:
+        """All members, in one of the three forms."""
+        match word:
+            case b"slots":
+                return self.slots()
+            case b"shards":
+                return self.shards(resp3=resp3)
+            case _:
+                return resp.verbatim("".join(self.nodes()).encode(), resp3=resp3)
+
+    def slots(self) -> bytes:
+        """CLUSTER SLOTS: one range, all members."""
+        nodes = [
+            resp.array(
+                [
+                    resp.bulk(member.host.encode()),
+                    resp.integer(member.cluster_port),
+                    resp.bulk(self.id_of(member.member_id).encode()),
+                    resp.EMPTY_ARRAY,
+                ]
+            )
+            for member in self.members
+        ]
+        return resp.array([resp.array([resp.ZERO, resp.integer(SLOTS - 1), *nodes])])
+
+    def shards(self, *, resp3: bool) -> bytes:
+        """CLUSTER SHARDS: one shard, all members."""
+        ranges = resp.array([resp.ZERO, resp.integer(SLOTS - 1)])
+        nodes = resp.array([self._node(member, resp3=resp3) for member in self.members])
+        return resp.array([_fields(resp3, slots=ranges, nodes=nodes)])
+
+    def _node(self, member: MemberAddress, *, resp3: bool) -> bytes:
+        host = resp.bulk(member.host.encode())
+        role = b"master" if member.member_id == self.members[0].member_id else b"replica"
+        online = self._connected.get(member.member_id, False)
+        return _fields(
+            resp3,
+            id=resp.bulk(self.id_of(member.member_id).encode()),
+            port=resp.integer(member.cluster_port),
+            ip=host,
+            endpoint=host,
+            role=resp.bulk(role),
+            replication_offset=resp.integer(max(self._offsets.get(member.member_id, 0), 0)),
+            health=resp.bulk(b"online" if online else b"fail"),
+        )
+
+    def nodes(self) -> list[str]:
+        """CLUSTER NODES: one line for each member."""
+        master = self.id_of(self.members[0].member_id)
+        lines: list[str] = []
+        for index, member in enumerate(self.members):
+            own = "myself," if member.member_id == self.topology.own_id else ""
+            # the second port is that of Redis's cluster bus, which is not spoken here
+            place = f"{self.id_of(member.member_id)} {member.host}:{member.cluster_port}@0"
+            role = "slave,nofailover" if member.standby else "slave"
+            kind = f"{own}{role} {master}" if index else f"{own}master -"
+            link = "connected" if self._connected.get(member.member_id) else "disconnected"
+            end = "" if index else f" 0-{SLOTS - 1}"
+            lines.append(f"{place} {kind} 0 0 {self.topology.term} {link}{end}\n")
+        return lines
+
+    def replicas(self, name: bytes) -> bytes:
+        """CLUSTER REPLICAS: the lines of the followers."""
+        ids = [self.id_of(member.member_id).encode() for member in self.members]
+        if name not in ids:
+            return resp.error(b"ERR Unknown node %b" % name[:80])
+        if name != ids[0]:
+            return resp.error("ERR The specified node is not a master")
+        return resp.bulk_array([line.rstrip("\n").encode() for line in self.nodes()[1:]])
+
+    def links(self, *, resp3: bool) -> bytes:
+        """CLUSTER LINKS: to and from the members that are connected."""
+        return resp.array(
+            [
+                _fields(
+                    resp3,
+                    direction=resp.bulk(direction),
+                    node=resp.bulk(self.id_of(peer.member_id).encode()),
+                    create_time=resp.ZERO,
+                    events=resp.bulk(b"rw"),
+                    send_buffer_allocated=resp.ZERO,
+                    send_buffer_used=resp.ZERO,
+                )
+                for peer in self.status.peers
+                if peer.connected
+                for direction in (b"to", b"from")
+            ]
+        )
+
+    def info(self) -> bytes:
+        """CLUSTER INFO, with the fields that Valkey defines for its Raft."""
+        status = self.status
+        leader = self.topology.leader_id
+        facts: dict[str, str | int] = {
+            "cluster_enabled": 1,
+            "cluster_state": "ok" if status.state == _STEADY else "fail",
+            "cluster_slots_assigned": SLOTS,
+            "cluster_slots_ok": SLOTS,
+            "cluster_slots_pfail": 0,
+            "cluster_slots_fail": 0,
+            "cluster_known_nodes": len(self.members),
+            "cluster_size": 1,
+            "cluster_current_epoch": status.term,
+            "cluster_my_epoch": status.log_term,
+            "cluster_raft_role": status.role,
+            "cluster_raft_current_term": status.term,
+            "cluster_raft_commit_index": status.commit_position,
+            "cluster_raft_last_applied": status.applied_position,
+            "cluster_raft_log_entries": status.append_position - status.start_position,
+            "cluster_raft_leader": self.id_of(leader) if leader is not None else "",
+        }
+        return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
+
+
+def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - the others are the fields
+    pairs = [(resp.bulk(name.replace("_", "-").encode()), value) for name, value in values.items()]
+    return resp.mapping(pairs, resp3=resp3)
+
+
+def _count_keys(word: bytes, port: PortState) -> bytes:
+    """CLUSTER COUNTKEYSINSLOT: keys are not kept by slot, so few are counted and many are not."""
+    if not 0 <= integer(word) < SLOTS:
+        return resp.error("ERR Invalid slot")
+    size = port.gateway.stale_query(resp.bulk_array([b"DBSIZE"]), 0)
+    if int(size[1:-2]) > _MAX_COUNTED_KEYS:
+        return resp.error(f"ERR not counted by slot with more than {_MAX_COUNTED_KEYS} keys")
+    reply = port.gateway.stale_query(resp.bulk_array([b"KEYS", b"*"]), 0)
+    keys = resp.parse_replies_untrusted(reply)[0]
+    assert isinstance(keys, list)
+    slots = [key_slot(key) for key in keys if isinstance(key, bytes)]
+    return resp.integer(slots.count(int(word)))

@@ -1,0 +1,336 @@
+"""Commands that the connection answers by itself: nothing of them reaches the log.
+
+:func:`answer` finds the function for a command of kind CONNECTION in one table. They get a command
+whose name and number of arguments are right, and return its encoded reply; what they change is the
+session. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
+
+There are no passwords and there is one database. So AUTH takes any password of the user
+``default``, and is refused without a user, as by a Redis without a password. SELECT takes 0 only.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from ..commands.arguments import CommandError
+from ..commands.command_replies import command_reply, help_reply
+from ..commands.table import CommandSpec
+from ..protocol import resp
+from ..state.limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
+from ..state.service import RESP3
+from .client_command import client_reply, set_name
+from .client_state import Counters, PortState, Session
+from .cluster_view import cluster_reply
+from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
+from .transaction import Queued, Transaction, weave
+from .watching import Watched
+
+__all__ = ["answer", "control_words", "must_wait", "woven"]
+
+_Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
+
+_NOT_INTEGER: Final = resp.error("ERR value is not an integer or out of range")
+_SYNTAX: Final = resp.error("ERR syntax error")
+_NO_PASSWORD: Final = resp.error(
+    "ERR AUTH <password> called without any password configured for the default user. "
+    "Are you sure your configuration is correct?"
+)
+_WRONG_USER: Final = resp.error("WRONGPASS invalid username-password pair or user is disabled.")
+_TOO_MANY_ARGUMENTS: Final = resp.error(
+    f"ERR this command takes {MAX_CONNECTION_ARGUMENTS} arguments at most"
+)
+_PROTOCOL_FLAGS: Final = {2: 0, 3: RESP3}
+_TOO_LONG: Final = resp.error(f"ERR a control request of more than {MAX_CONTROL_BYTES} bytes")
+_MAX_DIGITS: Final = 19
+
+_log = logging.getLogger("quorate.keyvalue")
+
+
+def answer(
+    spec: CommandSpec, arguments: Sequence[bytes], session: Session, port: PortState
+) -> bytes:
+    """Answer a connection command in which ``fault`` found nothing."""
+    handler = _HANDLERS.get(spec.name.partition("|")[0])
+    if handler is None:
+        return resp.error(f"ERR '{spec.name}' is not supported")
+    if len(arguments) > MAX_CONNECTION_ARGUMENTS:
+        return _TOO_MANY_ARGUMENTS
+    try:
+        return handler(arguments, session, port)
+    except CommandError as trouble:
+        return trouble.reply
+    except Exception:  # noqa: BLE001 - a mistake in here must not end the member; the traceback is kept
+        _log.exception("client %d, command %s", session.client_id, spec.name)
+        return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
+
+
+def _ping(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+    match arguments:
+        case [_]:
+            return resp.PONG
+        case [_, text]:
+            return resp.bulk(text)
+        case _:
+            return resp.error("ERR wrong number of arguments for 'ping' command")
+
+
+def _echo(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+    return resp.bulk(arguments[1])
+
+
+def _quit(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    session.closing = True
+    return resp.OK
+
+
+def _reset(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    session.reset()
+    return resp.simple(b"RESET")
+
+
+def _select(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+    index = _integer_untrusted(arguments[1])
+    if index is None:
+        return _NOT_INTEGER
+    return resp.OK if index == 0 else resp.error("ERR DB index is out of range")
+
+
+def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+    match arguments:
+        case [_, _]:
+            return _NO_PASSWORD
+        case [_, b"default", _]:  # without a password any will do, as in Redis
+            return resp.OK
+        case [_, _, _]:
+            return _WRONG_USER
+        case _:
+            return _SYNTAX
+
+
+def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    """HELLO [version [AUTH user password] [SETNAME name]]."""
+    flags = session.flags
+    if len(arguments) > 1:
+        version = _integer_untrusted(arguments[1])
+        if version is None:
+            return resp.error("ERR Protocol version is not an integer or out of range")
+        if version not in _PROTOCOL_FLAGS:
+            return resp.error("NOPROTO unsupported protocol version")
+        flags = _PROTOCOL_FLAGS[version]
+    options = list(arguments[2:])
+    while options:
+        match options:
+            case [word, user, _, *rest] if word.lower() == b"auth":
+                if user != b"default":
+                    return _WRONG_USER
+                options = rest
+            case [word, name, *rest] if word.lower() == b"setname":
+                reply = set_name(name, session)
+                if reply != resp.OK:
+                    return reply
+                options = rest
+            case _:
+                return resp.error(b"ERR Syntax error in HELLO option '%b'" % options[0][:80])
+    session.flags = flags
+    return _greeting(session, port)
+
+
+def _greeting(session: Session, port: PortState) -> bytes:
+    facts = {
+        b"server": resp.bulk(b"redis"),
+        b"version": resp.bulk(REDIS_VERSION.encode()),
+        b"proto": resp.integer(3 if session.resp3 else 2),
+        b"id": resp.integer(session.client_id),
+        b"mode": resp.bulk(b"cluster"),
+        b"role": resp.bulk(b"master" if port.gateway.topology.is_leader else b"replica"),
+        b"modules": resp.EMPTY_ARRAY,
+    }
+    pairs = [(resp.bulk(name), value) for name, value in facts.items()]
+    return resp.mapping(pairs, resp3=session.resp3)
+
+
+def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    if session.transaction is not None:
+        return resp.error("ERR MULTI calls can not be nested")
+    session.transaction = Transaction.begin(session.watched.pairs())
+    return resp.OK
+
+
+def _discard(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    if session.transaction is None:
+        return resp.error("ERR DISCARD without MULTI")
+    session.transaction = None
+    session.watched = Watched()
+    return resp.OK
+
+
+def _unwatch(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    session.watched = Watched()
+    return resp.OK
+
+
+def _readonly(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    session.cluster_aware = session.read_only = True
+    return resp.OK
+
+
+def _readwrite(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    session.read_only = False
+    return resp.OK
+
+
+def _asking(_arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+    return resp.OK
+
+
+def _command(arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
+    return command_reply(arguments, resp3=session.resp3)
+
+
+def _info(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    return resp.verbatim(info_text(arguments[1:], port), resp3=session.resp3)
+
+
+def _config(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+    match arguments[1].lower():
+        case b"get":
+            reply = config_get(arguments[2:], port, resp3=session.resp3)
+        case b"set":
+            reply = _config_set(arguments[2:], port)
+        case b"resetstat":
+            port.counters = Counters()
+            reply = resp.OK
+        case b"rewrite":
+            reply = resp.error("ERR The server is running without a config file")
+        case _:
+            reply = help_reply(arguments[0])
+    return reply
+
+
+def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
+    """Answer CONFIG SET: nothing can be changed, but a setting may be asked to be as it is."""
+    if len(pairs) % 2:
+        return _SYNTAX
+    seen: set[bytes] = set()
+    known = {name.encode(): value.encode() for name, value in settings(port).items()}
+    for name, value in zip(pairs[::2], pairs[1::2], strict=True):
+        found = known.get(name.lower())
+        if found is None:
+            text = b"ERR Unknown option or number of arguments for CONFIG SET - '%b'" % name[:80]
+            return resp.error(text)
+        trouble = b"duplicate parameter" if name.lower() in seen else b"can't set immutable config"
+        if name.lower() in seen or found != value.lower():
+            text = b"ERR CONFIG SET failed (possibly related to argument '%b') - %b"
+            return resp.error(text % (name, trouble))
+        seen.add(name.lower())
+    return resp.OK
+
+
+def _role(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+    return role_reply(port)
+
+
+def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+    """WAIT, answered at once: how many other members surely hold all that is committed.
+
+    What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
+    """
+    if _integer_untrusted(arguments[1]) is None:
+        return _NOT_INTEGER
+    timeout = _integer_untrusted(arguments[2])
+    if timeout is None:
+        return resp.error("ERR timeout is not an integer or out of range")
+    if timeout < 0:
+        return resp.error("ERR timeout is negative")
+    return resp.integer(_surely_reached(port))
+
+
+def _surely_reached(port: PortState) -> int:
+    status = port.gateway.status()
+    reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
+    return max(reached, (len(status.peers) + 1) // 2)
+
+
+def woven(reply: bytes, transaction: Transaction, session: Session, port: PortState) -> bytes:
+    """Answer the connection commands of a transaction; the rest is answered."""
+
+    def answer_queued(queued: Queued) -> bytes:
+        return answer(queued.spec, queued.arguments, session, port)
+
+    return weave(reply, transaction.local, answer_queued) if transaction.local else reply
+
+
+def control_words(arguments: Sequence[bytes], session: Session) -> bytes:
+    """Give the words of QUORATE.CONTROL for the leader, in lower case.
+
+    Raises:
+        CommandError: it is inside of a transaction, or too long.
+    """
+    words = b" ".join(arguments[1:]).lower()
+    if session.transaction is not None:
+        raise CommandError(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
+    if len(words) > MAX_CONTROL_BYTES:
+        raise CommandError(_TOO_LONG)
+    return words
+
+
+def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes | None:
+    """Return what to ask the leader if WAIT can't be answered at once, else None.
+
+    In a transaction it is, as by Redis; and so are mistakes.
+    """
+    count, timeout = _integer_untrusted(arguments[1]), _integer_untrusted(arguments[2])
+    if count is None or timeout is None or timeout < 0 or session.transaction is not None:
+        return None
+    return None if _surely_reached(port) >= count else b"wait %d %d" % (count, timeout)
+
+
+def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+    """TIME: the log's, by which keys expire, so that EXPIREAT counts from the same clock."""
+    now_ms = port.gateway.now_ms()
+    return resp.bulk_array([b"%d" % (now_ms // 1000), b"%d" % (now_ms % 1000 * 1000)])
+
+
+def _lastsave(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+    """LASTSAVE: the log's time at the newest snapshot, 0 before the first one."""
+    return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
+
+
+def _status(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+    return resp.bulk(status_json(port))
+
+
+def _integer_untrusted(text: bytes) -> int | None:
+    """Read a decimal number; None if it is not one, or does not fit 64 bits."""
+    digits = text[1:] if text[:1] == b"-" else text
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+_HANDLERS: Final[dict[str, _Handler]] = {
+    "asking": _asking,
+    "auth": _auth,
+    "client": client_reply,
+    "cluster": cluster_reply,
+    "command": _command,
+    "config": _config,
+    "discard": _discard,
+    "echo": _echo,
+    "hello": _hello,
+    "info": _info,
+    "lastsave": _lastsave,
+    "multi": _multi,
+    "ping": _ping,
+    "quit": _quit,
+    "quorate.local.survey": _status,
+    "readonly": _readonly,
+    "readwrite": _readwrite,
+    "reset": _reset,
+    "role": _role,
+    "select": _select,
+    "time": _time,
+    "unwatch": _unwatch,
+    "wait": _wait,
+}

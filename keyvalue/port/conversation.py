@@ -1,0 +1,400 @@
+"""What one client says and what it is answered, in order; no sockets here.
+
+At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
+with those of others (:mod:`.coalesced`). Other commands are done one run after the other
+(:mod:`.routes`): a run of keyed commands is one request. An expensive run is done in part; the rest
+of it is the next request. Input that comes in the meantime is held, and is then one chunk. Replies
+gather until there is nothing to do but wait. If a request fails, each command gets the error.
+
+A client may send ten thousand INFO at once. So after :data:`PATIENCE_S` of connection commands the
+conversation pauses, and goes on in a later turn. It also pauses while its outlet is congested.
+
+A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader, except during
+an election: then the gateway parks the request, as it always does for other clients.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...errors import OversizedRequestError, RequestError, WireError
+from ...node.requests.gateway import UNSTAMPED, Request, RequestKind, Stamp
+from ..commands.arguments import CommandError
+from ..commands.table import CommandSpec, Kind, fault, resolve
+from ..protocol import resp
+from ..protocol.parser import NOTHING, CommandParser
+from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
+from .client_state import Outlet, PortState, Replies, Session
+from .cluster_view import redirection
+from .connection_commands import answer, control_words, must_wait, woven
+from .once import read_once_untrusted
+from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
+from .transaction import Transaction
+from .unfinished import measure
+from .watching import Watched, query
+from .wording import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PATIENCE_S", "Conversation"]
+
+PATIENCE_S: Final = 0.002
+"""How long one client's connection commands are answered at a stretch."""
+
+_log = logging.getLogger("quorate.keyvalue")
+
+
+class Conversation:
+    """The commands of one client and their replies.
+
+    Args:
+        session: what is remembered of the client.
+        parser: for what it sends.
+        port: what it shares with the others.
+        outlet: takes the replies.
+    """
+
+    __slots__ = (
+        "_commands",
+        "_convert",
+        "_expected",
+        "_held",
+        "_next",
+        "_outlet",
+        "_parser",
+        "_paused",
+        "_port",
+        "_request",
+        "_running",
+        "_whole",
+        "held_bytes",
+        "replies",
+        "session",
+    )
+
+    def __init__(
+        self, session: Session, parser: CommandParser, port: PortState, outlet: Outlet
+    ) -> None:
+        self.session = session
+        self._parser, self._port, self._outlet = parser, port, outlet
+        self._commands: list[list[bytes]] = []
+        self._whole, self._next = b"", 0  # the chunk that is being done, and how far
+        # the request under way, how many replies it stands for, what makes a reply of its result
+        self._request: Request | None = None
+        self._expected = 0
+        self._convert: Callable[[bytes], bytes] | None = None
+        self._running = self._paused = False
+        self._held: list[bytes] = []
+        self.held_bytes = 0
+        self.replies = Replies(session)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the client broke the protocol, or was refused."""
+        return self._parser.failure is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was fed is answered, but for half a command."""
+        under_way = self._request is not None or self._paused or self._running
+        return not under_way and self._next == len(self._commands) and not self._held
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were fed and not done yet."""
+        return self.held_bytes + self._parser.waiting_bytes
+
+    @property
+    def unfinished_bytes(self) -> tuple[int, int]:
+        """About what the input that is not done takes, and a large request that is under way."""
+        chunk, transaction = (self._commands, self._whole), self.session.transaction
+        some = self._held or self._commands or self._parser.incomplete or transaction
+        size = measure(self._parser, self._held, self.held_bytes, chunk, transaction) if some else 0
+        under_way = len(self._request.payload) if self._request is not None else 0
+        return size, under_way if under_way > AT_ONCE_BYTES else 0
+
+    def refuse(self, error: OversizedRequestError) -> None:
+        """Give up all input; behind the reply to what is under way comes an error, and the end."""
+        self._parser.failure, self._parser.incomplete = error, None
+        self._commands, self._whole = self._commands[: self._next], b""
+        self._held, self.held_bytes, self.session.transaction = [], 0, None
+        if not (self._request or self._paused or self._running):
+            self._paused = True
+            self.resume()
+
+    def feed(self, data: bytes) -> None:
+        """Take what the client sent; not empty."""
+        self._held.append(data)
+        self.held_bytes += len(data)
+        if self._request is None and not self._paused:
+            self._paused = True
+            self.resume()
+
+    def share(self, data: bytes, count: int) -> bool:
+        """Let plain commands (SETs, or minus so many GETs) join those of others, if they may."""
+        session, port = self.session, self._port
+        busy = self._request is not None or self._paused or self._parser.incomplete is not None
+        elsewhere = session.cluster_aware and not port.gateway.topology.is_leader
+        apart = session.transaction is not None or elsewhere or session.closing
+        if busy or apart or session.quiet or session.watched.absent or len(data) > port.run_bytes:
+            return False
+        self._request = port.coalesce(self._outlet, session.flags, data, count)
+        session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
+        return True
+
+    def settle(self) -> bool:
+        """Take it that the shared request is answered; False, without effect, if more is to do."""
+        if self._held or self._parser.failure is not None:
+            return False
+        self._request = None
+        return True
+
+    def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
+        """Make a request of its own of what this client has sent of the shared one."""
+        self._expected = count
+        self._request = request = Request(kind, payload, flags, self._on_result)
+        return request
+
+    def end(self) -> None:
+        """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
+        self.session.closing = True
+        if self._request is not None:
+            self._request.leave(self._outlet)
+            self._request = None
+        (self._commands, self._whole), self._next = NOTHING, 0
+        self._held, self.held_bytes = [], 0  # at once: cyclic garbage may stay for long
+        self._parser.incomplete = self.session.transaction = None
+        self.replies.clear()
+
+    def _fail(self) -> None:
+        """End the connection for a mistake in here: our caller applies the log, and must go on."""
+        _log.exception("client %d: its connection is closed", self.session.client_id)
+        self._outlet.close()
+
+    def _load(self, data: bytes) -> None:
+        self._commands, self._whole = self._parser.take_untrusted(data)
+        self._next = 0
+        self._port.counters.commands += len(self._commands)
+
+    def _refill(self) -> bool:
+        """Take what was fed while a request was under way; False if there is nothing to do."""
+        if self._parser.failure is not None:
+            self._port.counters.protocol_errors += isinstance(self._parser.failure, WireError)
+            self.replies.append(resp.error(f"ERR {self._parser.failure}"))
+            self.session.closing = True
+        if self.session.closing or not self._held:
+            return False
+        data = b"".join(self._held)
+        self._held, self.held_bytes = [], 0
+        self._load(data)
+        return True
+
+    def _run(self) -> None:
+        """Do commands until a request is under way, or there are no more, or it takes too long."""
+        self._running = True
+        pause_at: float | None = None
+        while self._request is None and not self.session.closing:
+            if (self.replies or self._outlet.congested) and self._must_wait():
+                self._paused = True
+                break
+            if self._next == len(self._commands):
+                if not self._refill():
+                    break
+            elif not self._step():
+                now = trio.current_time()
+                if pause_at is None:
+                    pause_at = now + PATIENCE_S
+                elif now > pause_at:
+                    self._paused = True
+                    self._port.resume_later(self.resume)
+                    break
+        self._running = False
+        if self._next == len(self._commands):
+            (self._commands, self._whole), self._next = NOTHING, 0
+        self._outlet.deliver()
+
+    def _must_wait(self) -> bool:
+        """Hand over a large reply before the next is made; whether the client has to read first."""
+        if self.replies and len(self.replies[-1]) >= AT_ONCE_BYTES:
+            self._outlet.deliver()
+        return self._outlet.congested or self.session.closing
+
+    def resume(self) -> None:
+        """Go on after a pause, if there is one."""
+        paused, self._paused = self._paused, False
+        try:
+            if paused and not self.session.closing:
+                self._run()
+        except Exception:  # noqa: BLE001 - see _fail
+            self._fail()
+
+    def _step(self) -> bool:
+        """Do the next command, or the run that begins with it; True if it goes through the gateway.
+
+        A chunk is usually one run.
+        """
+        at, session, gateway = self._next, self.session, self._port.gateway
+        stale = session.cluster_aware and not gateway.topology.is_leader
+        alone = session.quiet and session.skips()
+        if session.transaction is None and not alone and (not stale or session.read_only):
+            end, payload, kind = len(self._commands), self._whole, None
+            apart = session.watched.absent
+            if at == 0 and len(payload) <= self._port.run_bytes and not apart:
+                kind = uniform_kind(self._commands)
+            if kind is None and not stale:
+                encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
+                end, payload = at + len(encoded), b"".join(encoded)
+            if kind is not None and (not stale or kind is RequestKind.QUERY):
+                session.last_command = self._commands[end - 1][0]
+                self._next = end
+                flags = session.flags | IN_PARTS if end - at > 1 else session.flags
+                if stale:
+                    self._take(gateway.stale_query(payload, flags), payload, end - at)
+                    return False
+                self._submit(kind, payload, flags, end - at)
+                return True
+        arguments = self._commands[at]
+        self._next = at + 1
+        self._single(arguments)
+        return False
+
+    def _single(self, arguments: list[bytes]) -> None:
+        """Do one command that is no part of a run."""
+        session = self.session
+        problem = fault(arguments)
+        spec = resolve(arguments)
+        session.last_command = b"" if spec is None else spec.name.encode()
+        if problem is not None or spec is None:
+            if spec is not None and spec.name == "exec":  # as in Redis, it ends the transaction
+                session.watched, session.transaction = Watched(), None
+                problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
+            self._refuse(resp.error(problem or b"ERR"))
+            if arguments[0].lower() in ATTACKS:
+                session.closing = True
+        elif session.transaction is not None and spec.name not in AT_ONCE:
+            self._queue(session.transaction, spec, arguments)
+        elif spec.kind is Kind.CONNECTION:
+            self._local(spec, arguments)
+        else:
+            self._keyed(spec, arguments)
+
+    def _refuse(self, error: bytes) -> None:
+        if self.session.transaction is not None:
+            self.session.transaction.fail()
+        self.replies.append(error)
+
+    def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        match spec.name:
+            case "exec":
+                self._exec()
+            case "watch" | "quorate.control" | "quorate.once":
+                try:
+                    self._special(spec, arguments)
+                except CommandError as trouble:
+                    self._refuse(trouble.reply)
+            case "wait" if (words := must_wait(arguments, self.session, self._port)) is not None:
+                self._convert = lambda reply: resp.integer(int(reply))
+                self._submit(RequestKind.CONTROL, words, 0, 1)
+            case _:
+                self.replies.append(answer(spec, arguments, self.session, self._port))
+
+    def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        if spec.name == "watch":
+            self._watch(spec, arguments)
+        elif spec.name == "quorate.control":  # its answer is words
+            words, self._convert = control_words(arguments, self.session), resp.simple
+            self._submit(RequestKind.CONTROL, words, 0, 1)
+        elif (once := read_once_untrusted(arguments, self.session.transaction)).is_exec:
+            self._exec(once.stamp)
+        else:
+            self._keyed(once.spec, once.arguments, once.stamp)
+
+    def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
+        """Do one read or write of a client that may be told to go elsewhere."""
+        session, gateway = self.session, self._port.gateway
+        encoded, convert = resp.pack(tuple(arguments)), None
+        if stamp[0]:  # its reply is kept for whoever asks again
+            session.watched.touch(arguments)
+        elif session.watched.absent:
+            encoded, convert = session.watched.ask_along(spec, arguments, encoded)
+        if session.cluster_aware and not gateway.topology.is_leader:
+            if session.read_only and spec.kind is Kind.READ:
+                reply = gateway.stale_query(encoded, session.flags)
+                return self.replies.append(convert(reply) if convert else reply)
+            if (moved := redirection(self._port, session, spec, arguments)) is not None:
+                return self.replies.append(moved)
+        self._convert = convert
+        return self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
+
+    def _submit(
+        self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
+    ) -> None:
+        self._expected = count
+        self._request = request = Request(kind, payload, flags, self._on_result)
+        request.session, request.sequence = stamp
+        request.commands = count
+        self._port.submit(request)
+
+    def _on_result(self, result: bytes | RequestError) -> None:
+        """Take what became of the request; may be called from within `submit`. Never raises."""
+        request, self._request = self._request, None
+        convert, self._convert = self._convert, None
+        if request is None:
+            return  # the client is gone
+        try:
+            if not isinstance(result, bytes):
+                self.replies.append(resp.error(in_words(result)) * self._expected)
+            elif (reply := convert(result) if convert else result).startswith(PART):
+                self._take(reply, request.payload, self._expected)
+            else:
+                self.replies.append(reply)
+            if not self._running:
+                self._run()
+        except Exception:  # noqa: BLE001 - see _fail
+            self._fail()
+
+    def _take(self, reply: bytes, payload: bytes, expected: int) -> None:
+        """Take the reply to a request of so many commands; what was left of them comes next."""
+        done, replies = part(reply, expected)
+        self.replies.append(replies)
+        if done < expected:
+            if not self._commands:  # they were let go, as what is seldom needed again
+                self._commands = resp.CommandParser().parse_untrusted(payload)
+                self._whole, self._next = payload, expected
+            self._next -= expected - done
+
+    def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
+        if (moved := redirection(self._port, self.session, spec, arguments)) is not None:
+            return self._refuse(moved)
+        encoded = resp.pack(tuple(arguments))
+        error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
+        return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
+
+    def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
+        session, transaction = self.session, self.session.transaction
+        if transaction is None:
+            return self.replies.append(resp.error("ERR EXEC without MULTI"))
+        session.watched, session.transaction = Watched(), None
+        if transaction.failed:
+            error = "EXECABORT Transaction discarded because of previous errors."
+            return self.replies.append(resp.error(error))
+        if not (body := transaction.body()):
+            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, session, self._port))
+        self._convert = lambda reply: woven(reply, transaction, session, self._port)
+        kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
+        return self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
+
+    def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
+        session = self.session
+        if session.transaction is not None:
+            return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
+        if (moved := redirection(self._port, session, spec, arguments)) is not None:
+            return self.replies.append(moved)
+        keys = session.watched.more(arguments, self._port.run_bytes)
+        if not keys:
+            return self.replies.append(resp.OK)
+        now_ms = self._port.gateway.now_ms()  # not when it is answered: it may be parked
+        self._convert = lambda reply: session.watched.keep(keys, now_ms, reply)
+        return self._submit(RequestKind.QUERY, query(keys), session.flags, 1)

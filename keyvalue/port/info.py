@@ -1,0 +1,307 @@
+"""INFO, CONFIG GET and ROLE: what this member says of itself in the words of Redis.
+
+Programs that watch Redis read these; fields that have a meaning here carry their usual names. What
+Redis has no word for stands in the section ``raft``, and as a whole in QUORATE.STATUS.
+
+Caveats: figures are of this member, not of the cluster; ``redis_version`` is the version of Redis
+whose replies are followed, for clients choose by it what they dare to ask.
+"""
+
+import json
+import os
+import resource
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias, cast
+
+import attrs
+
+from quorate._version import __version__  # not of a room, so it has no other path
+
+from ... import ready
+from ...node.requests.gateway import NodeStatus
+from ...storage.tables import rows
+from ...storage.writing import kernel_writer
+from ..native import plain, waits
+from ..protocol import resp
+from ..protocol.glob import matcher
+from .client_state import KEEPALIVE_SECONDS, PortState
+from .cluster_view import leader_first, node_id
+
+__all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
+
+REDIS_VERSION: Final = "7.4.0"
+
+COMPILED: Final = all(each.NATIVE for each in (plain, ready, rows, waits, kernel_writer))
+"""Whether all of our C is there."""
+
+_Facts: TypeAlias = dict[str, str | int | float]
+_PAGE_BYTES: Final = resource.getpagesize()
+_KIB: Final = 1024
+_STATM: Final = Path("/proc/self/statm")
+
+
+def _server(port: PortState, status: NodeStatus) -> _Facts:
+    uptime_s = int(status.uptime_s)
+    return {
+        "redis_version": REDIS_VERSION,
+        "redis_mode": "cluster",
+        "quorate_version": __version__,
+        "quorate_native": int(COMPILED),
+        "os": f"{os.uname().sysname} {os.uname().release} {os.uname().machine}",
+        "arch_bits": 64,
+        "multiplexing_api": "epoll",
+        "process_id": os.getpid(),
+        "run_id": f"{status.incarnation:040x}"[-40:],
+        "tcp_port": port.port,
+        "server_time_usec": port.gateway.now_ms() * 1000,
+        "uptime_in_seconds": uptime_s,
+        "uptime_in_days": uptime_s // 86400,
+    }
+
+
+def _count(port: PortState, command: bytes) -> int:
+    return int(port.gateway.stale_query(resp.bulk_array([command]), 0)[1:-2])
+
+
+def _clients(port: PortState, _status: NodeStatus) -> _Facts:
+    return {
+        "connected_clients": len(port.clients),
+        "cluster_connections": sum(peer.connected for peer in _status.peers),
+        "maxclients": port.limits.max_clients,
+        "blocked_clients": 0,
+        "parked_requests": _status.parked,
+        "forwarded_requests": _status.forwarded,
+        "quorate_sessions": _count(port, b"QUORATE.SESSIONS"),
+    }
+
+
+def _memory(_port: PortState, _status: NodeStatus) -> _Facts:
+    used = int(_STATM.read_text("ascii").split()[1]) * _PAGE_BYTES
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    return {
+        "used_memory": used,
+        "used_memory_human": _human(used),
+        "used_memory_rss": used,
+        "used_memory_peak": max(used, peak),
+        "used_memory_peak_human": _human(max(used, peak)),
+        "maxmemory": 0,
+        "maxmemory_human": "0B",
+        "maxmemory_policy": "noeviction",
+        "mem_allocator": "libc",
+    }
+
+
+def _persistence(_port: PortState, status: NodeStatus) -> _Facts:
+    return {
+        "loading": 0,
+        "async_loading": 0,
+        "rdb_changes_since_last_save": 0,
+        "rdb_bgsave_in_progress": 0,
+        "rdb_last_save_time": status.snapshot_timestamp_ms // 1000,
+        "rdb_last_bgsave_status": "ok",
+        "aof_enabled": 1,
+        "aof_rewrite_in_progress": 0,
+        "aof_last_write_status": "ok",
+        "aof_current_size": status.append_position - status.start_position,
+    }
+
+
+def _stats(port: PortState, _status: NodeStatus) -> _Facts:
+    counters = port.counters
+    return {
+        "total_connections_received": counters.connections,
+        "rejected_connections": counters.refused_connections,
+        "total_commands_processed": counters.commands,
+        "total_net_input_bytes": counters.input_bytes,
+        "total_net_output_bytes": counters.output_bytes,
+        "client_output_buffer_limit_disconnections": counters.slow_clients,
+        "evicted_clients": counters.refused_clients,
+        "protocol_errors": counters.protocol_errors,
+        "redirections": counters.redirections,
+    }
+
+
+def _replication(port: PortState, status: NodeStatus) -> _Facts:
+    topology = port.gateway.topology
+    facts: _Facts = {"role": "master" if topology.is_leader else "slave"}
+    addresses = {member.member_id: member for member in topology.members}
+    leader = addresses.get(topology.leader_id) if topology.leader_id is not None else None
+    if not topology.is_leader:
+        linked = {peer.member_id: peer.connected for peer in status.peers}
+        up = leader is not None and linked.get(leader.member_id, False)
+        facts |= {
+            "master_host": leader.host if leader else "",
+            "master_port": leader.client_port if leader else 0,
+            "master_link_status": "up" if up else "down",
+            "master_sync_in_progress": 0,
+            "slave_repl_offset": status.append_position,
+            "slave_read_only": 1,
+        }
+    known = [peer for peer in status.peers if peer.connected and peer.member_id in addresses]
+    peers = known if topology.is_leader else []
+    facts["connected_slaves"] = len(peers)
+    for index, peer in enumerate(peers):
+        place, lag = addresses[peer.member_id], round(peer.last_heard_s or 0)
+        facts[f"slave{index}"] = (
+            f"ip={place.host},port={place.client_port},state=online,"
+            f"offset={max(peer.append_position, 0)},lag={lag}"
+            f"{',standby=1' if place.standby else ''}"
+        )
+    return facts | {
+        "master_replid": node_id(status.cluster, -1),
+        "master_repl_offset": status.commit_position,
+        "repl_backlog_active": 1,
+        "repl_backlog_first_byte_offset": status.start_position,
+    }
+
+
+def _raft(_port: PortState, status: NodeStatus) -> _Facts:
+    facts: _Facts = {}
+    for name, value in attrs.asdict(status, recurse=False).items():
+        if name != "peers":
+            facts[f"raft_{name}"] = _plain(value)
+    for peer in status.peers:
+        heard = "" if peer.last_heard_s is None else f"{peer.last_heard_s:.3f}"
+        facts[f"raft_peer{peer.member_id}"] = (
+            f"connected={int(peer.connected)},append_position={peer.append_position},"
+            f"last_heard_s={heard}"
+        )
+    return facts
+
+
+def _plain(value: object) -> str | int | float:
+    """Write a value as programs that read INFO expect it."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return int(value)
+        case tuple():
+            return ",".join(str(one) for one in cast("tuple[object, ...]", value))
+        case int() | float():
+            return value
+        case _:
+            return str(value)
+
+
+def _cpu(_port: PortState, _status: NodeStatus) -> _Facts:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {"used_cpu_sys": round(own.ru_stime, 6), "used_cpu_user": round(own.ru_utime, 6)}
+
+
+def _keyspace(port: PortState, _status: NodeStatus) -> _Facts:
+    count, expiring = _count(port, b"DBSIZE"), _count(port, b"QUORATE.EXPIRING")
+    return {"db0": f"keys={count},expires={expiring},avg_ttl=0"} if count else {}
+
+
+def _cluster(_port: PortState, _status: NodeStatus) -> _Facts:
+    return {"cluster_enabled": 1}
+
+
+_SECTIONS: Final[dict[str, Callable[[PortState, NodeStatus], _Facts]]] = {
+    "server": _server,
+    "clients": _clients,
+    "memory": _memory,
+    "persistence": _persistence,
+    "stats": _stats,
+    "replication": _replication,
+    "raft": _raft,
+    "cpu": _cpu,
+    "cluster": _cluster,
+    "keyspace": _keyspace,
+}
+_ALL: Final = frozenset((b"all", b"default", b"everything"))
+
+
+def info_text(names: Sequence[bytes], port: PortState) -> bytes:
+    """The text of INFO; without names all sections, and what is no section is passed over."""
+    wanted = {name.lower() for name in names}
+    status = port.gateway.status()
+    texts: list[str] = []
+    for name, section in _SECTIONS.items():
+        if not wanted or wanted & _ALL or name.encode() in wanted:
+            lines = [f"{key}:{value}\r\n" for key, value in section(port, status).items()]
+            texts.append(f"# {name.capitalize()}\r\n" + "".join(lines))
+    return "\r\n".join(texts).encode()
+
+
+def _human(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "K", "M"):
+        if size < _KIB:
+            return f"{size:.2f}{unit}"
+        size /= _KIB
+    return f"{size:.2f}G"
+
+
+def settings(port: PortState) -> dict[str, str]:
+    """What CONFIG GET knows: the settings that clients are seen to ask for."""
+    return {
+        "appendfsync": "always",
+        "appendonly": "yes",
+        "bind": port.host,
+        "cluster-enabled": "yes",
+        "databases": "1",
+        "maxclients": str(port.limits.max_clients),
+        "maxmemory": "0",
+        "maxmemory-policy": "noeviction",
+        "notify-keyspace-events": "",
+        "port": str(port.port),
+        "proto-max-bulk-len": str(port.limits.request_bytes),
+        "requirepass": "",
+        "save": "",
+        "tcp-keepalive": str(KEEPALIVE_SECONDS),
+        "timeout": "0",
+    }
+
+
+def config_get(patterns: Sequence[bytes], port: PortState, *, resp3: bool) -> bytes:
+    """Answer CONFIG GET; a name that is no pattern comes back as it was spelt, as from Redis."""
+    known = {name.encode(): value.encode() for name, value in settings(port).items()}
+    spelt = {pattern.lower(): pattern for pattern in reversed(patterns)}
+    matches = [matcher(pattern) for pattern in spelt]
+    pairs = [
+        (resp.bulk(spelt.get(name, name)), resp.bulk(value))
+        for name, value in known.items()
+        if any(fits(name) for fits in matches)
+    ]
+    return resp.mapping(pairs, resp3=resp3)
+
+
+def role_reply(port: PortState) -> bytes:
+    """Answer ROLE: as a master with its replicas, or as a replica of the leader."""
+    topology, status = port.gateway.topology, port.gateway.status()
+    leader, *others = leader_first(topology)
+    if topology.is_leader:
+        offsets = {peer.member_id: peer.append_position for peer in status.peers if peer.connected}
+        replicas = [
+            resp.bulk_array(
+                [
+                    member.host.encode(),
+                    b"%d" % member.client_port,
+                    b"%d" % max(offsets[member.member_id], 0),
+                ]
+            )
+            for member in others
+            if member.member_id in offsets
+        ]
+        master = resp.integer(status.commit_position)
+        return resp.array([resp.bulk(b"master"), master, resp.array(replicas)])
+    linked = {peer.member_id for peer in status.peers if peer.connected}
+    connected = topology.leader_id is not None and leader.member_id in linked
+    return resp.array(
+        [
+            resp.bulk(b"slave"),
+            resp.bulk(leader.host.encode()),
+            resp.integer(leader.client_port),
+            resp.bulk(b"connected" if connected else b"connect"),
+            resp.integer(status.append_position),
+        ]
+    )
+
+
+def status_json(port: PortState) -> bytes:
+    """The reply to QUORATE.STATUS: the member's status, and its topology, as one JSON object."""
+    status = attrs.asdict(port.gateway.status())
+    return json.dumps(status | {"topology": attrs.asdict(port.gateway.topology)}).encode()

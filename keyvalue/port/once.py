@@ -1,0 +1,77 @@
+"""QUORATE.ONCE: a command of a session, as a client sends it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from ...node.requests.gateway import Stamp
+from ..commands.arguments import CommandError, parse_integer
+from ..commands.table import CommandSpec, Kind, fault, resolve
+from ..protocol import resp
+from .transaction import Transaction
+
+__all__ = ["Once", "read_once_untrusted"]
+
+_NOT_A_NUMBER: Final = resp.error("ERR a session and a sequence are integers, 1 or more")
+_NOT_A_WRITE: Final = resp.error(
+    "ERR QUORATE.ONCE takes a command that writes keys, or EXEC; what only reads may be sent again"
+)
+_NO_TRANSACTION: Final = resp.error("ERR EXEC without MULTI")
+_IN_TRANSACTION: Final = resp.error(
+    "ERR inside MULTI only QUORATE.ONCE session sequence EXEC is allowed"
+)
+_WATCHES: Final = resp.error(
+    "ERR QUORATE.ONCE can't be used with WATCH: nobody could send this EXEC again"
+)
+_WORDS_BEFORE_COMMAND: Final = 3
+
+
+@attrs.frozen
+class Once:
+    """A command to be done once.
+
+    Args:
+        stamp: its session and its sequence.
+        spec: what it is.
+        arguments: the command itself.
+    """
+
+    stamp: Stamp
+    spec: CommandSpec
+    arguments: list[bytes]
+
+    @property
+    def is_exec(self) -> bool:
+        """Whether it ends a transaction."""
+        return self.spec.name == "exec"
+
+
+def read_once_untrusted(arguments: Sequence[bytes], transaction: Transaction | None) -> Once:
+    """Read QUORATE.ONCE session sequence command [argument ...].
+
+    Args:
+        arguments: all of that.
+        transaction: what the client has queued; None outside of MULTI.
+
+    Raises:
+        CommandError: it can't be done.
+    """
+    session, sequence = parse_integer(arguments[1]), parse_integer(arguments[2])
+    command = list(arguments[_WORDS_BEFORE_COMMAND:])
+    if session is None or sequence is None or min(session, sequence) < 1:
+        raise CommandError(_NOT_A_NUMBER)
+    if (trouble := fault(command)) is not None:
+        raise CommandError(resp.error(trouble))
+    spec = resolve(command)
+    assert spec is not None, "there is no fault in it"
+    once = Once((session, sequence), spec, command)
+    if once.is_exec and transaction is None:
+        raise CommandError(_NO_TRANSACTION)
+    if once.is_exec and transaction is not None and transaction.watch:
+        raise CommandError(_WATCHES)
+    if not once.is_exec and transaction is not None:
+        raise CommandError(_IN_TRANSACTION)
+    if not once.is_exec and (spec.kind is not Kind.WRITE or spec.name == "quorate.session"):
+        raise CommandError(_NOT_A_WRITE)
+    return once

@@ -1,0 +1,113 @@
+"""Which way a command goes, found in one look-up, and how far a run of such commands goes.
+
+The commands of a pipeline are cut into *runs*: neighbours that can travel as one request, and so
+as one entry of the log with one reply. A run with a write goes through the log as a whole, the
+reads in it too, so their order holds. A run of reads is one query. KEYS, SCAN and RANDOMKEY are
+runs of their own.
+
+The table of routes has an entry for each name *as spelt* and number of arguments, made when it is
+first met: it knows about spelling, arity and kind at once. A client may make up spellings and
+numbers, so the table is emptied when it is full.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from ...node.requests.gateway import RequestKind
+from ..commands.table import Kind, lookup
+from ..protocol.resp import pack
+
+__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_of", "uniform_kind"]
+
+RUN_BYTES: Final = 1024 * 1024
+"""A run of several commands is at most that long. More in one entry would gain nothing."""
+
+RUN_COMMANDS: Final = 1000
+"""A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
+
+AT_ONCE: Final = frozenset(
+    ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control", "quorate.once")
+)
+"""Never queued in a transaction."""
+
+ATTACKS: Final = frozenset((b"post", b"host:"))
+"""A browser was made to talk to us (Redis: securityWarningCommand)."""
+
+KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
+
+_COMMAND: Final = int(RequestKind.COMMAND)
+_QUERY: Final = int(RequestKind.QUERY)
+_NEITHER: Final = 2  # answered by the connection, wrong, or a container's subcommand
+_ALONE: Final = 3  # a read that walks over keys: many in one request would take too long
+_WALKS: Final = frozenset(("keys", "randomkey", "scan"))
+_KNOWN_ROUTES: Final = 8192
+_KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None, RequestKind.QUERY)
+
+
+class _Routes(dict[tuple[bytes, int], int]):
+    def __missing__(self, call: tuple[bytes, int]) -> int:
+        name, count = call
+        spec = lookup(name)
+        if spec is None or spec.subcommands or not spec.takes(count):
+            route = _NEITHER
+        elif spec.name in _WALKS:
+            route = _ALONE
+        else:
+            route = KINDS.get(spec.kind, _NEITHER)
+        if len(self) >= _KNOWN_ROUTES:
+            self.clear()
+        self[call] = route
+        return route
+
+
+_ROUTES: Final = _Routes()
+
+
+def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
+    """Return as what all these commands can go as one request; None if they can't."""
+    if len(commands) > RUN_COMMANDS:
+        return None
+    if len(commands) == 1:
+        arguments = commands[0]
+        return _KIND_OF[_ROUTES[arguments[0], len(arguments)]]
+    routes = {_ROUTES[arguments[0], len(arguments)] for arguments in commands}
+    if _COMMAND in routes and len(routes) > 1:
+        routes.discard(_QUERY)  # reads between writes go through the log with them
+    return _KIND_OF[routes.pop()] if len(routes) == 1 and _ALONE not in routes else None
+
+
+def run_of(
+    commands: Sequence[list[bytes]],
+    start: int,
+    limit_bytes: int,
+    apart: AbstractSet[bytes] = frozenset(),
+) -> tuple[list[bytes], RequestKind | None]:
+    """Find how far a run goes, and as what it goes.
+
+    Args:
+        commands: the commands of a chunk.
+        start: index of the first command of the run.
+        limit_bytes: of the whole run, unless its first command alone is longer.
+        apart: a command with one of these among its arguments is no part of a run.
+
+    Returns:
+        Its commands, encoded, and the kind; None if the first is no part of a run.
+    """
+    run: list[bytes] = []
+    size, kind = 0, None
+    for at in range(start, min(len(commands), start + RUN_COMMANDS)):
+        arguments = commands[at]
+        route = _ROUTES[arguments[0], len(arguments)]
+        if route == _ALONE and not run:
+            return [pack(tuple(arguments))], RequestKind.QUERY
+        if route >= _NEITHER or (apart and not apart.isdisjoint(arguments)):
+            break
+        encoded = pack(tuple(arguments))
+        size += len(encoded)
+        if size > limit_bytes and run:
+            break
+        run.append(encoded)
+        if kind is not RequestKind.COMMAND:
+            kind = _KIND_OF[route]
+    return run, kind

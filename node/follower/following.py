@@ -1,0 +1,400 @@
+"""A term of following: from the moment a leader is adopted until it falls silent or is replaced.
+
+The same role hears the member's messages through the joining states of the election and
+afterwards. It records the live log, reports its append position, raises the commit position, and
+watches its leader. While a catch-up is under way, live batches that lie ahead wait in memory
+until the catch-up has reached the place where the live log began (replay merge).
+
+Nothing is recorded that does not begin exactly where our log ends; so our log stays a prefix of
+the leader's, which it was made by truncation before this role began. A log that is to give way to a
+snapshot was not compared with the leader's: nothing of it is committed, reported or added to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...errors import WireError
+from ...ready import stay_awake
+from ...storage import BatchHeader, TermRow, check_received_untrusted
+from ...transport import (
+    NULL_VALUE,
+    AppendFlags,
+    AppendPosition,
+    CanvassPosition,
+    CommitPosition,
+    FrameStream,
+    LeadershipCession,
+    LogBatch,
+    LogJoined,
+    LogSubscribe,
+    Message,
+    NewLeadershipTerm,
+    RequestVote,
+    Scout,
+    StaleLeader,
+    StopCatchup,
+    TerminationPosition,
+    TimeoutNow,
+)
+from ..leader.termination import terminate_follower
+from ..membership.admission import ask_for_admission
+from ..protocol import rules
+from ..protocol.heartbeats import Pulse
+from ..protocol.role import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
+from ..protocol.untrusted import refuse_leader
+from ..state_machine.applier import Waiting
+from ..voter import answer_rival
+from .live_log import Ahead
+from .replay_receiver import Replayed
+
+if TYPE_CHECKING:
+    from ..state import Core
+
+# Live batches that may wait for the catch-up to reach them, or for the disk.
+MAX_BUFFERED_BYTES = 64 << 20
+# Appended bytes that are not durable yet, beyond which a catch-up waits for the disk.
+MAX_UNSYNCED_BYTES = 8 << 20
+
+
+class Following(Role):
+    """The follower's role.
+
+    Args:
+        core: of the member.
+        message: the NewLeadershipTerm by which the leader was adopted.
+        compared: our log was compared with the leader's, and is a prefix of it.
+
+    Attributes:
+        leader_id: whom we follow.
+        term: the leader's term.
+        base: where the leader's term begins.
+        session_id: of the leader's log publication.
+        recorded_term: of the batches that we record: an earlier one while we replicate that.
+        timestamp_ms: the leader's cluster time when it was adopted.
+        lease_ms: for how long we promise not to help anybody else to lead (:mod:`.lease`).
+        flags: what our reports of the append position say about us.
+        live_position: where the next live batch begins, None before the live log was joined.
+        join_position: where the live log began.
+        catchup_position: where the catch-up stream that arrived begins, None before.
+        catchup_stopped: the leader says that the catch-up is complete.
+        termination: where the cluster stops, None if it does not; `terminates` tells of it.
+        notified_commit: highest commit position heard from the leader.
+        pulse: what is heard of the leader.
+    """
+
+    def __init__(self, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
+        super().__init__()
+        self.core = core
+        self.compared = compared
+        self.leader_id = message.leader_member_id
+        self.term = self.recorded_term = message.leadership_term_id
+        self.base = message.term_base_log_position
+        self.session_id = message.log_session_id
+        self.timestamp_ms = message.timestamp
+        self.lease_ms = message.lease_ms
+        self.flags = AppendFlags.NONE
+        self.live_position: int | None = None
+        self.join_position: int | None = None
+        self.catchup_position: int | None = None
+        self.catchup_stopped = False
+        self.termination: int | None = None
+        self.terminates = Signal()
+        self.notified_commit = message.commit_position
+        self.pulse = Pulse(core.timeouts.leader_heartbeat_interval)
+        self.pulse.sign()
+        self._log_term = core.store.log_term
+        self._confirm_id = 0
+        self._reported_at = -math.inf
+        self._ahead = Ahead()
+        self._catchup_scope = trio.CancelScope()
+        self._catchup: FrameStream | None = None
+        self._raise_commit()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def on_message(self, sender: int, message: Message) -> None:
+        """Hear the leader; anyone of a newer term ends the role."""
+        match message:
+            case LogBatch() if sender == self.leader_id:  # as mostly
+                self._on_leader(message)
+            case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
+                # It says so on the link on which it led: it does not lead any more, and knows it,
+                # so it answers all that was forwarded to it.
+                words = f"leader {sender} has given up"
+                self._finish(Ended(words, (sender, message), in_order=True))
+            case RequestVote() | Scout():
+                words = f"member {sender} takes over"
+                if answer_rival(self, sender, message):
+                    self._finish(Ended(words, (sender, message), in_order=True))
+            case (
+                NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
+            ) if term != self.term:
+                self._on_other_term(sender, message, term)
+            case NewLeadershipTerm() if sender != self.leader_id:
+                refuse_leader(self.core, sender, f"{self.leader_id} leads term {self.term}")
+            case _ if sender == self.leader_id:
+                self._on_leader(message)
+            case _:
+                pass  # of a canvasser, or for a leader
+
+    def _on_other_term(self, sender: int, message: Message, term: int) -> None:
+        if term > self.term:
+            self.core.heard_leader(term, trio.current_time())
+            self.end(f"member {sender} leads term {term}", message=(sender, message))
+        else:
+            self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+
+    def _on_leader(self, message: Message) -> None:
+        """Hear our leader; what is not of its term is out of date."""
+        match message:
+            case LogBatch(leadership_term_id=self.term):
+                self._on_live_batch(message)
+            case CommitPosition():
+                self._on_commit_position(message)
+            case NewLeadershipTerm():
+                self._heard()
+                self._notified(message.commit_position)
+            case LogJoined(leadership_term_id=self.term, log_session_id=self.session_id):
+                self.live_position = self.join_position = message.join_position
+                self.changed.notify()
+            case StopCatchup(leadership_term_id=self.term):
+                self.catchup_stopped = True
+                self.changed.notify()
+            case LeadershipCession(leadership_term_id=self.term, leader_member_id=leader):
+                self._finish(Ended(f"leader {leader} closed in order", gone=leader, in_order=True))
+            case TerminationPosition(leadership_term_id=self.term, log_position=position):
+                self.termination = position
+                self.terminates.notify()
+            case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
+                words = f"leader {self.leader_id} hands over"
+                self._finish(Ended(words, in_order=True, mandate=message))
+            case _:
+                pass
+
+    def on_receiving(self, member: int) -> None:
+        """A long message on a slow link holds up the heartbeats behind it: it is one itself.
+
+        So it is answered like one: else the leader would miss us for as long as the message takes.
+        """
+        if member == self.leader_id:
+            self.pulse.sign()
+            interval = self.core.timeouts.leader_heartbeat_interval
+            if trio.current_time() >= self._reported_at + interval:
+                self.report()
+
+    @property
+    def leader_alive(self) -> bool:
+        """Whether the leader was heard within the heartbeat timeout."""
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        return rules.is_active(self.pulse.heard_at, trio.current_time(), timeout)
+
+    @property
+    def leader_answers(self) -> bool:
+        """Whether the leader will answer what we forwarded though we follow it no more.
+
+        It does if it knows that it leads no more, and if it still leads and the failure is ours.
+        """
+        if self.ended is not None and (self.ended.in_order or self.ended.message is not None):
+            return self.ended.in_order
+        return self.leader_alive
+
+    def _heard(self) -> None:
+        self.pulse.beat()
+        self.core.heard_leader(self.term, self.pulse.heard_at)
+
+    def _on_commit_position(self, message: CommitPosition) -> None:
+        self._heard()
+        self.core.clocks.heard_leader(message.timestamp)
+        self._notified(message.log_position)
+        asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
+        if asked:
+            self._promise(message.confirm_id)
+        if asked and not timed:
+            stay_awake()  # clients wait for the answer, and ask again
+        if asked or timed:  # a heartbeat has the time
+            self.report(timed=timed)
+
+    def _promise(self, confirm_id: int) -> None:
+        """Echo a number from now on: whoever does helps nobody else to lead for a while."""
+        if self.ended is None:  # else what has ended the role may release from it
+            self._confirm_id = confirm_id
+            self.core.lease_promise.give(self.lease_ms / 1000)
+
+    def _notified(self, commit_position: int) -> None:
+        # A commit position travels behind the batches that it covers.
+        if self.live_position is not None and commit_position > self.live_position:
+            self.end(f"commit {commit_position}, but the live log came to {self.live_position}")
+        else:
+            self.notified_commit = max(self.notified_commit, commit_position)
+            self._raise_commit()
+
+    def _raise_commit(self) -> None:
+        """What is committed and durable here may be applied, if our log is the leader's so far."""
+        if self.compared:
+            self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
+
+    def on_link_up(self, member: int) -> None:
+        """Our link to the leader may be what a state waits for."""
+        if member == self.leader_id:
+            self.changed.notify()
+
+    def on_link_lost(self, member: int) -> None:
+        """The live log is gap-free only as long as the leader's link lasts."""
+        if member == self.leader_id:
+            self.end("log disconnected from leader")
+
+    # --- the live log -----------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Ask the leader for the live log."""
+        request = LogSubscribe(self.term, self.session_id, self.core.member_id)
+        self.core.send(self.leader_id, request)
+
+    def _on_live_batch(self, message: LogBatch) -> None:
+        if self.live_position is None:
+            return  # of a subscription that we gave up
+        try:
+            header = check_received_untrusted(message.batch)
+        except WireError as error:
+            self.end(f"the live log is damaged: {error}")
+            return
+        if header.position != self.live_position:
+            self.end(f"gap in the live log: {header.position} after {self.live_position}")
+            return
+        self.live_position = header.end
+        if message.confirm_id > self._confirm_id:
+            self._promise(message.confirm_id)
+        store, appended = self.core.store, self.core.store.submitted.append_position
+        if header.position == appended:
+            self._append(header, message.batch)
+            if store.unsynced > MAX_BUFFERED_BYTES:
+                self.end(f"our disk is {store.unsynced} bytes behind the live log")
+        elif header.position > appended:
+            self._ahead.put(header, message.batch)
+            if self._ahead.bytes > MAX_BUFFERED_BYTES:
+                self.end(f"catch-up fell {self._ahead.bytes} bytes behind the live log")
+        self._heard()  # the disk works meanwhile
+
+    def _append(self, header: BatchHeader, batch: bytes) -> None:
+        """Record a checked batch that begins where our log ends."""
+        if self.ended is not None or not self.compared:
+            return  # a stream's task may be one message behind the end of the role
+        row = None
+        if header.term != self.recorded_term:
+            self.end(f"a batch of term {header.term} behind our term {self._log_term}")
+            return
+        if header.term != self._log_term:
+            # The term's row is durable together with its first entry, never later.
+            row = TermRow(header.term, header.position, None, header.timestamp_ms)
+            self._log_term = header.term
+        self.core.store.append(batch, header=header, term_row=row)
+        self.core.applier.offer(Waiting(header, batch, []))
+        # What that commits is applied once this is durable: for our report the leader waits.
+        self.notified_commit = max(self.notified_commit, header.commit_position)
+
+    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
+        """Report what is recorded, as soon as it is durable and not before."""
+        self.report()
+        self._raise_commit()
+        self.changed.notify()
+
+    def report(self, *, timed: bool = True) -> None:
+        """Tell the leader how far our log is durable, and that we are alive."""
+        core, self._reported_at = self.core, trio.current_time()
+        position = core.store.append_position if self.compared else 0
+        flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
+        own, number = core.member_id, self._confirm_id
+        now_ms = core.clocks.own_ms() if timed else NULL_VALUE
+        core.send(self.leader_id, AppendPosition(self.term, position, own, flags, number, now_ms))
+
+    async def anchor(self) -> None:
+        """Make the term's row durable: from then on our reports may say READY."""
+        if self.core.store.log_term < self.term:  # not yet durably, even if a batch is on its way
+            self._log_term = self.term
+            await self.core.store.ensure_coherent(
+                term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
+            )
+
+    # --- replays ----------------------------------------------------------------------------------
+
+    async def receive_catchup(self, join_position: int, stream: FrameStream) -> None:
+        """Record the leader's replay until it ends or the role does (in the stream's task).
+
+        A leader whose stream broke may send another, perhaps before we know of the break.
+        """
+        if self.ended is not None or not self.compared:
+            return
+        self.catchup_position, self._catchup = join_position, stream
+        self.changed.notify()
+        self._catchup_scope.cancel()
+        self._catchup_scope = trio.CancelScope()
+        with self._catchup_scope, self.core.backlog.fetching():
+            await self._record(stream, stop=None)
+
+    def catchup_deadline(self, moved_at: float) -> float:
+        """When the catch-up has failed unless something comes of it; it last did at `moved_at`.
+
+        A batch may be large, the network or the disk slow: to receive a part of it is progress.
+        """
+        heard_at = moved_at if self._catchup is None else self._catchup.heard_at
+        patience = self.core.timeouts.leader_heartbeat_timeout
+        patience += self.core.store.unsynced / SLOWEST_DISK
+        return max(moved_at, heard_at, self.core.backlog.rests_until) + patience
+
+    async def record_replay(self, stream: FrameStream, stop: int) -> None:
+        """Record a replay of earlier terms up to `stop` or its end, durably."""
+        await self._record(stream, stop=stop)
+        while self.core.store.unsynced:
+            await self.changed.wait()
+
+    async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
+        store = self.core.store
+        replayed = Replayed(stream, self.term, lambda: store.appended_position, stop)
+        while not replayed.over:
+            await self.core.backlog.rest(store.appended_position, self.notified_commit)
+            try:
+                await replayed.receive(self.notified_commit)
+            except Exception:  # if it is cancelled, the role is over or another stream goes on
+                self._take(replayed)
+                raise
+            self._take(replayed)
+            if self.ended is not None:
+                return
+            while store.unsynced > MAX_UNSYNCED_BYTES:
+                await self.changed.wait()
+
+    def _take(self, replayed: Replayed) -> None:
+        """Record what a replay has brought, and the live batches that it has reached."""
+        store = self.core.store
+        live = self._ahead.reached(lambda: store.appended_position)
+        for header, batch in itertools.chain(replayed.take(), live):
+            if header.position == store.appended_position:
+                self._append(header, batch)
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Report again and again, and watch the leader; until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._reports)
+                nursery.start_soon(self._watch_leader)
+                nursery.start_soon(terminate_follower, self)
+        finally:
+            self._catchup_scope.cancel()
+
+    async def _reports(self) -> None:
+        self.report()  # from then on each heartbeat is answered
+        while not self.core.votes:
+            ask_for_admission(self)
+            await look_again(self.core.timeouts.leader_heartbeat_timeout / 2)
+
+    async def _watch_leader(self) -> None:
+        timeout = self.core.timeouts.leader_heartbeat_timeout
+        await overdue(lambda: self.pulse.heard_at + timeout, timeout)
+        self.end("leader heartbeat timeout")

@@ -1,0 +1,39 @@
+"""Live batches that wait for the catch-up to reach them (Aeron: replay merge)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...storage import BatchHeader
+
+
+class Ahead:
+    """Batches of the live log that lie ahead of ours, in order.
+
+    Attributes:
+        bytes: how many wait.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._batches: deque[tuple[BatchHeader, bytes]] = deque()
+
+    def put(self, header: BatchHeader, batch: bytes) -> None:
+        """Have a batch wait."""
+        self._batches.append((header, batch))
+        self.bytes += header.length
+
+    def reached(self, end: Callable[[], int]) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Give the batches that begin no later than our log ends, as that goes on.
+
+        Args:
+            end: where our log ends now.
+        """
+        while self._batches and self._batches[0][0].position <= end():
+            header, batch = self._batches.popleft()
+            self.bytes -= header.length
+            yield header, batch

@@ -1,0 +1,134 @@
+"""The batches of a replay that have come and are not recorded yet.
+
+Each commit to LMDB has its price. So who is far behind records several batches at once. A batch
+waits for others only where more is certain to come: who has nearly caught up records what has come,
+for nobody knows when the next one will. What is held back is known to nobody else; if it is lost it
+is asked for again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...errors import WireError
+from ...storage import check_received_untrusted
+from ...storage.writing.group_commit import MAX_GROUP_JOBS
+from ...transport import LogBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from ...storage import BatchHeader
+    from ...transport import Message
+
+    class Source(Protocol):
+        """A stream; see `transport.FrameStream`."""
+
+        async def receive(self) -> Message | None:
+            """Wait for the next message, None at the end."""
+            ...
+
+        def receive_nowait(self) -> Message | None:
+            """Return it if it has come already."""
+            ...
+
+
+TOGETHER_BYTES: Final = 4 << 20
+"""So much is recorded at once, by who is to get as much again."""
+
+HELD_SECONDS: Final = 0.05
+"""After that nothing waits for more than the next batch: a slow link may break before."""
+
+
+class Replayed:
+    """What comes of one replay, checked.
+
+    Args:
+        source: what the leader sends it on.
+        term: in which the sender must live: of another one, it may have truncated what we asked
+            for.
+        appended: returns where our log ends.
+        stop: the sender sends all up to there, and no more is wanted; None if all is.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        term: int,
+        appended: Callable[[], int],
+        stop: int | None,
+    ) -> None:
+        self._source = source
+        self._term = term
+        self._appended = appended
+        self._stop = stop
+        self._ended = False
+        self._goes_on = False  # the first of it was handed over
+        self._batches: list[tuple[BatchHeader, bytes]] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the sender has closed the stream in order, or all that is wanted was recorded."""
+        return self._ended or (self._stop is not None and self._appended() >= self._stop)
+
+    async def receive(self, committed: int) -> None:
+        """Receive what is to be recorded next, which is at least one batch unless the replay ends.
+
+        Args:
+            committed: so far the log is committed, so the sender has all of that.
+
+        Raises:
+            WireError: it is not what goes on from our log.
+            trio's errors of streams: the link broke.
+        """
+        certain = committed if self._stop is None else self._stop
+        # The first batch of a stream waits for no other.
+        held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
+        message = await self._source.receive()
+        while message is not None:
+            end = self._add(message)
+            if self._batches and self._enough(held_until):
+                return
+            message = self._source.receive_nowait()
+            if message is None:
+                if self._batches and certain - end < TOGETHER_BYTES:
+                    return
+                message = await self._source.receive()
+        self._ended = True
+
+    def _add(self, message: Message) -> int:
+        """Take a message, unless we have that already; return where what it brings ends."""
+        header, batch = self._checked_untrusted(message)
+        due = self._batches[-1][0].end if self._batches else self._appended()
+        if header.end > due:  # else the live log was faster
+            if header.position != due:
+                raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
+            self._batches.append((header, batch))
+        return header.end
+
+    def _enough(self, held_until: float) -> bool:
+        """Whether what has come is to be recorded, whatever is to come."""
+        first, last = self._batches[0][0], self._batches[-1][0]
+        return (
+            last.end - first.position >= TOGETHER_BYTES
+            or len(self._batches) >= MAX_GROUP_JOBS  # all is done in one go, and written in one
+            or (self._stop is not None and last.end >= self._stop)
+            or trio.current_time() >= held_until
+        )
+
+    def _checked_untrusted(self, message: Message) -> tuple[BatchHeader, bytes]:
+        if not isinstance(message, LogBatch):
+            raise WireError(f"a {type(message).__name__} in a replay of the log")
+        if message.leadership_term_id != self._term:
+            raise WireError(f"a replay in term {message.leadership_term_id}, not {self._term}")
+        return check_received_untrusted(message.batch), message.batch
+
+    def take(self) -> list[tuple[BatchHeader, bytes]]:
+        """Hand over what has come, in order; the live log may have brought some of it meanwhile."""
+        self._goes_on = True
+        batches, self._batches = self._batches, []
+        return batches

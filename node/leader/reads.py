@@ -1,0 +1,171 @@
+"""Linearizable reads on the leader, without touching the log.
+
+A read may be answered from the applied state once the leader knows that it still led after the
+read came. So a number is sent to all followers, and when a quorum has echoed it, whoever waited
+for that number is answered (ReadIndex, Raft dissertation §6.4). All reads of a turn of the loop
+share one number. While a lease holds (:mod:`.lease`) the leader knows it, and asks nobody.
+Answering takes turns with the other tasks, in slices as applying does: a few dozen walks over many
+keys must not keep the leader silent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Never
+
+import attrs
+import trio
+
+from ...ready import stay_awake
+from ..protocol import rules
+from ..protocol.role import Signal
+from ..requests.gateway import still_wanted
+from ..state_machine.applier import SLICE_SECONDS
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..requests.gateway import Request
+    from ..state import Core
+    from .follower_progress import Follower
+
+# Rounds on their way at once: a second one may start while the first is answered.
+MAX_ROUNDS = 2
+
+
+@attrs.frozen
+class Round:
+    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied.
+
+    For those under a lease the number is 0: that needs no echo.
+    """
+
+    confirm_id: int
+    position: int
+    reads: list[Request]
+
+
+class Reads:
+    """The reads that wait on a leader.
+
+    Args:
+        core: of the leader.
+        followers: the leader's, by their ids.
+
+    Attributes:
+        confirm_id: the newest number that followers are asked to echo.
+        lease: under which no number is needed.
+        waiting: for a round.
+        rounds: that wait for a quorum.
+    """
+
+    def __init__(self, core: Core, followers: dict[int, Follower]) -> None:
+        self.confirm_id = 0
+        self.lease = Lease(core.timeouts.leader_lease, core.size)
+        self._core = core
+        self._followers = followers
+        self.waiting: list[Request] = []
+        self.rounds: deque[Round] = deque()
+        self._confirmed: deque[Request] = deque()
+        self._left = Signal()
+        self._asked_on = False  # clients that were just answered ask for more
+
+    def submit(self, request: Request) -> None:
+        """Take a read; it is part of the next round."""
+        self.waiting.append(request)
+
+    def surrender(self) -> list[Request]:
+        """Give up all reads; they have no effect and can be asked anew."""
+        in_rounds = (read for one in self.rounds for read in one.reads)
+        given = [*self._confirmed, *in_rounds, *self.waiting]
+        self._confirmed.clear()
+        self.rounds.clear()
+        self.waiting = []
+        return given
+
+    def start_round(self) -> bool:
+        """Start a round if reads wait; whether its number has to be sent to the followers."""
+        if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
+            return False
+        reads = [*still_wanted(self.waiting)]
+        self.waiting = []
+        certain = self._core.size == 1 or self.lease_left > 0
+        number = 0 if certain else self.make_number()
+        self.rounds.append(Round(number, self._core.applier.commit_position, reads))
+        if certain:
+            self.answer(())
+            if self.waiting:  # perhaps it was the leadership's own task that called us
+                self._asked_on = True
+                self._left.notify()
+        return not certain
+
+    @property
+    def lease_left(self) -> float:
+        """For how many seconds from now on no number is needed, 0 without a lease."""
+        return self.lease.left(self._followers.values())
+
+    def make_number(self) -> int:
+        """Make a number for the followers to echo."""
+        self.confirm_id += 1
+        if self.lease.seconds:
+            self.lease.make(self.confirm_id)
+        return self.confirm_id
+
+    def renew_lease(self) -> None:
+        """Have the followers promise anew with what they are told next, if there are leases."""
+        if self.lease.seconds:
+            self.make_number()
+
+    def echoed(self, follower: Follower, confirm_id: int) -> None:
+        """Note the number in a follower's report."""
+        follower.confirm_id = max(follower.confirm_id, confirm_id)
+        if self.lease.seconds and follower.ready:
+            self.lease.echoed(follower, confirm_id)
+
+    def answer(self, echoed: Iterable[int]) -> bool:
+        """Answer the rounds that a quorum has echoed, as far as a slice goes.
+
+        Args:
+            echoed: the highest number that each follower has echoed.
+
+        Returns:
+            Whether more reads wait for a round.
+        """
+        if not self.rounds:
+            return bool(self.waiting)
+        confirmed = rules.quorum_position([self.confirm_id, *echoed], self._core.size)
+        applied = self._core.applier.applied_position
+        busy = bool(self._confirmed)
+        while self.rounds and self.rounds[0].confirm_id <= confirmed:
+            if applied < self.rounds[0].position:
+                break  # still being read back; the next report looks again
+            self._confirmed += self.rounds.popleft().reads
+            stay_awake()  # clients get answers, and ask again
+        if not busy:
+            self._answer_confirmed()
+            if self._confirmed:
+                self._left.notify()
+        return bool(self.waiting)
+
+    async def run(self) -> Never:
+        """Answer what one slice left, and what clients ask upon an answer; until cancelled."""
+        while True:
+            if not (self._confirmed or self._asked_on):
+                await self._left.wait()
+            await trio.lowlevel.checkpoint()
+            self._answer_confirmed()
+            if self._asked_on:
+                self._asked_on = False
+                self.start_round()
+
+    def _answer_confirmed(self) -> None:
+        """Answer for one slice."""
+        query = self._core.applier.service.query
+        until = trio.current_time() + SLICE_SECONDS
+        while self._confirmed:
+            read = self._confirmed.popleft()
+            if not read.answer(query):
+                self._confirmed.appendleft(read)
+            if trio.current_time() > until:
+                break

@@ -1,0 +1,167 @@
+"""What a member does not believe of what others say.
+
+Connections between members are not authenticated yet, so anybody who reaches the member port may
+say anything in the name of a member. The codec bounds each number by itself
+(:mod:`quorate.transport.fields`). Here numbers are held against what this member knows:
+
+- A **term** far above our own is approached in steps, and not believed at once. Otherwise one frame
+  with the highest term there is would be promised, durably, and no later term would be left to
+  elect a leader in. The message is dropped, and the bound is raised by one step; honest members
+  repeat themselves, so a member that really is so far behind gets there. Each step costs whoever
+  forges a refusal, or a promise that we make durable first: to use up all terms takes years.
+- A **leader** whose tables contradict each other or our log, or who would have us drop what is
+  committed, is not followed. It is not for one frame to end a member.
+"""
+
+from __future__ import annotations
+
+import logging
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+import attrs
+import trio
+
+from ...transport import Message, NewLeadershipTerm
+from . import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...storage import TermRow
+    from ..state import Core
+
+log = logging.getLogger("quorate.node")
+
+TERM_STEP: Final = 1 << 20
+"""How far above our own a term is believed at once. Smaller: a member that was away during so many
+elections is held up by a step for each. Larger: forged terms use up all there are sooner."""
+
+STEP_SECONDS: Final = 0.01
+"""How long the bound stands at least, for the same reason."""
+
+
+def _terms_of(cls: type[attrs.AttrsInstance]) -> Callable[[Message], int] | None:
+    """Return what gives the highest term that a message of a class names, None if it names none."""
+    names = [field.name for field in attrs.fields(cls) if field.name.endswith("_term_id")]
+    if not names:
+        return None
+    get = cast("Callable[[Message], Any]", attrgetter(*names))  # of one name it gives the value
+    return get if len(names) == 1 else lambda message: max(get(message))
+
+
+_TERM_OF: Final = {
+    cls: _terms_of(cls) for cls in cast("tuple[type[attrs.AttrsInstance], ...]", get_args(Message))
+}
+
+
+class TermBound:
+    """Judges whether the terms of a message are near enough to ours.
+
+    Args:
+        core: of the member.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._bound = -1
+        self._stands_until = float("-inf")
+
+    def allows(self, sender: int, message: Message) -> bool:
+        """Say whether a message may be heard; if not, the next one may go further."""
+        term_of = _TERM_OF[type(message)]
+        return (
+            term_of is None
+            or (term := term_of(message)) <= self._bound
+            or self._look(sender, message, term)
+        )
+
+    def _look(self, sender: int, message: Message, term: int) -> bool:
+        core, now = self._core, trio.current_time()
+        known = max(core.promised.candidate_term, core.store.log_term, core.leadership_term)
+        self._bound = max(self._bound, known + TERM_STEP)
+        if term <= self._bound:
+            return True
+        if now >= self._stands_until:
+            self._stands_until = now + STEP_SECONDS
+            log.warning(
+                "term_refused member=%d sender=%d message=%s term=%d known=%d bound=%d",
+                core.member_id,
+                sender,
+                type(message).__name__,
+                term,
+                known,
+                self._bound,
+            )
+            self._bound += TERM_STEP
+        return False
+
+
+async def is_refused(
+    core: Core, sender: int, message: NewLeadershipTerm, decision: rules.Following
+) -> bool:
+    """Say whether a leader is not followed, and log why.
+
+    Args:
+        core: of the member.
+        sender: the leader.
+        message: what it says.
+        decision: what that means for our log.
+    """
+    why = contradiction(
+        message, decision, terms=core.store.terms, append=core.store.append_position
+    )
+    if isinstance(decision, rules.Truncate):
+        why = await cut_contradiction(core, decision.to)
+    if why:
+        refuse_leader(core, sender, why)
+    return bool(why)
+
+
+async def cut_contradiction(core: Core, position: int) -> str:
+    """Say why our log is not truncated to a position, in words; empty if it may be."""
+    commit = core.applier.commit_position
+    if position < commit:
+        return f"it asks to truncate to {position}, below the commit position {commit}"
+    if await core.store.boundary(position) != position:
+        return f"it asks to truncate to {position}, inside of a batch"
+    return ""
+
+
+def contradiction(
+    message: NewLeadershipTerm,
+    decision: rules.Following,
+    *,
+    terms: Sequence[TermRow],
+    append: int,
+) -> str:
+    """Say what a leader says that can't be so, in words; empty if there is nothing.
+
+    Args:
+        message: what it says.
+        decision: what that means for our log.
+        terms: our recording log.
+        append: where our log ends.
+    """
+    log_term = terms[-1].term if terms else -1
+    closed = bool(terms) and terms[-1].end is not None
+    term, base = message.leadership_term_id, message.term_base_log_position
+    match decision:
+        case rules.Replay() if log_term > term:
+            return f"it leads term {term}, our log ends in term {log_term}"
+        case rules.Replay() if log_term < term and base != append:
+            return f"its term begins at {base}, inside of our log, which ends at {append}"
+        case rules.Replicate(base=None) if closed:
+            return f"it has more of term {log_term}, which ended at {append}"
+        case rules.Replicate(term=wanted, base=int()) if not log_term < wanted < term:
+            return f"term {wanted} is to be replicated between {log_term} and {term}"
+        case rules.Replicate(base=int(begin), stop=stop) if not begin == append <= stop:
+            return f"the next term has {begin} to {stop}, our log ends at {append}"
+        case _:
+            return ""
+
+
+def refuse_leader(core: Core, sender: int, why: str) -> None:
+    """Log that a leader is not followed. Among honest members it is a bug: see `Core.refused`."""
+    core.refused(why)
+    log.error("leader_refused member=%d sender=%d reason=%r", core.member_id, sender, why)

@@ -1,0 +1,224 @@
+"""What a member sends on streams that others open: ranges of its recording, and its snapshots.
+
+Readers from outside (a backup, an export) get only what is committed, for the rest may yet be
+truncated. All of them together have a few streams (`LinkLimits.streams`) and a rate
+(`limits.reader_bytes_per_second`), and each waits for its network; so they starve neither the
+live log nor the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...errors import DamagedRecordError, StorageError, WireError
+from ...storage import HEADER_BYTES, SnapshotReader, decode_header_untrusted
+from ...transport import (
+    NULL_VALUE,
+    BackupQuery,
+    BackupResponse,
+    CommitPosition,
+    LogBatch,
+    ReplayRequest,
+    SnapshotOffer,
+    SnapshotPart,
+    SnapshotRequest,
+    StreamPurpose,
+)
+from ..follower.following import Following
+
+if TYPE_CHECKING:
+    from ...transport import FrameStream, Hello, Message
+    from ..state import Core
+    from ..state_machine.snapshots import Snapshots
+    from .pace import Pace
+
+log = logging.getLogger("quorate.node")
+
+
+REQUEST_SECONDS = 5.0
+"""How long who opened a stream has to say what it wants, and at the end to close it."""
+
+STALL_SECONDS = 60.0
+"""How long a reader may take for one message, which is up to 64 MiB long."""
+
+
+SIGN_SECONDS = 1.0
+"""How often a reader of the committed log is told how far that goes, if nothing else is sent."""
+
+
+async def serve(core: Core, hello: Hello, stream: FrameStream) -> bool:
+    """Serve a stream on which another asks for what we have; False if it is not one.
+
+    It is closed on return.
+    """
+    outside = hello.member_id == NULL_VALUE
+    asked = hello.purpose in {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT}
+    if core.standby and asked and not (isinstance(core.role, Following) and core.role.compared):
+        # It has no part in the history of the cluster: before a leader has looked at its log, that
+        # may be from before the cluster was restored, or its quorum forced.
+        return True
+    match hello.purpose:
+        case StreamPurpose.REPLAY:
+            await serve_replay(core, stream, committed=outside)
+        case StreamPurpose.SNAPSHOT:
+            await serve_snapshot(core.snapshots, stream, core.pace if outside else None)
+        case StreamPurpose.BACKUP:
+            await serve_backup(core, stream)
+        case _:
+            return False
+    return True
+
+
+async def serve_backup(core: Core, stream: FrameStream) -> None:
+    """Say what we have; then, if asked, send the log as it is committed, from a position on.
+
+    (Aeron: ConsensusModuleAgent.onBackupQuery, and a replay that is bounded by the commit
+    position.)
+    """
+    query = await _received(stream)
+    if not isinstance(query, BackupQuery):
+        raise WireError(f"expected a BackupQuery, found {type(query).__name__}")
+    await _send(stream, await _standing(core))
+    request = await _received(stream)
+    if request is None:
+        return
+    if not isinstance(request, ReplayRequest):
+        raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
+    try:
+        await _send_committed(core, stream, request)
+        await _received(stream)  # the asking side closes first
+    except DamagedRecordError:
+        raise  # nobody has it: never skipped, and never sent, the member stops
+    except StorageError as error:
+        log.warning("member %d: a backup was refused: %s", core.member_id, error)
+
+
+async def _standing(core: Core) -> BackupResponse:
+    snapshots, newest, file_bytes = core.snapshots, core.snapshots.newest, 0
+    if newest is not None:
+        try:
+            path = snapshots.folder.path_of(newest)
+            file_bytes = await snapshots.read(lambda: path.stat().st_size)
+        except OSError:
+            newest = None  # just removed
+    return BackupResponse(
+        member_id=core.member_id,
+        leader_member_id=NULL_VALUE if core.leader_id is None else core.leader_id,
+        leadership_term_id=core.leadership_term,
+        start_position=core.store.start_position,
+        commit_position=core.applier.commit_position,
+        snapshot_position=newest.position if newest else NULL_VALUE,
+        snapshot_term=newest.term if newest else NULL_VALUE,
+        snapshot_bytes=file_bytes,
+        standby=core.standby,
+        service=core.store.recorded.service,
+    )
+
+
+async def _send_committed(core: Core, stream: FrameStream, request: ReplayRequest) -> None:
+    """Send whole batches below the commit position and the asked stop; wait for more.
+
+    The first one is the one that covers the asked position: who reads a part of the log does not
+    know where batches begin.
+    """
+    position, told_at = request.position, float("-inf")
+    if core.store.start_position < position < core.applier.commit_position:
+        position = await core.store.boundary(position)
+    while position < request.stop_position:
+        begin, end = position, min(request.stop_position, core.applier.commit_position)
+        for batch in await core.repair.read(position, end=end) if position < end else ():
+            header = decode_header_untrusted(batch[:HEADER_BYTES])
+            if header.end > core.applier.commit_position:
+                break
+            await core.pace.take(len(batch))
+            await _send(stream, LogBatch(core.leadership_term, 0, batch))
+            position = header.end
+        if position > begin:
+            continue
+        if trio.current_time() - told_at >= SIGN_SECONDS:
+            leader = NULL_VALUE if core.leader_id is None else core.leader_id
+            sign = CommitPosition(core.leadership_term, core.applier.commit_position, leader, 0)
+            await _send(stream, sign)
+            told_at = trio.current_time()
+        else:
+            await trio.sleep(core.timeouts.leader_heartbeat_interval)
+
+
+async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> None:
+    """Send a range of our recording; a member asks for it to replicate an earlier term.
+
+    A reader that is no member gets only what is committed: the rest may yet be truncated.
+    """
+    request = await _received(stream)
+    if not isinstance(request, ReplayRequest):
+        raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
+    position, stop = request.position, request.stop_position
+    if committed:
+        stop = min(stop, core.applier.commit_position)
+    try:
+        while position < stop:
+            batches = await core.repair.read(position, end=stop)
+            if not batches:
+                return
+            for batch in batches:
+                # The term is looked at after the read: it is raised before a truncation, so a
+                # batch that names the asker's term is of the log that the asker knows.
+                await _send(stream, LogBatch(core.leadership_term, 0, batch))
+                position = decode_header_untrusted(batch[:HEADER_BYTES]).end
+        await _received(stream)  # the asking side closes first
+    except DamagedRecordError:
+        raise  # nobody has it: never skipped, and never sent, the member stops
+    except StorageError as error:
+        log.warning("member %d: a replay was refused: %s", core.member_id, error)
+
+
+async def serve_snapshot(
+    snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None
+) -> None:
+    """Send our newest snapshot, or the rest of it; a damaged part is told, and never sent."""
+    request = await _received(stream)
+    if not isinstance(request, SnapshotRequest):
+        raise WireError(f"expected a SnapshotRequest, found {type(request).__name__}")
+    row = snapshots.newest
+    if row is None:
+        await _send(stream, SnapshotOffer(0, 0, b""))
+        return
+    path = snapshots.folder.path_of(row)
+    offset = request.offset if (request.position, request.term) == (row.position, row.term) else 0
+    try:
+        with await snapshots.read(partial(SnapshotReader, path)) as reader:
+            if offset and not await snapshots.read(partial(_skip, reader, offset)):
+                offset = 0
+            if not offset:
+                reader.rewind()
+                offset = reader.end
+            await _send(stream, SnapshotOffer(offset, reader.file_bytes, reader.head_part))
+            while (part := await snapshots.read(reader.next_part)) is not None:
+                if pace is not None:
+                    await pace.take(len(part))
+                await _send(stream, SnapshotPart(offset, part))
+                offset += len(part)
+            await _received(stream)  # the asking side closes first
+    except StorageError as error:
+        log.error("a snapshot was not sent: %s", error)  # noqa: TRY400 - the words say it all
+
+
+async def _received(stream: FrameStream) -> Message | None:
+    with trio.fail_after(REQUEST_SECONDS):
+        return await stream.receive()
+
+
+async def _send(stream: FrameStream, message: Message) -> None:
+    with trio.fail_after(STALL_SECONDS):
+        await stream.send(message)
+
+
+def _skip(reader: SnapshotReader, offset: int) -> bool:
+    """Read up to an offset; say whether a part begins there."""
+    while reader.end < offset and reader.next_part() is not None:
+        pass
+    return reader.end == offset

@@ -1,0 +1,134 @@
+"""The store of a member that begins: mended where that is safe, else refused with what to type.
+
+What :mod:`quorate.storage.log.mending` mends is mended; of the rest nothing is guessed. A member
+never acts on damaged bytes, and never votes as if nothing had been after it has lost what it may
+have acknowledged: it stops, and the error names the record, and the command by which the others
+make its store again.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..errors import (
+    ConfigurationError,
+    DamagedRecordError,
+    LostStoreError,
+    StorageError,
+    StoreMismatchError,
+)
+from ..storage import Store
+from ..storage.lmdb.file_check import DATA_FILE
+from ..storage.log.state import NOTHING_LOST
+from .config.config import NodeConfig
+from .state_machine.service import KEY_VALUE, Service, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from random import Random
+
+    from ..storage import ExecutorFactory, Write
+
+
+def way_out(config: NodeConfig) -> str:
+    """Say what an operator types for a member whose store is damaged beyond repair."""
+    where = config.directory
+    if not config.own.standby and len(config.voters) == 1:
+        return (
+            "No other member has it. With a backup, or what is whole and known to be committed of "
+            f"{where}: quorate restore --from {where} --to DIRECTORY --new-cluster NAME"
+        )
+    return (
+        f"Move {where} away and keep it, put its node.toml into an empty directory there, and "
+        f"type: quorate recover {where}/node.toml"
+    )
+
+
+@contextmanager
+def told_the_way_out(config: NodeConfig) -> Generator[None]:
+    """Add to the errors of a damaged store what an operator types.
+
+    Raises:
+        DamagedRecordError, LostStoreError: as in the block.
+    """
+    try:
+        yield
+    except DamagedRecordError as error:
+        raise DamagedRecordError(
+            member_id=error.member_id,
+            term=error.term,
+            position=error.position,
+            reason=f"{error.reason}. {way_out(config)}",
+        ) from error
+    except LostStoreError as error:
+        raise LostStoreError(f"{error}. {way_out(config)}") from error
+
+
+def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]) -> Store:
+    """Open the store of a member.
+
+    Raises:
+        StorageError: it is another member's, is in use, or is damaged beyond repair.
+    """
+    others = config.own.standby or len(config.voters) > 1
+    with told_the_way_out(config):
+        store = Store.open(
+            config.directory / "log",
+            cluster=config.cluster,
+            member_id=config.member_id,
+            rng=rng,
+            executor=executor,
+            peers=others,
+            journal_bytes=config.limits.journal_bytes,
+        )
+        lost = store.recorded.lost
+        if lost == NOTHING_LOST or others:
+            return store
+        store.close()
+        raise DamagedRecordError(
+            member_id=config.member_id,
+            term=lost[0],
+            position=lost[1] - 1,
+            reason="the end of the log, which was damaged, has not come back",
+        )
+
+
+def check_arguments(config: object, service: object) -> None:
+    """Refuse what is no configuration, or no service; None is that of the key-value store.
+
+    Raises:
+        ConfigurationError: it names what is missing.
+    """
+    if not isinstance(config, NodeConfig):
+        raise ConfigurationError(f"config = {config!r:.80}: expected a NodeConfig; see load_config")
+    needed = [name for name in vars(Service) if not name.startswith("_")]
+    missing = [name for name in needed if not hasattr(service, name)]
+    if service is not None and (missing or isinstance(service, type)):
+        what = f"it has no {', '.join(missing)}" if missing else "this is the class"
+        raise ConfigurationError(f"service = {service!r:.80}: expected a Service, but {what}")
+
+
+def check_service(config: NodeConfig, store: Store, service: Service) -> None:
+    """Refuse a service of another kind than the log's, or one that is ahead of it.
+
+    If the log has lost its end the service may be ahead.
+
+    Raises:
+        StoreMismatchError: the log is of another service.
+        StorageError: it is ahead.
+        ConfigurationError: its kind is no name.
+    """
+    kind, known = kind_of(service), store.recorded.service
+    if not known and (config.directory / "tables" / DATA_FILE).exists():
+        known = KEY_VALUE  # of an older version, which did not note it
+    if known and known != kind:
+        raise StoreMismatchError(
+            f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
+            "each service a directory, and a cluster, of its own"
+        )
+    if service.position > store.append_position and store.recorded.lost == NOTHING_LOST:
+        raise StorageError(
+            f"member {config.member_id}: the service is at {service.position}, but the log "
+            f"ends at {store.append_position}: they do not belong together"
+        )

@@ -1,0 +1,107 @@
+"""Room on the disk: a member stops appending before there is too little left for its own state.
+
+When less than the reserve is free the member leaves its role, a leader after it has asked a
+follower that has all of its log to take over, and waits in INIT until twice the reserve is free.
+Nothing is lost by that: what it has acknowledged is durable. If the disk is full all the same,
+which the system then says at a write, the member ends with `StoreFullError`; `quorate run` begins
+it anew when there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Never
+
+import trio
+
+from ..follower.following import Following
+from ..leader.leadership import Leadership
+from ..protocol.role import Signal
+from ..requests.gateway import Request, RequestKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ...errors import RequestError
+    from ..state import Core
+
+log = logging.getLogger("quorate.node")
+
+IDLE_SECONDS: Final = 1.0
+"""How often a member looks that appends nothing. Longer: what others fill is noticed later."""
+
+
+class Room:
+    """Watches the room on a member's disk.
+
+    Args:
+        core: of the member.
+        free: says how many bytes are free.
+    """
+
+    def __init__(self, core: Core, free: Callable[[Path], int]) -> None:
+        self._core = core
+        self._free = free
+        self._found = Signal()
+        self._appended = Signal()
+
+    async def available(self) -> None:
+        """Wait until there is enough."""
+        while self._core.disk_full:
+            await self._found.wait()
+
+    async def run(self) -> Never:
+        """Watch; until cancelled."""
+        core = self._core
+        reserve = core.config.limits.reserve_bytes
+        while True:
+            free = self._free(core.config.directory)
+            if not core.disk_full and free < reserve:
+                core.disk_full = True
+                log.error(
+                    "member %d: %d bytes are free, the reserve is %d: it appends nothing more",
+                    core.member_id,
+                    free,
+                    reserve,
+                )
+                await self._leave()
+            elif core.disk_full and free >= 2 * reserve:
+                core.disk_full = False
+                log.error("member %d: there is room again", core.member_id)
+                self._found.notify()
+            elif core.disk_full and isinstance(core.role, Leadership | Following):
+                core.role.end("our disk is full")  # entered from a state behind INIT
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait until it is time to look again: soon if something was appended, or is soon."""
+        core = self._core
+        interval = core.timeouts.leader_heartbeat_interval
+        end = core.store.appended_position
+        await trio.sleep(interval)
+        if end == core.store.appended_position:
+            await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
+
+    def appended(self) -> None:
+        """Something was appended, and is durable."""
+        self._appended.notify()
+
+    async def _leave(self) -> None:
+        """Leave the role; a leader first asks for a successor."""
+        role, timeouts = self._core.role, self._core.timeouts
+        if isinstance(role, Leadership) and role.accepting:
+            end = role.publication_position
+            for follower in role.followers.values():
+                if follower.may_take_over and follower.match == end:
+                    words = f"transfer {follower.member_id}".encode()
+                    role.submit(Request(RequestKind.CONTROL, words, 0, _ignore))
+                    with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
+                        await role.wait_ended()
+                    break
+        if isinstance(self._core.role, Leadership | Following):
+            self._core.role.end("our disk is full")
+
+
+def _ignore(_result: bytes | RequestError) -> None:
+    """Whether it takes over is seen by the end of the role."""

@@ -1,0 +1,112 @@
+"""Repair: a batch that is damaged in our recording is fetched from another member.
+
+A batch is named by its term and its position, and a term has one writer: whoever has a batch of
+that name has the same bytes. So a member that meets a damaged or missing one, whenever it reads its
+log, asks the others for it, writes it in its place, says so, and goes on. If none of them has it
+the member stops, with the error that names it. Damaged bytes are never used, and never sent.
+
+What is checked before a store is even open (its last batch, the recording log) is mended by
+:mod:`quorate.storage.log.mending`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...errors import DamagedRecordError, StorageError, WireError
+from ...storage import check_received_untrusted
+from ...transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
+from ..store_opening import told_the_way_out
+
+if TYPE_CHECKING:
+    from ..state import Core
+
+log = logging.getLogger("quorate.node")
+
+
+class Repair:
+    """Reads a member's log, and mends what it finds damaged.
+
+    Args:
+        core: of the member.
+
+    Attributes:
+        count: batches that were mended.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.count = 0
+        self._core = core
+        self._turn = trio.Lock()
+
+    async def read(self, position: int, *, end: int | None = None) -> list[bytes]:
+        """Return durable batches from `position` on; see `Store.read`.
+
+        Raises:
+            DamagedRecordError: one is damaged, and no other member has it.
+            StorageError: as `Store.read`.
+        """
+        before: tuple[int, int] | None = None
+        while True:
+            try:
+                return await self._core.store.read(position, end=end)
+            except DamagedRecordError as damage:
+                place = damage.term, damage.position
+                if place == before:  # it was put there, and something else is in the way
+                    with told_the_way_out(self._core.config):
+                        raise
+                await self._mend(damage)
+                before = place
+
+    async def _mend(self, damage: DamagedRecordError) -> None:
+        """Put what another member has in the place of a damaged batch.
+
+        Raises:
+            DamagedRecordError: none has it.
+        """
+        core = self._core
+        log.error("%s: asking the other members for it", damage)
+        async with self._turn:
+            until = trio.current_time() + 2 * core.timeouts.leader_heartbeat_timeout
+            while damage.term >= 0:
+                for peer in core.peers:
+                    if core.links.connected(peer) and await self._fetch(peer, damage, until):
+                        self.count += 1
+                        log.error(
+                            "member %d: the batch of term %d at %d is mended, by member %d",
+                            core.member_id,
+                            damage.term,
+                            damage.position,
+                            peer,
+                        )
+                        return
+                if trio.current_time() >= until or not core.peers:
+                    break
+                await trio.sleep(core.timeouts.leader_heartbeat_interval)
+        with told_the_way_out(core.config):
+            raise damage
+
+    async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
+        """Fetch the batch from a member and write it; False if that can't be done."""
+        core = self._core
+        try:
+            # Who is silent (it may ask us for the same batch) leaves time for the others.
+            patience = core.timeouts.leader_heartbeat_timeout / 2
+            with trio.fail_at(min(until, trio.current_time() + patience)):
+                stream = await core.links.open_stream(peer, purpose=StreamPurpose.REPLAY)
+                async with stream:
+                    await stream.send(ReplayRequest(damage.position, damage.position + 1))
+                    message = await stream.receive()
+            if not isinstance(message, LogBatch):
+                return False
+            header = check_received_untrusted(message.batch)
+            if (header.term, header.position) != (damage.term, damage.position):
+                raise WireError(f"expected the batch at {damage.position}, found {header}")
+            await core.store.replace(message.batch)
+        except (*WEATHER, StorageError) as trouble:
+            log.warning("member %d: not mended by member %d: %r", core.member_id, peer, trouble)
+            return False
+        return True

@@ -1,0 +1,240 @@
+"""Members' logs held against each other, and against what the protocol promises.
+
+What is compared is the committed part of each log, record batch by record batch: a batch is encoded
+once, and the same bytes lie in every recording. A member that lacks the end, or whose beginning is
+pruned, is behind, not wrong. A damaged record ends the reading of its member; it is a finding.
+
+Here the promises are put together, and the first divergence is shown; each of them is a query of
+its own, in :mod:`.invariants` and :mod:`.double_apply`.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from ...errors import ConfigurationError, DamagedRecordError, StorageError
+from ...storage import check_batch_untrusted, decode_entries_untrusted
+from ...storage.tools.describe import DumpedBatch
+from ..source.logs import Connect, Facts, Origin, open_log
+from ..source.remote import member_ids
+from . import invariants
+from .double_apply import doubly_applied, session_commands
+from .invariants import union
+from .versions import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Audit", "Divergent", "Finding", "audit", "each_member"]
+
+_MAX_FINDINGS: Final = 1000
+_OF_ENTRIES: Final = ("member", "term", "position", "entry", "kind", "payload")
+
+
+@attrs.frozen
+class Finding:
+    """One thing that is not as it should be; -1 where member, term or position are not known."""
+
+    kind: str
+    member: int
+    term: int
+    position: int
+    text: str
+
+
+@attrs.frozen
+class Divergent:
+    """What a member has at a position, or over it."""
+
+    member: int
+    batch: DumpedBatch
+
+
+@attrs.frozen
+class Audit:
+    """What was looked at, and what was found.
+
+    Args:
+        members: whose logs, with how far each is committed.
+        batches: record batches that were compared, over all members.
+        entries: of the longest log.
+        findings: what is wrong, by position; at most a thousand.
+        first: position of the first divergence, None without one.
+        records: what the members have there.
+        unchecked: what could not be looked at, and why.
+    """
+
+    members: tuple[Facts, ...]
+    batches: int
+    entries: int
+    findings: tuple[Finding, ...]
+    first: int | None
+    records: tuple[Divergent, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+
+def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
+    """Compare the logs of members, and check the invariants of the protocol.
+
+    A member that is asked over the wire mends what is damaged before it sends it, and its terms are
+    taken from its batches: damage, and a recording log that does not fit, are seen in directories
+    only.
+
+    Raises:
+        TransportError: a member does not answer.
+        ConfigurationError: two of them are of one member, or they are of several clusters; or
+            it is one, and no list.
+    """
+    if isinstance(origins, str | Path | Connect):
+        raise ConfigurationError(f"origins = {origins!r}: expected a list of them")
+    facts = [_facts(origin) for origin in origins]
+    if len({one.cluster for one in facts}) != 1 or len({one.member_id for one in facts}) < len(
+        facts
+    ):
+        told = ", ".join(f"member {one.member_id} of {one.cluster!r}" for one in facts)
+        raise ConfigurationError(f"expected different members of one cluster, found {told}")
+    findings: list[Finding] = []
+    sound: dict[int, Origin] = {}
+    frames: list[DataFrame] = []
+    batches = entries = 0
+    for one, origin in zip(facts, origins, strict=True):
+        frame = read_log(spark, origin, "batches").persist()
+        try:
+            count, inside = _count(frame)
+        except PySparkException as error:
+            findings.append(_damage(one, error))
+            frame.unpersist()
+        else:
+            sound[one.member_id] = origin
+            frames.append(frame)
+            batches, entries = batches + count, max(entries, inside)
+    kept = [one for one in facts if one.member_id in sound]
+    unchecked: list[str] = []
+    if frames:
+        findings += _compare(spark, kept, sound, union(frames))
+        findings += _sessions(spark, sound, unchecked)
+    for frame in frames:
+        frame.unpersist()
+    findings.sort(key=lambda found: (found.position, found.kind, found.member))
+    first = min((one.position for one in findings if one.kind == "divergence"), default=None)
+    records = () if first is None else tuple(_records(sound, first))
+    return Audit(tuple(facts), batches, entries, tuple(findings), first, records, tuple(unchecked))
+
+
+def each_member(members: str) -> list[Origin]:
+    """Return the logs of all members of a running cluster, for :func:`audit`.
+
+    Args:
+        members: where members listen for clients, ``HOST:PORT,HOST:PORT``.
+
+    Raises:
+        TransportError: none answers.
+    """
+    return [Connect(members, member) for member in member_ids(members)]
+
+
+def _facts(origin: Origin) -> Facts:
+    with open_log(origin) as log:
+        return log.facts
+
+
+def _count(batches: DataFrame) -> tuple[int, int]:
+    """Return how many batches there are, and entries in them."""
+    row = batches.agg(F.count("*"), F.sum("entries")).first()
+    return (row[0], row[1] or 0) if row is not None else (0, 0)
+
+
+def _damage(facts: Facts, error: PySparkException) -> Finding:
+    found = DamagedRecordError.quoted_in(str(error))
+    if found is None:
+        raise error
+    words = str(found).partition(": ")[2]  # without the member
+    return Finding("damage", facts.member_id, found.term, found.position, words)
+
+
+def _compare(
+    spark: SparkSession, facts: list[Facts], sound: dict[int, Origin], batches: DataFrame
+) -> list[Finding]:
+    """Ask for all that breaks a promise, but for those of sessions."""
+    entries = union([read_log(spark, one, "entries", _OF_ENTRIES) for one in sound.values()])
+    terms = union([read_log(spark, one, "terms") for one in sound.values()]).persist()
+    bases = {row["base"] for row in terms.select("base").collect()}
+    opening = F.col("kind") == "NEW_LEADERSHIP_TERM"
+    first = (F.col("entry") == 0) & F.col("position").isin(*bases)
+    marks = entries.where(opening | first).persist()
+    batches = invariants.with_before(batches).persist()
+    frames = [
+        invariants.divergences(batches, facts),
+        invariants.holes(batches),
+        invariants.clocks_that_go_back(batches),
+        invariants.terms_that_go_back(batches),
+        invariants.commits_that_go_back(batches),
+        invariants.terms_of_two_leaders(marks),
+        invariants.terms_that_differ(terms),
+        invariants.misplaced_batches(terms, batches),
+        invariants.misplaced_openings(
+            _inside(terms, "base", facts), _inside(marks, "position", facts)
+        ),
+    ]
+    rows = union(frames).limit(_MAX_FINDINGS).collect()
+    for frame in (batches, marks, terms):
+        frame.unpersist()
+    return [Finding(*row) for row in rows]
+
+
+def _inside(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
+    """Leave out what stands at the edges of a log.
+
+    Where it was shortened its term may have begun before; and behind what was committed first of
+    all, a log that grows meanwhile has more in one table than in the other.
+    """
+    inside = F.lit(False)
+    for one in facts:
+        least = one.start + 1 if one.start else 0
+        within = F.col(column).between(least, one.committed - 1)
+        inside |= (F.col("member") == one.member_id) & within
+    return frame.where(inside)
+
+
+def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str]) -> list[Finding]:
+    """Check the promise of sessions: in each directory, or else in one of the members that run."""
+    places = [member for member, origin in sound.items() if not isinstance(origin, Connect)]
+    found: list[Finding] = []
+    looked_at = [
+        read_log(spark, sound[member], "entries", ["member", "session"])
+        for member in places or [*sound][:1]
+    ]
+    stamped = union(looked_at).where("session != 0").select("member").distinct().collect()
+    for member in sorted(row["member"] for row in stamped):
+        try:
+            commands = session_commands(spark, sound[member])
+            rows = doubly_applied(commands).limit(_MAX_FINDINGS).collect()
+        except StorageError as error:
+            unchecked.append(f"the sessions of member {member}: {error}")
+        else:
+            found += [Finding(*row) for row in rows]
+    return found
+
+
+def _records(sound: dict[int, Origin], position: int) -> list[Divergent]:
+    """Fetch the batch that covers a position from each member that has one."""
+    found: list[Divergent] = []
+    for member, origin in sorted(sound.items()):
+        with open_log(origin) as log, suppress(StorageError):  # of a hole there is nothing
+            if log.facts.start <= position < log.facts.committed:
+                begin = log.header(position).position
+                for data in log.batches(begin, begin + 1):
+                    batch = DumpedBatch(check_batch_untrusted(data), decode_entries_untrusted(data))
+                    found.append(Divergent(member, batch))
+    return found

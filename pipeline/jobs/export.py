@@ -1,0 +1,246 @@
+"""The log as tables in a folder: what was asked for, every version of every key, what is there now.
+
+::
+
+    TO/manifest.json             what belongs to the tables; written last, aside, and renamed
+    TO/log/from=<position>/      the commands, as the source's table "commands"
+    TO/kv_history/from=<...>/    the versions of keys that ended in this part of the log
+    TO/kv_current/at=<...>/      the versions that had not ended where the last part ended
+
+Each call of :func:`export` adds a part, from where the manifest says that the last one ended up to
+what is committed by now. A part that was interrupted is not in the manifest, and is written again
+by the next call, over its remains. So a version is ended in one part, once, and calls may be
+repeated, killed and repeated.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import attrs
+import cattrs
+
+from ...errors import PrunedError, StorageError
+from ..source.logs import Moment, Origin, open_log
+from .versions import from_snapshot, moment_at, read_log, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_manifest"]
+
+_FORMAT: Final = 2
+_NAME: Final = "manifest.json"
+_CURRENT: Final = re.compile("at=[0-9]{20,}")
+"""What a folder of kv_current is called; what has another name is not ours to delete."""
+
+
+@attrs.frozen
+class Manifest:
+    """What belongs to the tables in a folder.
+
+    Args:
+        cluster: whose log it is.
+        position: log position up to which the tables are complete.
+        term: leadership term of the byte before it.
+        parts: log positions at which the parts begin, ascending.
+        format: of the folder.
+    """
+
+    cluster: str
+    position: int
+    term: int
+    parts: tuple[int, ...]
+    format: int = _FORMAT
+
+
+@attrs.frozen
+class Exported:
+    """What a call of :func:`export` did: from where to where, and how many rows it wrote."""
+
+    begin: int
+    end: int
+    commands: int
+    history: int
+    current: int
+
+
+def read_manifest(to: Path | str) -> Manifest | None:
+    """Read the manifest of a folder, None without one.
+
+    Raises:
+        StorageError: it is none, or of another format.
+    """
+    file = Path(to) / _NAME
+    if not file.exists():
+        return None
+    try:
+        found = cattrs.structure(cast("object", json.loads(file.read_bytes())), Manifest)
+    except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as error:
+        raise StorageError(f"{file}: not a manifest of tables: {error}") from error
+    if found.format != _FORMAT:
+        raise StorageError(
+            f"{file}: format {found.format}, expected {_FORMAT}: export into a new folder"
+        )
+    return found
+
+
+def export(spark: SparkSession, origin: Origin, to: Path | str) -> Exported:
+    """Bring the tables in a folder up to what is committed.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        to: the folder, on a file system that all of Spark's tasks see; made if absent.
+
+    Raises:
+        PrunedError: the log no longer reaches back to where the tables end.
+        StorageError: the tables are of another log.
+    """
+    to = Path(to)
+    known = read_manifest(to)
+    end = moment_at(origin)
+    with open_log(origin) as log:
+        cluster, term = log.facts.cluster, log.term_before(end.position)
+        if known is not None:
+            there = log.term_before(known.position) if known.position <= end.position else -1
+            _check(known, cluster, there, end)
+    begin = known.position if known else _first(origin)
+    if known is not None and end.position <= begin:
+        return Exported(begin, begin, 0, 0, exported_tables(spark, to)["kv_current"].count())
+    done = _write(spark, origin, to, begin=begin, end=end)
+    parts = (*(known.parts if known else ()), begin)
+    _publish(to, Manifest(cluster, end.position, term, parts))
+    for stale in (to / "kv_current").iterdir():
+        if _CURRENT.fullmatch(stale.name) and stale != _current(to, end.position):
+            shutil.rmtree(stale)
+    return done
+
+
+def follow(
+    spark: SparkSession, origin: Origin, to: Path | str, *, pause_s: float = 5.0
+) -> Iterator[Exported]:
+    """Bring the tables up to what is committed, again and again, for ever.
+
+    A call that is killed goes on with the next one, for each round is an :func:`export`. Each costs
+    as much as there was committed since, and writes kv_current anew.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        to: the folder, as for :func:`export`.
+        pause_s: how long to wait, in seconds, before looking again when there is nothing new.
+
+    Yields:
+        What each round has done.
+    """
+    while True:
+        known = read_manifest(to)
+        if known is None or moment_at(origin).position > known.position:
+            yield export(spark, origin, to)
+        else:
+            time.sleep(pause_s)
+
+
+def _first(origin: Origin) -> int:
+    """Return where the tables begin: where the log does, or at the first snapshot of a pruned one.
+
+    Raises:
+        PrunedError: the log is pruned and there is no snapshot.
+    """
+    with open_log(origin) as log:
+        facts = log.facts
+    if not facts.start:
+        return 0
+    kept = [row.position for row in facts.snapshots if row.position >= facts.start]
+    if not kept:
+        raise PrunedError(
+            f"{facts.whose}: the log begins at position {facts.start}, and there is no "
+            "snapshot to begin with: read from a copy that still has it"
+        )
+    return kept[0]
+
+
+def _check(known: Manifest, cluster: str, term: int, end: Moment) -> None:
+    if cluster != known.cluster:
+        raise StorageError(f"the tables are of cluster {known.cluster!r}, the log of {cluster!r}")
+    if known.position <= end.position and term != known.term:
+        raise StorageError(
+            f"the tables end at position {known.position} of term {known.term}, where this log "
+            f"has term {term}: it is another log"
+        )
+
+
+def _write(spark: SparkSession, origin: Origin, to: Path, *, begin: int, end: Moment) -> Exported:
+    before = None
+    if _current(to, begin).exists():
+        before = spark.read.parquet(str(_current(to, begin)))
+    elif begin:
+        before = from_snapshot(spark, origin, begin)
+    part = f"from={begin:020d}"
+    commands = read_log(spark, origin, "commands", startPosition=begin, endPosition=end.position)
+    commands.write.mode("overwrite").parquet(str(to / "log" / part))
+    found = versions(spark, origin, begin=begin, end=end, before=before).persist()
+    try:
+        ended = found.where("valid_to is not null")
+        ended.write.mode("overwrite").parquet(str(to / "kv_history" / part))
+        current = found.where("valid_to is null")
+        current.write.mode("overwrite").parquet(str(_current(to, end.position)))
+    finally:
+        found.unpersist()
+    counts = [
+        spark.read.parquet(str(place)).count()
+        for place in (to / "log" / part, to / "kv_history" / part, _current(to, end.position))
+    ]
+    return Exported(begin, end.position, *counts)
+
+
+def _current(to: Path, position: int) -> Path:
+    return to / "kv_current" / f"at={position:020d}"
+
+
+def _publish(to: Path, manifest: Manifest) -> None:
+    """Replace the manifest, durably."""
+    aside = to / f"{_NAME}.new"
+    with aside.open("wb") as file:
+        file.write(json.dumps(attrs.asdict(manifest), indent=2).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(to / _NAME)
+    folder = os.open(to, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def exported_tables(spark: SparkSession, to: Path | str) -> dict[str, DataFrame]:
+    """Return the tables in a folder: log, kv_history (ended versions and others) and kv_current.
+
+    Raises:
+        StorageError: nothing was exported there.
+    """
+    to = Path(to)
+    manifest = read_manifest(to)
+    if manifest is None:
+        raise StorageError(f"{to}: nothing was exported there")
+    parts = [f"from={begin:020d}" for begin in manifest.parts]
+    log = spark.read.parquet(*(str(to / "log" / part) for part in parts))
+    ended = spark.read.parquet(*(str(to / "kv_history" / part) for part in parts))
+    current = spark.read.parquet(str(_current(to, manifest.position)))
+    return {
+        "log": log,
+        "kv_history": ended.unionByName(current),
+        "kv_current": current.drop("valid_to", "valid_to_time", "tag", "change"),
+    }

@@ -1,0 +1,265 @@
+"""What a log tells of its cluster: terms and the pauses between them, load, sizes, hot keys.
+
+The entry that opens a term says why there was an election, and how long its winner took. What lies
+between the terms is known by two clocks, and neither tells the whole:
+
+- the *pause*, by the log's time: from the last batch of a term to the first one of the next, by
+  the clocks of two leaders, which follow each other. While nobody writes it grows, leader or not.
+- the *election*, by the winner's own clock, which nobody sets: from when it left its role to the
+  first entry of its term. It begins when the loss was noticed, up to a heartbeat timeout late. A
+  member that was cut off has looked for a leader for longer than there was none.
+
+So the time without a leader is told as the shorter one of the two.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from ..source.logs import Facts, Origin, open_log
+from .versions import read_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = [
+    "Growth",
+    "Report",
+    "growth",
+    "hot_keys",
+    "load",
+    "operations",
+    "report",
+    "terms",
+    "written",
+]
+
+_BUCKETS: Final = 120
+_SECONDS_PER_DAY: Final = 86_400
+_LEAST_BUCKET_S: Final = 1
+_HOTTEST: Final = 20
+
+
+@attrs.frozen(eq=False)
+class Report:
+    """The tables of a report, small ones, each a DataFrame; and what they are about.
+
+    Args:
+        facts: what the log is.
+        bucket_s: seconds of one row of `load` and of `written`.
+        terms: see :func:`terms`.
+        load: see :func:`load`.
+        written: see :func:`written`.
+        operations: see :func:`operations`.
+        keys: see :func:`hot_keys`.
+        prefixes: see :func:`hot_keys`.
+    """
+
+    facts: Facts
+    bucket_s: int
+    terms: DataFrame
+    load: DataFrame
+    written: DataFrame
+    operations: DataFrame
+    keys: DataFrame
+    prefixes: DataFrame
+
+
+def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Report:
+    """Make the tables of a report on a log.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        separator: what the prefix of a key ends with.
+    """
+    with open_log(origin) as log:
+        facts = log.facts
+    batches = read_log(spark, origin, "batches")
+    row = batches.agg(F.min("timestamp"), F.max("timestamp")).first()
+    assert row is not None
+    seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
+    bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
+    # a payload is read from the disk, but does not travel to Spark
+    asked = read_log(spark, origin, "commands", ("operation", "key", "value"))
+    commands = asked.where("operation is not null")
+    when = read_log(spark, origin, "commands", ("timestamp", "operation"))
+    return Report(
+        facts=facts,
+        bucket_s=bucket_s,
+        terms=terms(read_log(spark, origin, "terms"), batches),
+        load=load(batches, bucket_s),
+        written=written(when.where("operation is not null"), bucket_s),
+        operations=operations(commands),
+        keys=hot_keys(commands.withColumn("name", F.col("key"))),
+        prefixes=hot_keys(commands.withColumn("name", _prefix(separator))),
+    )
+
+
+def _prefix(separator: str) -> Column:
+    """The key up to its first separator, or without one all of it."""
+    text = F.decode("key", "ISO-8859-1")
+    place = F.instr(text, separator)
+    return F.when(place > 0, F.substring("key", F.lit(1), place)).otherwise(F.col("key"))
+
+
+def _between(begin: Column, end: Column) -> Column:
+    """Seconds between two times."""
+    return (F.unix_millis(end) - F.unix_millis(begin)) / 1000
+
+
+def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
+    """Tell of each leadership term.
+
+    Args:
+        opened: of one member, as the source's table "terms".
+        batches: likewise, its table "batches".
+
+    Returns:
+        A row for each term in which something is committed: term, leader (its member id), reason
+        (why there was an election), base, began, ended (of its first and last batch), seconds
+        (between them), batches, entries, bytes, election_seconds (that the winner took, by its own
+        clock), pause_seconds (since the last batch of the term before, by the log's time) and
+        without_leader_seconds (the shorter one of these). The last two are null for the first term
+        of all; what the first entry of a term says is null if it is not kept.
+    """
+    by_term = batches.groupBy("term").agg(
+        F.min("position").alias("base"),
+        F.min("timestamp").alias("began"),
+        F.max("timestamp").alias("ended"),
+        F.count("*").alias("batches"),
+        F.sum("entries").alias("entries"),
+        F.sum("length").alias("bytes"),
+    )
+    before = F.lag("ended").over(Window.orderBy("term"))
+    election, pause = F.col("election_seconds"), F.col("pause_seconds")
+    said = opened.select("term", "leader", "reason", "election_ms")
+    return (
+        by_term.join(said, "term", "left")
+        .withColumn("seconds", _between(F.col("began"), F.col("ended")))
+        .withColumn("election_seconds", F.col("election_ms") / 1000)
+        .withColumn("pause_seconds", _between(before, F.col("began")))
+        .withColumn("without_leader_seconds", F.when(pause.isNotNull(), F.least(election, pause)))
+        .select(
+            *("term", "leader", "reason", "base", "began", "ended", "seconds"),
+            *("batches", "entries", "bytes"),
+            *("election_seconds", "pause_seconds", "without_leader_seconds"),
+        )
+        .orderBy("term")
+    )
+
+
+def load(batches: DataFrame, bucket_s: int) -> DataFrame:
+    """Tell how the log has grown; an entry may have the commands of many clients.
+
+    Args:
+        batches: of one member, as the source's table "batches".
+        bucket_s: seconds of a row.
+
+    Returns:
+        A row for each time in which something was written: time (where the bucket begins), entries
+        and bytes (written in it), batches, and end (log position behind it).
+    """
+    return (
+        batches.groupBy(_bucket(bucket_s))
+        .agg(
+            F.sum("entries").alias("entries"),
+            F.sum("length").alias("bytes"),
+            F.count("*").alias("batches"),
+            F.max(F.col("position") + F.col("length")).alias("end"),
+        )
+        .orderBy("time")
+    )
+
+
+def written(commands: DataFrame, bucket_s: int) -> DataFrame:
+    """Tell how much was written when.
+
+    Args:
+        commands: of one member, as the source's table "commands".
+        bucket_s: seconds of a row.
+
+    Returns:
+        A row for each time in which something was written: time (where the bucket begins),
+        commands.
+    """
+    counted = commands.groupBy(_bucket(bucket_s)).agg(F.count("*").alias("commands"))
+    return counted.orderBy("time")
+
+
+def _bucket(seconds: int) -> Column:
+    return F.window("timestamp", f"{seconds} seconds").start.alias("time")
+
+
+def operations(commands: DataFrame) -> DataFrame:
+    """Count the commands.
+
+    Args:
+        commands: of one member, as the source's table "commands".
+
+    Returns:
+        A row for each operation: operation, commands, bytes (of keys and values), keys (how many
+        different ones, exactly); the most frequent first.
+    """
+    return (
+        commands.groupBy("operation")
+        .agg(
+            F.count("*").alias("commands"),
+            _bytes().alias("bytes"),
+            F.count_distinct("key").alias("keys"),
+        )
+        .orderBy(F.desc("commands"), "operation")
+    )
+
+
+def hot_keys(commands: DataFrame) -> DataFrame:
+    """Find the names that are written most.
+
+    Args:
+        commands: as the source's table "commands", with a column name.
+
+    Returns:
+        The twenty most frequent: name, commands, bytes (of keys and values).
+    """
+    return (
+        commands.where("name is not null")
+        .groupBy("name")
+        .agg(F.count("*").alias("commands"), _bytes().alias("bytes"))
+        .orderBy(F.desc("commands"), "name")
+        .limit(_HOTTEST)
+    )
+
+
+def _bytes() -> Column:
+    return F.sum(F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0)))
+
+
+@attrs.frozen
+class Growth:
+    """How fast a log grows.
+
+    Args:
+        bytes_per_day: by a straight line through the load; None if there is too little of it.
+        days: from the first batch to the last.
+    """
+
+    bytes_per_day: float | None
+    days: float
+
+
+def growth(loads: DataFrame) -> Growth:
+    """Tell how fast a log grows, from its load: the slope of its length over time."""
+    row = loads.agg(
+        F.regr_slope("end", F.unix_seconds("time")),
+        F.unix_seconds(F.max("time")) - F.unix_seconds(F.min("time")),
+    ).first()
+    if row is None or row[0] is None:
+        return Growth(None, 0.0)
+    return Growth(row[0] * _SECONDS_PER_DAY, row[1] / _SECONDS_PER_DAY)

@@ -1,0 +1,203 @@
+"""The store at a point of the log as a snapshot that `quorate restore` makes a cluster of.
+
+The keys are put in the order in which LMDB would have them by Spark's tasks, and written by the
+driver, one partition after the other, so neither ever has more than a partition in memory. What
+comes out is, piece by piece, the snapshot that a member would have taken there, but for sessions:
+the replies that they keep are not known here. So it is for new clusters, whose clients begin anew,
+and belongs to none that is: its cluster has a name that no cluster can have.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import pyarrow as pa
+import trio
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from ...errors import PrunedError
+from ...keyvalue.state.sessions import LAST_ID
+from ...node.state_machine.actions import RESUME, SUSPEND
+from ...node.state_machine.service import KEY_VALUE
+from ...storage import SnapshotHead, head_of
+from ...storage.snapshots.folder import SnapshotFolder, write_whole
+from ...storage.tables.memtable import stored_key
+from ...storage.tables.rows import encode_deadline, encode_note, encode_record
+from ...storage.tables.stream import encode_tables
+from ...storage.tools.restore import check_empty, make_source
+from ..payloads.once import sessions_at
+from ..source.logs import open_log
+from .versions import present, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from random import Random
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ...storage import Summary
+    from ..source.logs import Log, Moment, Origin
+
+__all__ = ["Written", "write_snapshot"]
+
+PARTITION_BYTES: Final = 32 << 20
+"""Keys and values that the driver has in memory at once, about."""
+
+_ROW: Final = "stored binary, record binary, deadline binary"
+
+
+@attrs.frozen
+class Written:
+    """What was written.
+
+    Args:
+        summary: of the snapshot.
+        sessions: how many there were there, which are left out.
+    """
+
+    summary: Summary
+    sessions: int
+
+
+def write_snapshot(
+    spark: SparkSession,
+    origin: Origin,
+    at: Moment,
+    directory: Path | str,
+    *,
+    rng: Random,
+    there: DataFrame | None = None,
+) -> Written:
+    """Write the store as it was at a point of the log into a directory, to restore from.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        at: the point, of `moment_at`.
+        directory: without a store; made if absent. The driver writes it.
+        rng: draws an instance id.
+        there: what `versions.present` says of that point, if it is at hand.
+
+    Raises:
+        PrunedError: the log does not reach back far enough, or nothing stands there at all.
+        StorageError: there is a store already; the disk failed or is full; something is damaged.
+    """
+    directory = Path(directory)
+    check_empty(directory)
+    with open_log(origin) as log:
+        head = _head(spark, log, origin, at)
+        sessions, last_id = 0, None
+        if _has_sessions(spark, log, origin, head.position):
+            sessions, last_id = sessions_at(log, head.position)
+    there = present(spark, origin, at) if there is None else there
+    rows = there.select("key", "value", "tag", "expires_at", "revision")
+    notes = [] if last_id is None else [(LAST_ID, encode_note(LAST_ID, last_id))]
+    summary = _write(rows, notes, head, SnapshotFolder(directory / "snapshots"))
+    trio.run(partial(make_source, directory, head, rng=rng))
+    return Written(summary, sessions)
+
+
+def _write(
+    rows: DataFrame, notes: list[tuple[bytes, bytes]], head: SnapshotHead, folder: SnapshotFolder
+) -> Summary:
+    """Sort the rows, and write them into a file."""
+    rows = rows.withColumn("expires_at", F.unix_millis("expires_at")).mapInArrow(_encoded, _ROW)
+    rows.persist()
+    try:
+        size = rows.agg(F.sum(F.length("stored") + F.length("record"))).first()
+        parts = 1 if size is None or size[0] is None else 1 + size[0] // PARTITION_BYTES
+        ordered = rows.repartitionByRange(parts, "stored").sortWithinPartitions("stored")
+        deadlines = ordered.where("deadline is not null").select("stored", "deadline")
+        pieces = encode_tables(
+            [_pairs(ordered.select("stored", "record")), _pairs(deadlines), notes]
+        )
+        folder.open([])
+        return write_whole(folder.directory, head, pieces)
+    finally:
+        rows.unpersist()
+
+
+def _encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Encode records and deadlines as a member's tables have them."""
+    for batch in batches:
+        keys: list[bytes] = batch["key"].to_pylist()
+        columns = [batch[name].to_pylist() for name in ("value", "expires_at", "revision", "tag")]
+        columns[1] = [expires_at or 0 for expires_at in columns[1]]
+        records = list(zip(keys, zip(*columns, strict=True), strict=True))
+        yield pa.record_batch(
+            {
+                "stored": pa.array([stored_key(key) for key in keys], pa.binary()),
+                "record": pa.array([encode_record(*one) for one in records], pa.binary()),
+                "deadline": pa.array(
+                    [encode_deadline(key, one[1]) if one[1] else None for key, one in records],
+                    pa.binary(),
+                ),
+            }
+        )
+
+
+def _pairs(frame: DataFrame) -> Iterator[tuple[bytes, bytes]]:
+    for row in frame.toLocalIterator():
+        yield bytes(row[0]), bytes(row[1])
+
+
+def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> SnapshotHead:
+    """Say where the snapshot stands, as a member would."""
+    position, timestamp_ms, suspended = at.position, at.timestamp_ms, False
+    row = log.facts.snapshot_at(position)
+    if row is not None:
+        with log.snapshot(row) as reader:
+            before = reader.head
+        suspended = before.suspended
+    else:
+        before = None
+    if before is not None and before.position == position:  # the log may well begin behind it
+        term, timestamp_ms = before.term, before.timestamp_ms
+    elif position > log.facts.start:
+        term = log.term_before(position)
+    else:
+        raise PrunedError(f"{log.facts.whose}: nothing stands in front of position {position}")
+    actions = read_log(
+        spark,
+        origin,
+        "entries",
+        ("position", "entry", "kind", "payload"),
+        startPosition=before.position if before else 0,
+        endPosition=position,
+    ).where(F.col("payload").isin(SUSPEND, RESUME) & (F.col("kind") == "CLUSTER_ACTION"))
+    last = actions.orderBy(F.desc("position"), F.desc("entry")).first()
+    if last is not None:
+        suspended = bytes(last["payload"]) == SUSPEND
+    return head_of(
+        f"{log.facts.cluster}@{position}",
+        log.terms(),
+        position=position,
+        term=term,
+        timestamp_ms=timestamp_ms,
+        suspended=suspended,
+        service=KEY_VALUE,
+    )
+
+
+def _has_sessions(spark: SparkSession, log: Log, origin: Origin, position: int) -> bool:
+    """Say whether anything up to a position has to do with sessions."""
+    row = log.facts.snapshot_at(position)
+    if row is not None and any(log.notes(row)):
+        return True
+    entries = read_log(
+        spark,
+        origin,
+        "entries",
+        ("session", "payload"),
+        startPosition=row.position if row else 0,
+        endPosition=position,
+    )
+    payload = F.lower(F.decode("payload", "ISO-8859-1"))
+    named = F.instr(payload, "quorate.session") > 0
+    return not entries.where((F.col("session") != 0) | named).isEmpty()

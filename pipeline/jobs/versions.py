@@ -1,0 +1,260 @@
+"""Every version that every key has had, as a DataFrame, and the state of the store at a position.
+
+See :mod:`.replay` for how the log is taken apart. Here the pieces are spread over Spark's tasks:
+a first pass finds how long values may be, a second one which keys hang together, and a third one
+takes the entries apart, sorts the pieces by shard and place, and applies them. What the tasks do is
+in :mod:`.version_tasks`.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from ...errors import PrunedError
+from ..payloads.once import unapplied
+from ..source.columns import ddl
+from ..source.logs import Connect, Moment, Origin, open_log
+from .replay import Sizes, shard_of
+from .version_tasks import (
+    BEFORE,
+    PIECE,
+    PLACE,
+    SIZES,
+    VERSION,
+    apply_rows,
+    coupled_rows,
+    ddl_of,
+    piece_rows,
+    size_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
+
+NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
+"""What :func:`present` tells more than :func:`state`."""
+
+_OF_ENTRY: Final = (
+    *("term", "position", "entry", "timestamp"),
+    *("kind", "flags", "session", "payload"),
+)
+
+_SHARD_BYTES: Final = 8 << 20
+"""Log, and state before it, for each shard. A task holds the keys of one shard in memory."""
+_LEAST_SHARDS: Final = 32
+_MOST_SHARDS: Final = 4096  # FLUSHALL becomes a row for each of them
+
+
+def read_log(
+    spark: SparkSession, origin: Origin, table: str, names: Sequence[str] = (), **options: int
+) -> DataFrame:
+    """Read a table of a log, all of its columns or some; options as the source has them."""
+    reader = spark.read.format("quorate").option("table", table).options(**options)
+    if names:
+        reader = reader.schema(ddl(table, names))
+    if not isinstance(origin, Connect):
+        return reader.load(str(origin))
+    if origin.member is not None:
+        reader = reader.option("member", origin.member)
+    return reader.option("connect", origin.members).load()
+
+
+def moment_at(
+    origin: Origin, *, position: int | None = None, timestamp_ms: int | None = None
+) -> Moment:
+    """Find a point of the log: behind all batches that begin below a position, or are older.
+
+    Without either, it is the end of what is known to be committed.
+
+    Raises:
+        PrunedError: it lies below the first position that is kept.
+    """
+    with open_log(origin) as log:
+        facts = log.facts
+        stop = facts.committed if position is None else min(position, facts.committed)
+        if timestamp_ms is not None:
+            stop = min(stop, log.first_at(timestamp_ms + 1))
+        if stop < facts.start:
+            raise PrunedError(
+                f"{facts.whose}: position {stop} is pruned, the log begins at "
+                f"{facts.start}: read from a copy that still has it"
+            )
+        return log.moment_before(stop)
+
+
+def state(spark: SparkSession, origin: Origin, at: Moment | None = None) -> DataFrame:
+    """Return the store as it was at a point of the log.
+
+    Returns:
+        A row for each key that existed then: key, revision (as WATCH compares it), value,
+        expires_at, valid_from and valid_from_time (position and time of the batch that made it).
+
+    It is made of the newest snapshot up to there and the log behind it; for a key that is in the
+    snapshot and has not changed since, valid_from and valid_from_time are null.
+
+    Raises:
+        PrunedError: the log no longer begins at position 0, and there is no such snapshot.
+    """
+    found = present(spark, origin, at or moment_at(origin))
+    return found.drop(*NOT_OF_STATE)
+
+
+def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
+    """Return those :func:`versions` that were there at a point of the log."""
+    with open_log(origin) as log:
+        row = log.facts.snapshot_at(at.position)
+    begin = row.position if row else 0
+    before = from_snapshot(spark, origin, begin) if row else None
+    return versions(spark, origin, end=at, begin=begin, before=before).where("valid_to is null")
+
+
+def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
+    """Return the snapshot at a log position in the columns of :func:`versions`."""
+    found = read_log(spark, origin, "snapshot", endPosition=position)
+    return found.select(
+        *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
+        *(F.expr(f"cast(null as bigint) as {name}") for name in ("valid_from", "valid_to")),
+        *(
+            F.expr(f"cast(null as timestamp) as {name}")
+            for name in ("valid_from_time", "valid_to_time")
+        ),
+    )
+
+
+def versions(
+    spark: SparkSession,
+    origin: Origin,
+    *,
+    end: Moment,
+    begin: int = 0,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """Apply the commands between two points of the log.
+
+    Args:
+        spark: a session that knows the source.
+        origin: a member's directory, a copy of one, or a running cluster.
+        end: how far.
+        begin: log position from which on.
+        before: the state there, in the columns that this function returns.
+
+    Returns:
+        A row for each version of a key that was there at any time: key, revision, change (its
+        place among those of one revision: an entry may set a key several times), value, tag,
+        expires_at, valid_from and valid_from_time (the batch that made it), valid_to and
+        valid_to_time (the batch that ended it; null if it is there at the end). One whose expiry
+        has passed, and that nothing has replaced, ends at `end`.
+
+    Raises:
+        PrunedError: the log does not reach back to `begin`.
+    """
+    _check_begin(origin, begin)
+    entries = read_log(
+        spark, origin, "entries", _OF_ENTRY, startPosition=begin, endPosition=end.position
+    ).where("kind = 'COMMAND'")
+    bound, stamped, loaded = _bound(entries, before)
+    shards = min(max((end.position - begin + loaded) // _SHARD_BYTES, _LEAST_SHARDS), _MOST_SHARDS)
+    if stamped:
+        entries = _applied(spark, origin, entries, begin, end)
+    coupled = entries.select("flags", "payload").mapInArrow(coupled_rows(bound), "key binary")
+    coupled = coupled.distinct().persist()
+    try:
+        taken = entries.mapInArrow(piece_rows(bound, shards), ddl_of(PIECE))
+        if before is not None:
+            taken = taken.unionByName(_as_pieces(before, shards))
+        if not coupled.isEmpty():
+            marked = coupled.withColumn("together", F.expr("true"))
+            taken = taken.join(marked, "key", "left").withColumn(
+                "shard", F.expr("if(together, 0, shard)")
+            )
+        taken = taken.select(*PIECE).repartition("shard").sortWithinPartitions(*PLACE)
+        return _in_sql(taken.mapInArrow(apply_rows, ddl_of(VERSION)), end)
+    finally:
+        coupled.unpersist()
+
+
+def _check_begin(origin: Origin, begin: int) -> None:
+    """Refuse a log that does not reach back far enough."""
+    with open_log(origin) as log:
+        if log.facts.start > begin:
+            raise PrunedError(
+                f"{log.facts.whose}: the log begins at position {log.facts.start}, "
+                f"needed is everything from {begin} on: read from a copy that still has it"
+            )
+
+
+def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
+    """Give the times their types, and end what has expired."""
+    expired = F.expr(f"valid_to is null and expires_ms > 0 and expires_ms <= {end.timestamp_ms}")
+    found = found.withColumns(
+        {
+            "valid_to": F.when(expired, F.lit(end.position)).otherwise(F.col("valid_to")),
+            "to_ms": F.when(expired, F.lit(end.timestamp_ms)).otherwise(F.col("to_ms")),
+        }
+    )
+    return found.select(
+        "key",
+        "revision",
+        "change",
+        "value",
+        "tag",
+        F.expr("timestamp_millis(nullif(expires_ms, 0))").alias("expires_at"),
+        "valid_from",
+        F.expr("timestamp_millis(from_ms)").alias("valid_from_time"),
+        "valid_to",
+        F.expr("timestamp_millis(to_ms)").alias("valid_to_time"),
+    )
+
+
+def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
+    """Return versions as pieces in front of all others."""
+    shard = F.udf(lambda key: shard_of(bytes(key), shards), "int")
+    return before.select(
+        shard("key").alias("shard"),
+        "key",
+        F.lit(BEFORE).cast("bigint").alias("term"),
+        F.lit(BEFORE).cast("bigint").alias("position"),
+        F.lit(0).alias("entry"),
+        F.lit(0).alias("number"),
+        F.unix_millis("valid_from_time").alias("timestamp_ms"),
+        F.col("tag").alias("flags"),
+        F.col("value").alias("payload"),
+        F.coalesce(F.unix_millis("expires_at"), F.lit(0)).alias("expires_ms"),
+        "revision",
+        "change",
+        "valid_from",
+    )
+
+
+def _applied(
+    spark: SparkSession, origin: Origin, entries: DataFrame, begin: int, end: Moment
+) -> DataFrame:
+    """Leave out the commands of sessions that were not applied."""
+    with open_log(origin) as log:
+        found = unapplied(log, begin, end.position)
+    if not found:
+        return entries
+    left_out = spark.createDataFrame(found, "position bigint, entry int")
+    return entries.join(F.broadcast(left_out), ["position", "entry"], "left_anti")
+
+
+def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:
+    """Return a length that no value exceeds, if any command is of a session, bytes in `before`."""
+    found = entries.select("session", "flags", "payload").mapInArrow(size_rows, SIZES)
+    row = found.agg(F.max("longest"), F.sum("appended"), F.max("stamped")).first()
+    known = Sizes() if row is None or row[0] is None else Sizes(row[0], row[1])
+    stamped = row is not None and bool(row[2])
+    if before is None:
+        return known.bound, stamped, 0
+    row = before.agg(F.max(F.length("value")), F.sum(F.length("value") + F.length("key"))).first()
+    longest, loaded = (0, 0) if row is None or row[0] is None else row
+    return (known | Sizes(longest)).bound, stamped, loaded

@@ -1,0 +1,137 @@
+"""The tables that a log can be read as, and their columns.
+
+Integers are signed, for Spark has no others: sessions and sequence numbers above 2^63 appear
+negative. Times are the log's (the leaders' clocks, never going back), in UTC. Every column is
+nullable to Spark, since the API for data sources wants it so; only what says so here ever is null.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ...errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+__all__ = ["TABLES", "Column", "arrow_schema", "columns_of", "ddl"]
+
+
+@attrs.frozen
+class Column:
+    """A column: its name, its type in Spark's SQL, and what it holds."""
+
+    name: str
+    sql: str
+    meaning: str
+
+
+_PLACE: Final = (
+    Column("term", "BIGINT", "leadership term"),
+    Column("position", "BIGINT", "log position at which the record batch begins, a byte offset"),
+)
+_ENTRY: Final = (
+    *_PLACE,
+    Column("entry", "INT", "place of the entry in its batch, from 0"),
+    Column("length", "BIGINT", "bytes of the entry's payload"),
+    Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
+    Column("kind", "STRING", "COMMAND, NEW_LEADERSHIP_TERM, TIMER ...: an EntryKind"),
+    Column("flags", "INT", "the service's own"),
+    Column("session", "BIGINT", "client session, 0 for none"),
+    Column("sequence", "BIGINT", "number within the session"),
+)
+_MEMBER: Final = Column("member", "INT", "whose recording it was read from")
+
+TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "commands": (
+        *_ENTRY,
+        Column("number", "INT", "place of the command in its entry, from 0"),
+        Column("operation", "STRING", "what was asked for: SET, DEL, ...; null if no command"),
+        Column("key", "BINARY", "of what; null if of nothing or of everything"),
+        Column("value", "BINARY", "with what; null if with nothing"),
+        Column("expires_at", "TIMESTAMP", "the expiry asked for, null without one"),
+        Column("payload", "BINARY", "the entry as recorded, on its first row; else null"),
+        _MEMBER,
+    ),
+    "entries": (*_ENTRY, Column("payload", "BINARY", "the entry as recorded"), _MEMBER),
+    "batches": (
+        *_PLACE,
+        Column("length", "BIGINT", "bytes of the batch: the next one begins at position + length"),
+        Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
+        Column("entries", "INT", "number of entries"),
+        Column("commit_position", "BIGINT", "what the leader knew to be committed then"),
+        Column("checksum", "BIGINT", "CRC-32C of all of it but magic and checksum"),
+        _MEMBER,
+    ),
+    "terms": (
+        Column("term", "BIGINT", "leadership term"),
+        Column("base", "BIGINT", "log position at which it begins"),
+        Column("end", "BIGINT", "log position at which it ends, null while it is open"),
+        Column("timestamp", "TIMESTAMP", "when the member first saw it"),
+        Column("leader", "INT", "id of the member that leads it; null if its first entry is gone"),
+        Column("reason", "STRING", "why the winner began the election; null likewise"),
+        Column("election_ms", "BIGINT", "how long it took, by the winner's clock; null likewise"),
+        _MEMBER,
+    ),
+    "snapshot": (
+        Column("position", "BIGINT", "log position that the snapshot covers up to"),
+        Column("timestamp", "TIMESTAMP", "log time there"),
+        Column("key", "BINARY", "a key that had not expired"),
+        Column("value", "BINARY", "its value"),
+        Column("tag", "INT", "what the value is, for OBJECT ENCODING"),
+        Column("expires_at", "TIMESTAMP", "when it expires, null for never"),
+        Column("revision", "BIGINT", "of the entry that set it, as WATCH compares it"),
+        _MEMBER,
+    ),
+}
+"""A row is: a command and key (several for MSET), an entry, a batch, a term, a key."""
+
+
+def columns_of(table: str) -> tuple[Column, ...]:
+    """Return the columns of a table.
+
+    Raises:
+        ConfigurationError: there is no such table.
+    """
+    if table not in TABLES:
+        raise ConfigurationError(f'table = "{table}": expected one of {", ".join(TABLES)}')
+    return TABLES[table]
+
+
+def ddl(table: str, names: Sequence[str] = ()) -> str:
+    """Return a table's schema in Spark's SQL, or that of some of its columns."""
+    columns = columns_of(table)
+    wanted = [column for column in columns if not names or column.name in names]
+    return ", ".join(f"`{column.name}` {column.sql}" for column in wanted)
+
+
+def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
+    """Return the schema of a table, or of some of its columns in an order of one's own.
+
+    Raises:
+        ConfigurationError: there is no such table or column.
+    """
+    known = {column.name: column for column in columns_of(table)}
+    wanted = list(known) if names is None else list(names)
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"column {unknown[0]}: the table {table} has {', '.join(known)}, and no other"
+        )
+    import pyarrow as pa  # noqa: PLC0415 - see `source`
+
+    types = {
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "STRING": pa.string(),
+        "BINARY": pa.binary(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema([pa.field(name, types[known[name].sql]) for name in wanted])

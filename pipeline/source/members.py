@@ -1,0 +1,178 @@
+"""Members of a running cluster as a program without an event loop asks them, in the Redis protocol.
+
+One :class:`Members` has one connection, to one member at a time, and takes the next one when that
+is lost. It is not for several threads.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, cast
+
+import attrs
+import cattrs
+import hiredis
+
+from ...errors import ConfigurationError, TransportError
+from ...keyvalue.protocol.resp import encode_command
+from ...node.requests.gateway import MemberAddress
+from ...transport import parse_address
+
+__all__ = ["Members", "Refused", "Reply", "Standing", "parse_members", "standing"]
+
+Reply: TypeAlias = "bytes | int | Exception | list[Reply] | None"
+
+_CONNECT_SECONDS: Final = 2.0
+_ANSWER_SECONDS: Final = 10.0
+"""A member answers a request that it can't have done within 4 s, so this is silence."""
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+_CHUNK_BYTES: Final = 1 << 18
+
+
+class Refused(Exception):  # noqa: N818 - a reply, not a failure of ours
+    """An error reply; its text is as the member sent it, the code first."""
+
+    @property
+    def code(self) -> str:
+        """The first word of the reply: ``ERR``, ``UNKNOWN``, ``NOSESSION``."""
+        return str(self).partition(" ")[0]
+
+
+def parse_members(text: str) -> tuple[tuple[str, int], ...]:
+    """Read ``HOST:PORT,HOST:PORT``; IPv6 in brackets.
+
+    Raises:
+        ConfigurationError: it is not that.
+    """
+    try:
+        found = [parse_address(one.strip()) for one in text.split(",")]
+    except ConfigurationError:
+        found = []
+    if not (found and all(one.port for one in found)):
+        raise ConfigurationError(
+            f'connect = "{text}": expected HOST:PORT,HOST:PORT, the client ports of members'
+        )
+    return tuple((one.host, one.port) for one in found)
+
+
+class Members:
+    """A connection to whichever of some members answers.
+
+    Args:
+        addresses: host and client port of each.
+        patience_s: how long a call is tried, at one member after the other, in seconds.
+    """
+
+    def __init__(self, addresses: Sequence[tuple[str, int]], *, patience_s: float = 60.0) -> None:
+        self._addresses = tuple(addresses)
+        self._patience_s = patience_s
+        self._at = 0
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader()
+
+    def close(self) -> None:
+        """Close the connection; the next call opens one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def surely(
+        self, commands: Sequence[Sequence[bytes | str | int]], again: Callable[[Reply], bool]
+    ) -> list[Reply]:
+        """Send commands until they are answered; only what may be sent twice.
+
+        Args:
+            commands: they go out together.
+            again: whether the last reply says that they must be sent again.
+
+        Returns:
+            A reply for each; :class:`Refused` for an error.
+
+        Raises:
+            TransportError: no member has answered for all that time.
+        """
+        end = time.monotonic() + self._patience_s  # noqa: TID251 - no member runs here
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                replies = self._call(commands)
+            except OSError as error:
+                trouble = f"{self._addresses[self._at]}: {str(error) or type(error).__name__}"
+            else:
+                if not again(replies[-1]):
+                    return replies
+                trouble = str(replies[-1])
+            if time.monotonic() + pause > end:  # noqa: TID251 - likewise
+                raise TransportError(f"no answer for {self._patience_s:g} s: {trouble}")
+            self.close()
+            self._at = (self._at + 1) % len(self._addresses)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _call(self, commands: Sequence[Sequence[bytes | str | int]]) -> list[Reply]:
+        """Send commands and return their replies.
+
+        Raises:
+            OSError: the connection is lost; it is closed.
+        """
+        try:
+            if self._socket is None:
+                address = self._addresses[self._at]
+                self._socket = socket.create_connection(address, _CONNECT_SECONDS)
+                self._socket.settimeout(_ANSWER_SECONDS)
+                self._reader = hiredis.Reader(replyError=Refused)
+            self._socket.sendall(b"".join(encode_command(command) for command in commands))
+            return [self._receive(self._socket) for _ in commands]
+        except hiredis.ProtocolError as error:
+            self.close()
+            raise ConnectionAbortedError(f"not a RESP reply: {error}") from error
+        except BaseException:
+            self.close()  # its replies may still come
+            raise
+
+    def _receive(self, connection: socket.socket) -> Reply:
+        while (found := cast("Reply | bool", self._reader.gets())) is False:  # there is none yet
+            data = connection.recv(_CHUNK_BYTES)
+            if not data:
+                raise ConnectionResetError("the member closed the connection")
+            self._reader.feed(data)
+        return found
+
+
+@attrs.frozen
+class _Topology:
+    members: tuple[MemberAddress, ...]
+
+
+@attrs.frozen
+class Standing:
+    """What a member says of its cluster: its name, and where the members listen."""
+
+    cluster: str
+    topology: _Topology
+
+
+def standing(members: str, *, patience_s: float = 10.0) -> Standing:
+    """Ask members what cluster they are of, and who the others are; the first answer counts.
+
+    Raises:
+        ConfigurationError: `members` makes no sense.
+        TransportError: none answers, or what answers is no member.
+    """
+    asking = Members(parse_members(members), patience_s=patience_s)
+    try:
+        (reply,) = asking.surely([("QUORATE.STATUS",)], again=lambda _reply: False)
+        return _standing_untrusted(reply)
+    finally:
+        asking.close()
+
+
+def _standing_untrusted(reply: Reply) -> Standing:
+    try:
+        found = cast("object", json.loads(cast("bytes", reply)))
+        return cattrs.structure(found, Standing)
+    except (ValueError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
+        raise TransportError(f"not a status of a member: {reply!r:.80}") from error

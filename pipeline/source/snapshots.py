@@ -1,0 +1,134 @@
+"""Snapshots as rows: as a table of their own, or as the commands that a reader begins with.
+
+A log is pruned behind a snapshot. Who has not read it up to there, or begins anew, can have what
+the snapshot says in its place: a SET for each key that there was. A key that is not among them was
+not there.
+"""
+
+# pyright: basic, reportMissingTypeStubs=false
+# (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ...errors import PrunedError
+from ...storage.tables.stream import records_untrusted
+from ..payloads.bounded import gathered
+from .columns import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...storage.snapshots.file import SnapshotReader
+    from ...storage.tables.memtable import Record
+    from .reading import Facts, Log
+
+__all__ = ["BEFORE", "as_commands", "pruned", "snapshot_position", "snapshot_table"]
+
+BEFORE: Final = -1
+"""The position of a stream that begins with a snapshot, before it has read that."""
+
+_US_PER_MS: Final = 1000
+
+
+def pruned(facts: Facts, position: int) -> PrunedError:
+    """Return the error for a position that is not kept, with what can be done."""
+    return PrunedError(
+        f"{facts.whose}: position {position} is wanted, and the log is pruned below {facts.start}: "
+        "read from a member or a copy that still has it; or begin a new query, with another "
+        f"checkpoint, at startPosition {facts.start}, or with the option snapshot = first, which "
+        "reads the newest snapshot in place of what is gone"
+    )
+
+
+def snapshot_position(log: Log) -> int:
+    """Return up to where the newest snapshot covers, `BEFORE` without one.
+
+    Raises:
+        PrunedError: there is none, though the log is pruned.
+    """
+    row = log.facts.snapshot_at(log.facts.committed)
+    if row is None and log.facts.start > 0:
+        raise PrunedError(
+            f"{log.facts.whose}: the log is pruned below {log.facts.start}, and there is no "
+            "snapshot to begin with: read from a copy that still has it"
+        )
+    return BEFORE if row is None else row.position
+
+
+def snapshot_table(log: Log, names: list[str], stop: int) -> Iterator[pa.RecordBatch]:
+    """Read the newest snapshot that covers up to `stop` at most; nothing without one."""
+    newest = log.facts.snapshot_at(stop)
+    if newest is None:
+        return
+    with log.snapshot(newest) as reader:
+        for found in _groups(reader, b""):
+            yield _batch("snapshot", names, _columns(log, reader, found))
+
+
+def as_commands(
+    log: Log, names: list[str], position: int, prefix: bytes
+) -> Iterator[pa.RecordBatch]:
+    """Read the snapshot of a position as rows of the table "commands", of kind SNAPSHOT.
+
+    Their entry is -1, so that they come before the batch that begins where the snapshot ends.
+
+    Raises:
+        PrunedError: that snapshot is gone; there is a newer one.
+    """
+    row = log.facts.snapshot_at(position)
+    if row is None or row.position != position:
+        raise PrunedError(
+            f"{log.facts.whose}: the snapshot at {position} was replaced by a newer one: begin a "
+            "new query, with another checkpoint"
+        )
+    number = 0
+    with log.snapshot(row) as reader:
+        for found in _groups(reader, prefix):
+            count = len(found)
+            columns = _columns(log, reader, found) | {
+                "term": [reader.head.term] * count,
+                "entry": [-1] * count,
+                "length": [0] * count,
+                "kind": ["SNAPSHOT"] * count,
+                "flags": [0] * count,
+                "session": [0] * count,
+                "sequence": [0] * count,
+                "number": list(range(number, number + count)),
+                "operation": ["SET"] * count,
+                "payload": [None] * count,
+            }
+            number += count
+            yield _batch("commands", names, columns)
+
+
+def _groups(reader: SnapshotReader, prefix: bytes) -> Iterator[list[tuple[bytes, Record]]]:
+    records = (one for one in records_untrusted(reader.pieces()) if one[0].startswith(prefix))
+    yield from gathered(records, lambda one: len(one[0]) + len(one[1][0]))
+
+
+def _columns(
+    log: Log, reader: SnapshotReader, found: list[tuple[bytes, Record]]
+) -> dict[str, list[object]]:
+    keys, values = zip(*found, strict=True)
+    contents, expiries, revisions, tags = zip(*values, strict=True)
+    count = len(found)
+    return {
+        "position": [reader.head.position] * count,
+        "timestamp": [reader.head.timestamp_ms * _US_PER_MS] * count,
+        "key": list(keys),
+        "value": list(contents),
+        "tag": list(tags),
+        "expires_at": [one * _US_PER_MS or None for one in expiries],
+        "revision": list(revisions),
+        "member": [log.facts.member_id] * count,
+    }
+
+
+def _batch(table: str, names: list[str], columns: dict[str, list[object]]) -> pa.RecordBatch:
+    schema = arrow_schema(table, names)
+    made = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(made, schema=schema)

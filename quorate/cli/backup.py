@@ -1,0 +1,149 @@
+"""`quorate backup`: a snapshot of a cluster and its committed log, in a directory elsewhere."""
+
+import functools
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+import trio
+from cyclopts import Parameter
+
+from ..errors import PrunedError, TransportError, leaves
+from ..local.log_lines import print_bounded, unblocked
+from ..local.survey import Answer, ask
+from ..node.readers.backup import Backup, open_backup
+from ..node.readers.replay_client import ReplayClient
+from ..storage import SnapshotRow
+from ..transport import WEATHER, Address
+from .status import Addresses, AsJson, parse_address
+from .words import size, utc
+
+__all__ = ["backup"]
+
+DONE: Final = 0
+REFUSED: Final = 1
+UNREACHABLE: Final = 2
+
+To = Annotated[Path, Parameter(show_default=False)]
+Follow = Annotated[bool, Parameter(negative="")]
+
+
+async def backup(
+    *,
+    to: To,
+    connect: Addresses = ("127.0.0.1:7000",),
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> int:
+    """Copy a cluster's newest snapshot and the committed log behind it; the cluster runs on.
+
+    It comes from a follower, if there is one. Run again it goes on where it ended, from whichever
+    member; nothing is ever removed. `quorate log` looks into it, and `quorate restore` makes
+    members of it.
+
+    Exit status: 0 - it holds all that was committed when it was called, or it has followed until
+    SIGTERM or Ctrl-C; 1 - refused: the cluster's log does not reach back to where the backup ends;
+    2 - no member can be reached; 78 - the directory is not this cluster's backup.
+
+    Parameters
+    ----------
+    to
+        Directory of the backup; made if absent.
+    connect
+        Where a member listens for clients, HOST:PORT; it names the others, and where they listen
+        for members. May be given several times. 127.0.0.1:7000 if left out.
+    follow
+        Stay, and keep it current, whichever members come and go.
+    as_json
+        In the end print what it holds, for programs; what else there is to say goes to standard
+        error.
+    """
+    first = await _first_answer([part for text in connect for part in text.split(",")])
+    if first is None or first.status is None:
+        return UNREACHABLE
+    addresses = [Address(one.host, one.member_port) for one in first.members]
+    client = ReplayClient(first.status.cluster, addresses)
+    return await _record(to, client, follow=follow, as_json=as_json)
+
+
+async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool) -> int:
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    status, held = DONE, None
+    try:
+        with unblocked(sys.stderr if as_json else sys.stdout) as file:
+
+            def tell(words: str) -> None:
+                when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
+                print(f"{when}{words}", file=file, flush=True)
+
+            async with open_backup(to, client, rng=rng, tell=tell) as opened:
+                try:
+                    await (_follow(opened) if follow else opened.run())
+                finally:
+                    held = Held.of(opened)
+    except* PrunedError as group:
+        print(f"{next(leaves(group))}: begin another backup", file=sys.stderr)
+        status = REFUSED
+    except* (*WEATHER, TransportError) as group:
+        print(next(leaves(group)), file=sys.stderr)
+        status = UNREACHABLE
+    if held is not None:
+        print_bounded(sys.stdout, f"{json.dumps(attrs.asdict(held)) if as_json else held}\n")
+    return status
+
+
+@attrs.frozen
+class Held:
+    """What a backup holds; positions are byte offsets of the log, times ms since the epoch."""
+
+    directory: str
+    cluster: str
+    start_position: int
+    end_position: int
+    timestamp_ms: int
+    snapshots: tuple[SnapshotRow, ...]
+
+    @classmethod
+    def of(cls, opened: Backup) -> "Held":
+        """Look at one."""
+        store = opened.store
+        return cls(
+            directory=str(opened.directory),
+            cluster=store.identity.cluster,
+            start_position=store.start_position,
+            end_position=store.append_position,
+            timestamp_ms=store.last_timestamp_ms,
+            snapshots=store.snapshots,
+        )
+
+    def __str__(self) -> str:
+        begin = f"the snapshot at {self.start_position}" if self.start_position else "the beginning"
+        return (
+            f'{self.directory} holds cluster "{self.cluster}" from {begin} to {self.end_position}, '
+            f"{utc(self.timestamp_ms)}: {size(self.end_position - self.start_position)} of log"
+        )
+
+
+async def _first_answer(connect: Sequence[str]) -> Answer | None:
+    """Ask the first member that answers; tell why others do not."""
+    for address in [parse_address(text) for text in connect]:
+        answer = await ask(address)
+        if answer.status is not None:
+            return answer
+        print(f"{address.host}:{address.client_port}: {answer.error}", file=sys.stderr)
+    return None
+
+
+async def _follow(opened: Backup) -> None:
+    """Keep it current until a signal."""
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            nursery.start_soon(functools.partial(opened.run, follow=True))
+            await anext(signals)
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,149 @@
+"""`quorate cluster`: all members of a small cluster on this machine, for trying things out."""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import trio
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+
+from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster
+from ..local.log_lines import unblocked_console
+from ..local.survey import Survey, survey
+from ..node.config.config import MAX_MEMBERS
+
+__all__ = ["cluster"]
+
+LocalProfile = Literal["lan", "aeron"]
+Members = Annotated[
+    int, Parameter(help=f"How many: 1 to {MAX_MEMBERS}. With 3, one may fail; with 5, two.")
+]
+
+LOOK_SECONDS: Final = 0.2
+LONGEST_LOOK_SECONDS: Final = 5.0
+"""How often the members are asked who leads, and their ends are looked for."""
+
+
+async def cluster(
+    *,
+    directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
+    members: Members = 3,
+    client_port: int = 7000,
+    profile: Annotated[LocalProfile | None, Parameter(show_default=False)] = None,
+) -> int:
+    """Run the members of a cluster as child processes on this machine.
+
+    Member i listens for clients on 127.0.0.1 at the client port + i. Its configuration, stores,
+    log lines and process id lie in `member-<i>/` of the directory, and stay there: the next run
+    goes on with them. Ctrl-C ends all members in order, a second one at once.
+
+    Parameters
+    ----------
+    directory
+        Where the members live; made if absent.
+    client_port
+        Where member 0 listens for clients.
+    profile
+        How patient: `lan` replaces a dead leader in less than a second, `aeron` has the defaults
+        of Aeron Cluster. If left out: `lan`, or what a cluster that is there has.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
+        unblocked_console(console),
+    ):
+        async with open_cluster(configs) as running:
+            _introduce(console, directory, running)
+            if not await _tell_until_told_to_stop(console, running, received):
+                console.print("No member is left.")
+                return 1
+            console.print("Ending all members in order.")
+            await _stop(running, received)
+    console.print("All members have ended.")
+    return 0
+
+
+def _introduce(console: Console, directory: Path, running: LocalCluster) -> None:
+    for member in running.members:
+        at = member.address
+        console.print(
+            f"member {at.member_id}  {at.host}:{at.client_port}  {escape(str(member.log))}"
+        )
+    first = running.addresses[0]
+    console.print(
+        f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"
+        f"How it stands:             quorate status --connect {first.host}:{first.client_port}\n"
+        f"See it fail:               kill -9 $(cat {escape(str(directory))}/member-0/pid)\n"
+        "Ctrl-C ends all members in order.\n"
+    )
+
+
+async def _tell_until_told_to_stop(
+    console: Console, running: LocalCluster, received: AsyncIterator[int]
+) -> bool:
+    """Tell what goes on; False if all members have ended before a signal came."""
+    told = False
+    async with trio.open_nursery() as nursery:
+
+        async def wait_for_signal() -> None:
+            nonlocal told
+            await anext(received)
+            told = True
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_for_signal)
+        nursery.start_soon(_tell_leaders, console, running)
+        async with trio.open_nursery() as members:
+            for member in running.members:
+                members.start_soon(_tell_end, console, member)
+        nursery.cancel_scope.cancel()
+    return told
+
+
+async def _stop(running: LocalCluster, received: AsyncIterator[int]) -> None:
+    """End the members in order; at a second signal at once."""
+    async with trio.open_nursery() as nursery:
+
+        async def kill_at_signal() -> None:
+            await anext(received)
+            await running.kill()
+
+        nursery.start_soon(kill_at_signal)
+        await running.stop()
+        nursery.cancel_scope.cancel()
+
+
+async def _tell_leaders(console: Console, running: LocalCluster) -> None:
+    """Tell each change of the leader, as the members see it."""
+    said, pause = "", LOOK_SECONDS
+    while True:
+        now = _leader_line(await survey(running.addresses))
+        pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)  # to be asked costs an idle member most
+        if now != said:
+            console.print(now)
+            said, pause = now, LOOK_SECONDS
+        await trio.sleep(pause)
+
+
+def _leader_line(seen: Survey) -> str:
+    leader = seen.leader
+    if leader is None:
+        states = ", ".join(f"member {one.member_id} {one.state}" for one in seen.said)
+        return f"no leader: {states or 'no member answers yet'}"
+    line = f"term {leader.term}: member {leader.member_id} leads"
+    return line if seen.spare > 0 else f"{line}; no other member can be spared"
+
+
+async def _tell_end(console: Console, member: MemberProcess) -> None:
+    """Tell when a member ends that nobody here has ended."""
+    status = await member.wait()
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
+    file = member.config.directory / "node.toml"
+    console.print(
+        f"member {member.member_id} {how}; see {escape(str(member.log))}; "
+        f"to start it again: quorate run {escape(str(file))}"
+    )

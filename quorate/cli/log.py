@@ -1,0 +1,324 @@
+"""`quorate log`: look into the recording of a member, whether it runs or not."""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+from cyclopts import Parameter, Token
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import StoreMismatchError, WireError
+from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
+from ..storage.lmdb.environment import told
+from ..storage.lmdb.file_check import DATA_FILE
+from ..storage.log.batch import Entry, EntryKind
+from ..storage.log.identity import Identity
+from ..storage.log.standing import StandingKind
+from ..storage.log.term_table import ForcedRow
+from ..storage.tools.describe import Description, DumpedBatch, openings
+from ..storage.tools.describe import describe as describe_store
+from ..storage.tools.describe import dump as dump_store
+from ..storage.tools.verify import VerifyReport
+from ..storage.tools.verify import verify as verify_store
+from ..storage.tools.verify_tables import TablesReport, verify_tables
+from .show import make_console, print_table
+from .status import AsJson
+from .words import counted, parse_position, size, utc
+
+__all__ = [
+    "PREVIEW_BYTES",
+    "describe",
+    "dump",
+    "lines_of",
+    "plain_batch",
+    "preview",
+    "store_of",
+    "verify",
+    "whose",
+]
+
+PREVIEW_BYTES: Final = 60
+"""So much is shown of what an entry carries."""
+
+
+def store_of(directory: Path) -> Path:
+    """Where the recording lies: in the directory itself, or in the member's directory around it.
+
+    Raises:
+        StoreMismatchError: there is none.
+        StorageError: this user may not look.
+    """
+    if directory.name == "tables" and (directory.parent / "log").is_dir():
+        raise StoreMismatchError(
+            f"{directory}: the tables that the member makes of its recording, which lies in "
+            f"{directory.parent / 'log'}"
+        )
+    with told(directory):
+        for place in (directory, directory / "log"):
+            if (place / DATA_FILE).exists():
+                return place
+    members = sorted(place.parent.name for place in directory.glob("member-*/log"))
+    which = f": ask for one of {', '.join(members)} in it" if members else ""
+    raise StoreMismatchError(f"{directory}: no recording there{which}")
+
+
+def whose(identity: Identity) -> str:
+    """Say in words whose store it is."""
+    if identity.member_id < 0:
+        return f'a backup of cluster "{identity.cluster}"'
+    return f'member {identity.member_id} of cluster "{identity.cluster}"'
+
+
+def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
+    """Tell what a member's recording holds: whose it is, its terms, how far it is committed.
+
+    Each term says who leads it, why there was an election, and how long the winner took for it, as
+    far as the entry is kept that opens the term.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    as_json
+        For programs.
+    """
+    store = store_of(directory)
+    found, events = describe_store(store), _events(store)
+    if as_json:
+        plain = attrs.asdict(found)
+        for row in plain["terms"]:
+            event = events.get(row["term"])
+            row["opened"] = None if event is None else attrs.asdict(event)
+        print(json.dumps(plain, indent=2))
+        return 0
+    console = make_console()
+    _show_description(found, console)
+    _show_terms(found, events, console)
+    _show_forced(found.forced, console)
+    for snapshot in found.snapshots:
+        console.print(
+            f"Snapshot at {snapshot.position:,}, term {snapshot.term}, "
+            f"{utc(snapshot.timestamp_ms)}: {snapshot.name}"
+        )
+    return 0
+
+
+def _events(store: Path) -> dict[int, TermEvent]:
+    """What the entries say that open the terms; those that make no sense are left out."""
+    found: dict[int, TermEvent] = {}
+    for term, entry in openings(store).items():
+        if entry.kind is EntryKind.NEW_LEADERSHIP_TERM:
+            with suppress(WireError):
+                found[term] = decode_term_event_untrusted(entry.payload)
+    return found
+
+
+def _show_description(found: Description, console: Console) -> None:
+    state = found.node_state
+    vote = f", voted for member {state.voted_for}" if state.voted_for >= 0 else ""
+    rows = {
+        "belongs to": whose(found.identity),
+        "instance": f"{found.identity.instance_id:016x}, format {found.identity.format_version}",
+        "standing": _standing(found),
+        "candidate term": f"{state.candidate_term}{vote}" if state.candidate_term >= 0 else "none",
+        "recorded": f"{found.start_position:,} to {found.append_position:,}, "
+        f"{counted(found.batches, 'batch', 'batches')}, {size(found.bytes)}",
+        "known committed": f"up to {found.commit_position:,}",
+        "last batch": utc(found.timestamp_ms),
+        "file": f"{size(found.file_bytes)}, "
+        f"{counted(found.free_pages, 'free page', 'free pages')} of {size(found.page_bytes)}: "
+        f"{size(found.free_pages * found.page_bytes)} to be used again",
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+
+
+def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Console) -> None:
+    """List the terms, and how each began."""
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title="\nTerms", title_justify="left"
+    )
+    for name in ("term", "from", "to", "length"):
+        table.add_column(name, justify="right")
+    table.add_column("began")
+    for name in ("leader", "election"):
+        table.add_column(name, justify="right")
+    table.add_column("because", overflow="fold")
+    for row in found.terms:
+        end = found.append_position if row.end is None else row.end
+        to = "open" if row.end is None else f"{row.end:,}"
+        event = events.get(row.term)
+        how = ("", "", "")
+        if event is not None:
+            how = str(event.leader_member_id), f"{event.election_ms:,} ms", escape(event.reason)
+        began = size(end - row.base), utc(row.timestamp_ms)
+        table.add_row(str(row.term), f"{row.base:,}", to, *began, *how)
+    print_table(console, table, spare=("length", "began", "election"))
+
+
+def _standing(found: Description) -> str:
+    """Say whether a store has a vote."""
+    match found.standing.kind:
+        case StandingKind.MEMBER:
+            return "it has a vote"
+        case StandingKind.RECOVERING:
+            return "no vote: the others have not admitted it yet"
+        case StandingKind.FRESH if found.identity.member_id < 0:
+            return "a backup has no vote"
+        case StandingKind.FRESH:
+            return "no vote: a standby, or the cluster has not begun yet"
+
+
+def _show_forced(rows: Sequence[ForcedRow], console: Console) -> None:
+    """Tell where a quorum was forced."""
+    for row in rows:
+        console.print(
+            f"A quorum was FORCED here at {utc(row.timestamp_ms)}: the cluster began anew with "
+            f"what store {row.instance_id:016x} had, up to {row.position:,} in term {row.term}. "
+            "What other members had behind that is lost.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
+    """Check every record of a member's recording and tables: checksums, order, terms, no hole.
+
+    Exit status: 0 - all is sound; 1 - damage was found, and named.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    as_json
+        For programs.
+    """
+    store = store_of(directory)
+    report, tables = verify_store(store), None
+    place = store.parent / "tables"
+    if store.name == "log" and (place / DATA_FILE).exists():
+        tables = verify_tables(place)
+    ok = report.ok and (tables is None or not tables.findings)
+    if as_json:
+        found = attrs.asdict(report) | {"tables": tables and attrs.asdict(tables), "ok": ok}
+        print(json.dumps(found, indent=2))
+    else:
+        _show_report(report, tables, make_console())
+    return 0 if ok else 1
+
+
+def _show_report(report: VerifyReport, tables: TablesReport | None, console: Console) -> None:
+    held = (
+        counted(report.batches, "batch", "batches"),
+        counted(report.entries, "entry", "entries"),
+        size(report.bytes),
+        counted(report.terms, "term", "terms"),
+    )
+    console.print(f"{escape(whose(report.identity))}: {', '.join(held)}")
+    _show_forced(report.forced, console)
+    for finding in report.findings:
+        console.print(escape(str(finding)), style="red", soft_wrap=True)
+    if report.count > len(report.findings):
+        console.print(f"and {report.count - len(report.findings):,} more", style="red")
+    count = report.count
+    if tables is not None:
+        console.print(f"tables: {counted(tables.records, 'record', 'records')}")
+        for words in tables.findings:
+            console.print(escape(words), style="red", soft_wrap=True)
+        count += len(tables.findings)
+    if not count:
+        console.print("Every record is sound.", style="green")
+        return
+    console.print(f"DAMAGED: {counted(count, 'finding', 'findings')}.", style="bold red")
+    if report.ok:
+        console.print("The tables are made of the log: without their directory they are made anew.")
+
+
+def _position(_kind: object, tokens: Sequence[Token]) -> int:
+    """Read a position of the command line."""
+    if (position := parse_position(tokens[0].value)) is None:
+        raise ValueError("expected a log position, such as 3264 or 3,264")
+    return position
+
+
+From = Annotated[int | None, Parameter(name="--from", show_default=False, converter=_position)]
+To = Annotated[int | None, Parameter(name="--to", show_default=False, converter=_position)]
+
+
+def dump(
+    directory: Path,
+    /,
+    *,
+    from_position: From = None,
+    to_position: To = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the recorded batches and their entries, also those not yet known to be committed.
+
+    Parameters
+    ----------
+    directory
+        The member's directory.
+    from_position
+        Begin with the batch at this log position; at the first one if left out.
+    to_position
+        End in front of this log position.
+    as_json
+        One object a batch and line, payloads in base64.
+    """
+    place = store_of(directory)
+    committed = describe_store(place).commit_position
+    for batch in dump_store(place, from_position, to_position):
+        if as_json:
+            print(json.dumps(plain_batch(batch)))
+        else:
+            print("\n".join(lines_of(batch, committed)))
+    return 0
+
+
+def plain_batch(batch: DumpedBatch) -> dict[str, object]:
+    """Return a batch for programs, payloads in base64."""
+    entries = [
+        {
+            "kind": entry.kind.name,
+            "flags": entry.flags,
+            "session": entry.session,
+            "sequence": entry.sequence,
+            "payload": base64.b64encode(entry.payload).decode("ascii"),
+        }
+        for entry in batch.entries
+    ]
+    return {**attrs.asdict(batch.header), "entries": entries}
+
+
+def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
+    """Tell of a batch in a line, and in one more for each of its entries."""
+    header = batch.header
+    known = "" if header.end <= committed else "  not known to be committed"
+    yield (
+        f"term {header.term}  {header.position:,} to {header.end:,}  {utc(header.timestamp_ms)}  "
+        f"{counted(header.count, 'entry', 'entries')}{known}"
+    )
+    for entry in batch.entries:
+        yield f"  {entry.kind.name:<20} {_preview(entry)}"
+
+
+def _preview(entry: Entry) -> str:
+    session = f"session {entry.session}#{entry.sequence} " if entry.session else ""
+    return session + preview(entry.payload)
+
+
+def preview(payload: bytes, begin: int = 0) -> str:
+    """Return a few bytes of a payload, from one of them on, in words."""
+    shown = repr(payload[begin : begin + PREVIEW_BYTES])[2:-1]
+    rest = len(payload) - begin - PREVIEW_BYTES
+    before = f"from byte {begin:,} on: " if begin else ""
+    return f"{before}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"

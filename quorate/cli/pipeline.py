@@ -1,0 +1,370 @@
+"""`quorate pipeline`: the recorded log on Spark, as tables and as answers."""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from .. import errors
+from ..storage.tools.restore import check_empty
+from .pipeline_show import plain_audit, show_audit, show_export, show_state, show_written
+from .restore import parse_point
+from .show import make_console
+from .status import AsJson
+from .tables import show_frame
+from .words import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..pipeline.source.logs import Moment, Origin
+
+__all__ = ["audit", "check", "export", "report", "state"]
+
+Follow = Annotated[bool, Parameter(negative="")]
+Settings = Annotated[Sequence[str], Parameter(name="--conf", negative="", show_default=False)]
+Master = Annotated[str, Parameter(show_default=True)]
+To = Annotated[Path | None, Parameter(show_default=False)]
+Directory = Annotated[Path | None, Parameter(show_default=False)]
+Connects = Annotated[str | None, Parameter(show_default=False)]
+
+_OURS: Final = re.compile(rf"\b{re.escape(errors.__name__)}\.(\w+): (.+)")
+"""An error of ours at the end of a traceback, which is all that Spark hands on of it."""
+
+
+@contextmanager
+def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
+    """Open a session; what goes wrong inside of Spark for a reason of ours is told as ours.
+
+    Raises:
+        ConfigurationError: a setting is none, PySpark or Java is missing.
+    """
+    pairs: dict[str, str] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not (equals and name):
+            raise errors.UsageError(f'--conf "{text}": expected NAME=VALUE')
+        pairs[name] = value
+    if sys.stderr.isatty():
+        pairs.setdefault("spark.ui.showConsoleProgress", "true")
+    try:
+        from ..pipeline.spark.session import open_session  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise errors.ConfigurationError(
+            'the pipeline is an extra: pip install ".[pipeline]" in a checkout of quorate '
+            f"({error})"
+        ) from error
+    with open_session(master=master, settings=pairs) as spark, _in_our_words():
+        yield spark
+
+
+@contextmanager
+def _in_our_words() -> Generator[None]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except PySparkException as error:
+        said = str(error)
+        if damaged := errors.DamagedRecordError.quoted_in(said):
+            raise damaged from error
+        for name, text in reversed(_OURS.findall(said)):
+            kind = getattr(errors, name, None)
+            if isinstance(kind, type) and issubclass(kind, errors.QuorateError):
+                raise kind(text) from error
+        raise
+
+
+def export(
+    directory: Directory = None,
+    /,
+    *,
+    connect: Connects = None,
+    to: Path,
+    follow: Follow = False,
+    master: Master = "local[*]",
+    conf: Settings = (),
+    as_json: AsJson = False,
+) -> int:
+    """Write a member's log as tables of Parquet: log, kv_history and kv_current.
+
+    A second call adds what was committed since; one that was interrupted may be repeated.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
+    to
+        The folder of the tables; made if absent.
+    follow
+        Stay, and add what is committed, until SIGTERM or Ctrl-C.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    as_json
+        For programs.
+    """
+    _either(directory, connect)
+    with _spark(master, conf) as spark:
+        from ..pipeline.jobs import export as job  # noqa: PLC0415 - an extra
+
+        origin = _origin(directory, connect)
+        if not follow:
+            show_export(job.export(spark, origin, to), to, as_json=as_json)
+            return 0
+        with suppress(KeyboardInterrupt):
+            for done in job.follow(spark, origin, to):
+                show_export(done, to, as_json=as_json)
+    return 0
+
+
+def state(
+    directory: Directory = None,
+    /,
+    *,
+    connect: Connects = None,
+    at: Annotated[str | None, Parameter(show_default=False)] = None,
+    snapshot: To = None,
+    to: To = None,
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Show the store as it was at a point of the log, by applying the log up to there.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
+    at
+        A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
+    snapshot
+        Write it into this directory as a snapshot, of which `quorate restore --new-cluster` makes
+        a cluster. Sessions are left out.
+    to
+        Write all keys there, as Parquet; an older result is replaced, anything else is not.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    _either(directory, connect)
+    if snapshot is not None:
+        check_empty(snapshot)
+    with _spark(master, conf) as spark:
+        from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.versions import NOT_OF_STATE, present  # noqa: PLC0415 - an extra
+
+        origin = _origin(directory, connect)
+        moment = _moment(origin, at)
+        there = present(spark, origin, moment).persist()
+        found = there.drop(*NOT_OF_STATE)
+        if to is not None:
+            write_result(found, to)
+        show_state(make_console(), found, moment)
+        if snapshot is not None:
+            _write_snapshot(spark, origin, moment, snapshot, there)
+    return 0
+
+
+def _write_snapshot(
+    spark: "SparkSession", origin: "Origin", moment: "Moment", to: Path, there: "DataFrame"
+) -> None:
+    from ..pipeline.jobs.restorable import write_snapshot  # noqa: PLC0415 - an extra
+
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    show_written(write_snapshot(spark, origin, moment, to, rng=rng, there=there), to)
+
+
+def _either(directory: object, connect: str | None) -> None:
+    """Refuse a call that says twice where the log is read from, or not at all.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if bool(directory) == bool(connect):
+        raise errors.UsageError("expected either a directory or --connect HOST:PORT")
+
+
+def _origin(directory: Path | None, connect: str | None) -> "Origin":
+    from ..pipeline.source.logs import Connect  # noqa: PLC0415 - an extra
+
+    return directory if directory is not None else Connect(connect or "")
+
+
+def _moment(origin: "Origin", at: str | None) -> "Moment":
+    from ..pipeline.jobs.versions import moment_at  # noqa: PLC0415 - an extra
+
+    position, timestamp_ms = parse_point(at)
+    return moment_at(origin, position=position, timestamp_ms=timestamp_ms)
+
+
+def audit(
+    directories: Annotated[Sequence[Path], Parameter(negative="")] = (),
+    /,
+    *,
+    connect: Connects = None,
+    master: Master = "local[*]",
+    conf: Settings = (),
+    as_json: AsJson = False,
+) -> int:
+    """Compare the logs of members, and check what the protocol promises about them.
+
+    Exit status: 0 - nothing is wrong; 1 - something is.
+
+    Parameters
+    ----------
+    directories
+        The members' directories, or copies of them; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All members that
+        they name are compared.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    as_json
+        For programs.
+    """
+    _either(directories, connect)
+    with _spark(master, conf) as spark:
+        from ..pipeline.jobs.audit import audit as run  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.audit import each_member  # noqa: PLC0415 - an extra
+
+        found = run(spark, directories if connect is None else each_member(connect))
+    if as_json:
+        print(json.dumps(plain_audit(found), indent=2))
+    else:
+        show_audit(make_console(), found)
+    return 1 if found.findings else 0
+
+
+def report(
+    directory: Directory = None,
+    /,
+    *,
+    connect: Connects = None,
+    to: Path,
+    separator: str = ":",
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Write a page of HTML on a member's log: elections, load, growth, hot keys; and its tables.
+
+    Parameters
+    ----------
+    directory
+        A member's, running or not, or a copy of one; or else:
+    connect
+        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
+        from a follower, if there is one.
+    to
+        A folder: report.html, and the tables as Parquet beside it.
+    separator
+        What the prefix of a key ends with.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    _either(directory, connect)
+    with _spark(master, conf) as spark:
+        from ..pipeline.jobs.page import render  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.report import report as run  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+
+        found = run(spark, _origin(directory, connect), separator=separator)
+        console = make_console()
+        for name in ("terms", "load", "operations", "keys", "prefixes"):
+            frame: DataFrame = getattr(found, name)
+            frame.persist()
+            write_result(frame, to / name)
+        page = to / "report.html"
+        page.write_text(render(found), encoding="utf-8")
+        terms = found.terms.drop("base", "began", "ended", "batches", "bytes")
+        show_frame(console, terms, spare=("entries", "pause_seconds", "election_seconds"))
+        show_frame(console, found.operations)
+        console.print(f"Written: {page}", markup=False, soft_wrap=True)
+    return 0
+
+
+def check(
+    history: Path,
+    /,
+    *,
+    seconds_per_key: float = 60.0,
+    picture: To = None,
+    to: To = None,
+    master: Master = "local[*]",
+    conf: Settings = (),
+) -> int:
+    """Check a history of what clients asked and were told: is it linearizable?
+
+    Exit status: 0 - it is; 1 - it is not, or that could not be decided for some key.
+
+    Parameters
+    ----------
+    history
+        JSON lines, as `quorate torture --history` writes them, or a folder of such files.
+    seconds_per_key
+        How long the search for one key may take; then it is undecided.
+    picture
+        Draw the operations of the keys that are not linearizable into this file, as SVG; of the
+        first eight.
+    to
+        Write the verdict of each key there, as Parquet.
+    master
+        Where Spark runs.
+    conf
+        A setting of Spark, NAME=VALUE; may be given several times.
+    """
+    if not history.exists():
+        raise errors.UsageError(f"{history}: no such file")
+    with _spark(master, conf) as spark:
+        from ..pipeline.jobs.check import check_history  # noqa: PLC0415 - an extra
+        from ..pipeline.jobs.results import write_result  # noqa: PLC0415 - an extra
+
+        found = check_history(spark, history, seconds_per_key=seconds_per_key).persist()
+        if to is not None:
+            write_result(found, to)
+        console = make_console()
+        counts = {row[0]: (row[1], row[2]) for row in _by_verdict(found).collect()}
+        for row in found.where("verdict != 'linearizable'").orderBy("key").collect():
+            text = f"{bytes(row['key'])!r}: {row['verdict']}, {row['operations']:,} operations"
+            console.print(text, style="bold red", markup=False)
+            console.print(row["explanation"] or "", markup=False, soft_wrap=True)
+        if picture is not None:
+            _write_picture(console, found, picture)
+    for verdict, (keys, operations) in sorted(counts.items()):
+        console.print(f"{verdict}: {counted(keys, 'key', 'keys')}, {operations:,} operations")
+    return 0 if counts.keys() <= {"linearizable"} else 1
+
+
+def _write_picture(console: Console, verdicts: "DataFrame", file: Path) -> None:
+    from ..pipeline.jobs.picture import picture  # noqa: PLC0415 - an extra
+
+    drawn = picture(verdicts)
+    if drawn is None:
+        console.print("No picture: nothing is known not to be linearizable.")
+        return
+    file.write_text(drawn, encoding="utf-8")
+    console.print(f"Written: {file}", markup=False, soft_wrap=True)
+
+
+def _by_verdict(found: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
+
+    return found.groupBy("verdict").agg(F.count("*"), F.sum("operations"))

@@ -1,0 +1,154 @@
+"""How `quorate pipeline` tells what its jobs have done and found."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from rich.console import Console
+
+from ..storage.tools.describe import DumpedBatch
+from .log import PREVIEW_BYTES, lines_of, plain_batch, preview
+from .show import make_console
+from .tables import CELL, show_frame, show_rows
+from .words import counted, size, utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ..pipeline.jobs.audit import Audit, Divergent
+    from ..pipeline.jobs.export import Exported
+    from ..pipeline.jobs.restorable import Written
+    from ..pipeline.source.logs import Moment
+
+__all__ = ["plain_audit", "show_audit", "show_export", "show_state", "show_written"]
+
+_SHOWN: Final = 3
+"""Entries that are shown of each batch, from the first one on in which they differ."""
+
+
+def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
+    """Print it, or for programs."""
+    if as_json:
+        print(json.dumps(attrs.asdict(done)), flush=True)
+        return
+    show_rows(
+        make_console(),
+        {
+            "positions": f"{done.begin:,} to {done.end:,}",
+            "log": counted(done.commands, "row", "rows") + " added",
+            "kv_history": counted(done.history, "version", "versions") + " ended",
+            "kv_current": counted(done.current, "key", "keys"),
+            "written to": str(to),
+        },
+    )
+
+
+def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
+    """Print how many keys there are, and the first ones."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own name; an extra
+
+    keys = counted(found.count(), "key", "keys")
+    console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
+    value = F.substring("value", 1, CELL + 1).alias("value")  # sorting holds whole rows in memory
+    shown = found.select("key", value, "expires_at", "valid_from")
+    show_frame(console, shown.orderBy("key"), spare=("valid_from", "expires_at"))
+
+
+def show_written(done: "Written", directory: Path) -> None:
+    """Print it."""
+    console, of = make_console(), done.summary
+    console.print(
+        f"{directory}: the snapshot at {of.head.position:,}, {size(of.raw_bytes)}, digest "
+        f"{of.digest}; quorate restore --from {directory} --new-cluster NAME --to DIR",
+        markup=False,
+        soft_wrap=True,
+    )
+    if done.sessions:
+        console.print(
+            f"{counted(done.sessions, 'session is', 'sessions are')} left out: clients of the new "
+            "cluster open their own",
+            style="yellow",
+        )
+
+
+def plain_audit(found: "Audit") -> dict[str, object]:
+    """Return it for programs; of batches that differ, the first entries in which they do."""
+    records = [
+        {"members": members, "from_entry": begin, **plain_batch(batch)}
+        for members, batch, begin in _versions(found.records)
+    ]
+    return {**attrs.asdict(attrs.evolve(found, records=())), "records": records}
+
+
+def show_audit(console: Console, found: "Audit") -> None:
+    """Print it."""
+    for one in found.members:
+        console.print(f"member {one.member_id}: {one.start:,} to {one.committed:,}, committed")
+    console.print(
+        f"{counted(found.batches, 'batch', 'batches')} compared, "
+        f"{counted(found.entries, 'entry', 'entries')} in the longest log"
+    )
+    for finding in found.findings:
+        whose = f"member {finding.member}, " if finding.member >= 0 else ""
+        place = f"{whose}term {finding.term}, position {finding.position}"
+        console.print(
+            f"{finding.kind.upper()}: {place}: {finding.text}",
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found.records:
+        console.print("The first divergence, from the first entry on that differs:", style="bold")
+    versions = [*_versions(found.records)]
+    same = _alike([batch.entries[0].payload for _, batch, _ in versions if batch.entries])
+    for members, batch, begin in versions:
+        whose = f"member{'s' * (len(members) > 1)} {', '.join(map(str, members))}"
+        header, *entries = lines_of(batch, batch.header.end)
+        rest = batch.header.count - begin - len(entries)
+        if entries and same >= PREVIEW_BYTES:  # the commands of many clients may be one entry
+            entries.insert(1, f"    {preview(batch.entries[0].payload, same)}")
+        text = "\n".join([f"{whose}: {header}", *entries])
+        console.print(text, markup=False, soft_wrap=True)
+        if rest:
+            console.print(f"  and {counted(rest, 'entry', 'entries')} more")
+    for words in found.unchecked:
+        console.print(f"NOT CHECKED: {words}", style="yellow", markup=False, soft_wrap=True)
+    if found.findings:
+        console.print(
+            f"WRONG: {counted(len(found.findings), 'finding', 'findings')}.", style="bold red"
+        )
+    else:
+        console.print("The logs agree, as far as each is committed.", style="green")
+
+
+def _alike(payloads: Sequence[bytes]) -> int:
+    """Return with how many bytes payloads begin that differ behind them; 0 if they are equal."""
+    if len({*payloads}) <= 1:
+        return 0
+    differ = (at for at, those in enumerate(zip(*payloads, strict=False)) if len({*those}) > 1)
+    return next(differ, min(map(len, payloads)))
+
+
+def _versions(
+    records: "Sequence[Divergent]",
+) -> Iterator[tuple[list[int], DumpedBatch, int]]:
+    """Yield each batch that some members have, cut to what is shown, and from which entry on."""
+    batches: list[DumpedBatch] = []
+    owners: list[list[int]] = []
+    for one in records:
+        if one.batch not in batches:
+            batches.append(one.batch)
+            owners.append([])
+        owners[batches.index(one.batch)].append(one.member)
+    begin = next(
+        (
+            at
+            for at, those in enumerate(zip(*(one.entries for one in batches), strict=False))
+            if any(entry != those[0] for entry in those)
+        ),
+        min((len(one.entries) for one in batches), default=0),
+    )
+    for members, batch in zip(owners, batches, strict=True):
+        yield members, attrs.evolve(batch, entries=batch.entries[begin : begin + _SHOWN]), begin

@@ -1,0 +1,247 @@
+"""`quorate recover`: a member whose disk was lost gets everything again, and its vote.
+
+It is safe to be asked for at any time: a store that has a vote is left alone, and one that is made
+here has none before the others have admitted it (:mod:`quorate.node.membership.admission`).
+"""
+
+import json
+import logging
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+import trio
+from cyclopts import Parameter
+from rich.console import Console
+
+from ..embed import Node, open_node
+from ..errors import UsageError
+from ..local.force_quorum import force_a_quorum
+from ..local.log_lines import line_handler, unblocked_console
+from ..local.survey import STANDBY, VOTING, Survey, survey
+from ..node.config.config import MemberConfig, NodeConfig, load_config
+from ..node.protocol.rules import quorum
+from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..storage import Identity, Standing, StandingKind, make_store
+from ..storage.lmdb.file_check import DATA_FILE
+from .status import AsJson
+from .words import size
+
+__all__ = ["recover"]
+
+LOOK_SECONDS: Final = 0.2
+HINT_SECONDS: Final = 5.0
+"""After so long without progress it says what it waits for."""
+NOBODY: Final = 2
+
+ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
+
+
+async def recover(
+    file: Path, /, *more: Path, force_quorum: ForceQuorum = False, as_json: AsJson = False
+) -> int:
+    """Have a member whose disk was lost fetch everything, and be admitted by the others.
+
+    Until it is, it has no vote: what it had acknowledged, and whom it had voted for, is lost with
+    its disk. It may be interrupted, and goes on when it is called again.
+
+    With --force-quorum: so many members are lost, for good, that those which are left are no
+    quorum. The cluster begins anew with what the best of them has; what the lost ones alone had is
+    lost. You are told what that may be, and asked for the name of the cluster.
+
+    Exit status: 0 - it is admitted, or the quorum is forced; start it with quorate run; 1 - there
+    is nothing to recover, or it was not confirmed; 2 - no other member answers, and nothing was
+    done.
+
+    Parameters
+    ----------
+    file
+        The member's configuration (TOML), in its new directory; with --force-quorum that of a
+        member that is left, with the members that the cluster is to have.
+    more
+        With --force-quorum: configurations of the other members that are left.
+    force_quorum
+        Begin anew with what is left of the cluster.
+    as_json
+        For programs; progress goes to standard error.
+    """
+    if force_quorum:
+        return await force_a_quorum([file, *more], as_json=as_json)
+    if more:
+        raise UsageError("quorate recover takes one configuration, unless --force-quorum")
+    config = load_config(file)
+    logging.basicConfig(level="WARNING", handlers=[line_handler(sys.stderr)], format="%(message)s")
+    console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
+    seen = await survey([_address(config, peer.member_id) for peer in config.peers])
+    others = [each for each in seen.said if each.member_id != config.member_id]
+    if (why_not := _why_not(config, others) or _prepare(config)) is not None:
+        status, words = why_not
+        console.print(words, style="red")
+        return status
+    _tell(config, seen, others, console)
+    with unblocked_console(console):
+        last, seconds = await _run_until_admitted(config, others, console)
+    words = f"Member {config.member_id} has everything up to {last.applied_position:,}, and a vote"
+    console.print(f"{words}, after {seconds:.1f} s. Start it: quorate run {file}", style="green")
+    if as_json:
+        print(json.dumps(_plain(last, others, seconds), indent=2))
+    return 0
+
+
+async def _run_until_admitted(
+    config: NodeConfig, others: list[NodeStatus], console: Console
+) -> tuple[NodeStatus, float]:
+    """Run the member until it has a vote; return what it said last, and the seconds it took."""
+    began = time.monotonic()
+    last: NodeStatus | None = None
+    async with open_node(config) as node:
+        last = await _admitted(node, others, console)
+    assert last is not None
+    return last, time.monotonic() - began
+
+
+def _address(config: NodeConfig, member_id: int) -> MemberAddress:
+    (member,) = (each for each in config.members if each.member_id == member_id)
+    return MemberAddress(member_id, member.host, member.client_port)
+
+
+def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | None:
+    """Say why there is nothing to do, and the exit status; None if there is."""
+    if config.own.standby:
+        return 1, "A standby has no vote, so nothing was lost with its disk. Start it: quorate run"
+    if not others:
+        return NOBODY, "No other member answers. Nothing was done; start the others first."
+    if all(each.standing in {"fresh", STANDBY} for each in others):
+        return 1, "The cluster begins once all its members run. Start this one: quorate run"
+    if not _environment(config, "log") and _environment(config, "tables"):
+        return 1, (
+            f"{config.directory}: there are tables but no log. Move the directory away, keep it, "
+            "and put node.toml into an empty one."
+        )
+    return None
+
+
+def _environment(config: NodeConfig, name: str) -> bool:
+    """Whether a folder of the member has data; an empty one may be the root of a volume."""
+    return (config.directory / name / DATA_FILE).exists()
+
+
+def _prepare(config: NodeConfig) -> tuple[int, str] | None:
+    """Make the store, durably without a vote; or say why there is nothing to do.
+
+    Raises:
+        StorageError: the one that is there is another member's.
+    """
+    drawn = random.SystemRandom().getrandbits(64)
+    identity = Identity(config.cluster, config.member_id, drawn)
+    there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
+    if there.kind is not StandingKind.MEMBER:
+        return None
+    return 1, (
+        f"{config.directory}: its store has a vote; there is nothing to recover. "
+        "Start it: quorate run"
+    )
+
+
+def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: Console) -> None:
+    """Say what is missing, and who has it."""
+    for each in others:
+        vote = "" if each.standing == VOTING else ", and has no vote itself"
+        console.print(
+            f"Member {each.member_id} is a {each.role} in term {each.term}; its log goes to "
+            f"{each.append_position:,}, of which {each.commit_position:,} are committed{vote}."
+        )
+    for words in _other_addresses(config, seen):
+        console.print(words, style="red")
+    silent = [peer.member_id for peer in config.peers if peer.member_id not in _ids(others)]
+    for member in silent:
+        console.print(f"Member {member} does not answer.", style="red")
+    end, term = max(each.append_position for each in others), max(each.term for each in others)
+    console.print(
+        f"Member {config.member_id} may have acknowledged anything up to {end:,}, and voted up to "
+        f"term {term}. It has no vote until the others have committed that they admit it."
+    )
+    voting, needed = (
+        len([each for each in seen.voting if each in others]),
+        quorum(len(config.voters)),
+    )
+    if voting < needed:
+        console.print(
+            f"{needed} others with a vote are needed for that, and {voting} answer: it waits.",
+            style="red",
+        )
+
+
+def _other_addresses(config: NodeConfig, seen: Survey) -> list[str]:
+    """Say which members have another address of this member in their configuration."""
+    own = config.own
+    return [
+        f"Member {answer.address.member_id} has this member at {one.host}:{one.member_port}, and "
+        f"{own.host}:{own.member_port} is meant: put that into its node.toml and restart it; it "
+        "dials this member, and counts it, only there."
+        for answer in seen.answers
+        for one in answer.members
+        if one.member_id == own.member_id and (one.host, one.member_port) != _at(own)
+    ]
+
+
+def _at(member: MemberConfig) -> tuple[str, int]:
+    return member.host, member.member_port
+
+
+def _ids(others: list[NodeStatus]) -> list[int]:
+    return [each.member_id for each in others]
+
+
+async def _admitted(node: Node, others: list[NodeStatus], console: Console) -> NodeStatus:
+    """Wait until the member is admitted, and tell how it goes."""
+    end, said, hinted = max(each.append_position for each in others), "", ""
+    patience = trio.current_time() + HINT_SECONDS
+    while (status := node.status()).standing != VOTING:
+        doing = status.snapshot_activity or f"{size(status.append_position)} of {size(end)}"
+        words = f"{status.state}: {doing}"
+        if words != said:
+            console.print(words)
+            said, patience = words, trio.current_time() + HINT_SECONDS
+        if trio.current_time() > patience:
+            hint = await _why_it_waits(status, node)
+            if hint != hinted:
+                console.print(hint, style="red")
+                hinted = hint
+            patience = trio.current_time() + HINT_SECONDS
+        await trio.sleep(LOOK_SECONDS)
+    return status
+
+
+async def _why_it_waits(status: NodeStatus, node: Node) -> str:
+    """Say which links are missing, by the words of both ends."""
+    own = status.member_id
+    words = [
+        f"This member does not reach member {peer.member_id}: {peer.trouble}."
+        for peer in status.peers
+        if peer.trouble
+    ]
+    others = [one for one in node.topology.members if one.member_id != own]
+    for each in (await survey(others)).said:
+        words += [
+            f"Member {each.member_id} does not reach this member: {peer.trouble}."
+            for peer in each.peers
+            if peer.member_id == own and peer.trouble
+        ]
+    return "\n".join(words) or "It waits for a leader; quorate status says how the others are."
+
+
+def _plain(last: NodeStatus, others: list[NodeStatus], seconds: float) -> dict[str, object]:
+    return {
+        "member_id": last.member_id,
+        "admitted": True,
+        "term": last.term,
+        "applied_position": last.applied_position,
+        "seconds": seconds,
+        "others": [
+            attrs.asdict(each, filter=lambda field, _: field.name != "topology") for each in others
+        ],
+    }

@@ -1,0 +1,191 @@
+"""`quorate restore`: members of a backup, as of any point of its log."""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import attrs
+from cyclopts import Parameter
+
+from ..errors import ConfigurationError, PrunedError, UsageError
+from ..local.cluster import lay_out
+from ..local.restored import start_once
+from ..node.config.config import NodeConfig, load_config
+from ..storage.lmdb.file_check import DATA_FILE
+from ..storage.tools.restore import RestorePlan, moment, plan_restore
+from ..storage.tools.restore import restore as restore_store
+from .log import store_of, whose
+from .status import AsJson
+from .words import counted, parse_position
+
+__all__ = ["parse_point", "restore"]
+
+DONE: Final = 0
+REFUSED: Final = 1
+
+At = Annotated[str | None, Parameter(show_default=False)]
+Place = Annotated[Path, Parameter(show_default=False)]
+From = Annotated[Path, Parameter(name="--from", show_default=False)]
+NewCluster = Annotated[str | None, Parameter(show_default=False)]
+
+
+async def restore(
+    *,
+    source: From,
+    to: Place,
+    at: At = None,
+    new_cluster: NewCluster = None,
+    members: int = 3,
+    client_port: int = 7000,
+    as_json: AsJson = False,
+) -> int:
+    """Make a member, or all members of a new cluster, of a backup, as of any point of its log.
+
+    What is written is verified and started once. Then `quorate run` serves just that state.
+
+    Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
+
+    Parameters
+    ----------
+    source
+        Directory of the backup; that of a member will do too.
+    to
+        Directory of the member, with its node.toml. With --new-cluster: where those are made.
+    at
+        Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
+        else. Inside of a batch it becomes the end of the one before. If left out: everything.
+    new_cluster
+        Name of a new cluster of that state.
+    members
+        How many members it has; edit their node.toml for other machines than this.
+    client_port
+        Where its member 0 listens for clients; the others at the ports behind it.
+    as_json
+        For programs.
+    """
+    position, timestamp_ms = parse_point(at)
+    place = store_of(source).parent
+    try:
+        plan = plan_restore(place, position=position, timestamp_ms=timestamp_ms)
+    except PrunedError as refusal:
+        print(refusal, file=sys.stderr)
+        return REFUSED
+    configs = _configs(to, members, client_port, new_cluster)
+    # With a node.toml that names another cluster, that one is new, too.
+    recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
+    tell: Callable[[str], None] = (lambda _words: None) if as_json else print
+    _tell(plan, position, tell)
+    await _restore_all(plan, configs, tell, recovering=recovering)
+    if as_json:
+        print(json.dumps(_plain(plan, configs), indent=2))
+    return DONE
+
+
+async def _restore_all(
+    plan: RestorePlan,
+    configs: Sequence[NodeConfig],
+    tell: Callable[[str], None],
+    *,
+    recovering: bool,
+) -> None:
+    rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
+    made: list[int] = []
+    for config in configs:
+        batches = await restore_store(
+            plan,
+            config.directory,
+            cluster=config.cluster,
+            member_id=config.member_id,
+            rng=rng,
+            recovering=recovering,
+        )
+        made.append(batches)
+    complete = {config.member_id for config in configs} >= {*configs[0].voters}
+    elect = complete and not recovering
+    await start_once(configs, plan.point.position, rng, elect=elect)
+    for config, batches in zip(configs, made, strict=True):
+        tell(
+            f'{config.directory}: member {config.member_id} of cluster "{config.cluster}", '
+            f"{counted(batches, 'batch', 'batches')} of log, verified and started once"
+        )
+
+
+def _configs(
+    directory: Path, members: int, client_port: int, cluster: str | None
+) -> list[NodeConfig]:
+    if cluster is None:
+        return [_config_in(directory)]
+    if any((place / DATA_FILE).exists() for place in (directory, directory / "log")):
+        raise UsageError(
+            f"--to {directory}: a store lies there; expected a place for the members' directories"
+        )
+    configs = lay_out(directory, members=members, client_port=client_port, cluster=cluster)
+    for config in configs:
+        if config.cluster != cluster:
+            file = config.directory / "node.toml"
+            raise ConfigurationError(f'{file}: cluster = "{config.cluster}", not "{cluster}"')
+    return configs
+
+
+def parse_point(at: str | None) -> tuple[int | None, int | None]:
+    """Read a log position, or a time, into ms since the epoch; without a zone it is UTC.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if at is None:
+        return None, None
+    if (position := parse_position(at)) is not None:
+        return position, None
+    try:
+        found = datetime.fromisoformat(at)
+    except ValueError:
+        raise UsageError(
+            f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
+        ) from None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return None, int(aware.timestamp() * 1000)
+
+
+def _config_in(directory: Path) -> NodeConfig:
+    file = directory / "node.toml"
+    if not file.exists():
+        raise UsageError(
+            f"{directory}: no node.toml there that says which member it is to be; for a new "
+            "cluster give its name with --new-cluster"
+        )
+    return load_config(file)
+
+
+def _tell(plan: RestorePlan, asked: int | None, tell: Callable[[str], None]) -> None:
+    for words in plan.damaged:
+        print(f"a damaged snapshot is passed over: {words}", file=sys.stderr)
+    begin = f"the snapshot at {plan.load.position} and the log" if plan.load else "the log"
+    other = "" if asked in (None, plan.point.position) else f", the last end before {asked}"
+    tell(
+        f"{whose(plan.identity)}: {begin} up to {plan.point.position}{other}, of "
+        f"{moment(plan.point.timestamp_ms)}"
+    )
+
+
+def _plain(plan: RestorePlan, configs: Sequence[NodeConfig]) -> dict[str, object]:
+    return {
+        "from": str(plan.source),
+        "cluster": plan.identity.cluster,
+        "position": plan.point.position,
+        "timestamp_ms": plan.point.timestamp_ms,
+        "snapshot": plan.load and attrs.asdict(plan.load),
+        "damaged": plan.damaged,
+        "members": [
+            {
+                "directory": str(config.directory),
+                "cluster": config.cluster,
+                "member_id": config.member_id,
+            }
+            for config in configs
+        ],
+    }

@@ -1,0 +1,173 @@
+"""`quorate simulate`: whole clusters under simulated time, network and disk, from a seed."""
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import attrs
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+
+from ..errors import ConfigurationError, UsageError
+from ..simulation import SCENARIOS, Outcome, Plan, simulate
+from ..simulation.run import SECONDS_PER_HOUR
+from .show import make_console
+from .status import AsJson
+
+__all__ = ["simulate_seeds"]
+
+
+AtLeastOne = Annotated[int, Parameter(validator=Number(gte=1))]
+Hours = Annotated[float, Parameter(validator=Number(gt=0))]
+
+
+def _is_scenario(_kind: object, value: object) -> None:
+    if value not in SCENARIOS:
+        raise ValueError(f"expected one of {', '.join(SCENARIOS)}")
+
+
+Scenario = Annotated[
+    str,
+    Parameter(validator=_is_scenario, help=f"What is done to them: {', '.join(SCENARIOS)}."),
+]
+
+
+def simulate_seeds(
+    *,
+    seed: Annotated[int | None, Parameter(show_default=False)] = None,
+    seeds: AtLeastOne = 20,
+    first: Annotated[int, Parameter(show_default=False)] = 0,
+    hours: Hours = 0.1,
+    members: Literal[3, 5] = 3,
+    scenario: Scenario = "storm",
+    service: Annotated[str, Parameter(show_default=False)] = "",
+    trace: Annotated[Path | None, Parameter(show_default=False)] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run simulated clusters through storms of faults, and check them after every event.
+
+    Time is virtual, and a run is a function of its seed. Exit status: 0 - all held; 1 - not.
+
+    Parameters
+    ----------
+    seed
+        Run this seed alone.
+    seeds
+        How many seeds to run.
+    first
+        The first of them.
+    hours
+        Virtual hours of each seed.
+    members
+        Members of the cluster.
+    service
+        A state machine of your own, as package.module:Class, instead of the key-value store.
+    trace
+        With --seed: write every event into this file, as JSON lines.
+    as_json
+        One JSON object for each seed, instead of lines to be read.
+    """
+    if trace is not None and seed is None:
+        raise UsageError("--trace: needs --seed")
+    sys.path.insert(0, "")  # a service of the user's lies where he stands
+    each = range(first, first + seeds) if seed is None else (seed,)
+    plans = (Plan(one, members, hours, scenario, service) for one in each)
+    try:
+        with _quiet():
+            return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
+    except ConfigurationError as error:  # all of a plan comes from the arguments
+        raise UsageError(str(error)) from error
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Log nothing of what members say of the weather, which is ours."""
+    logger = logging.getLogger("quorate")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _run_all(plans: Iterable[Plan], trace: Path | None, teller: "_Teller") -> int:
+    """Run until something does not hold; return the exit status."""
+    for plan in plans:
+        outcome = _run(plan, trace)
+        teller.tell(outcome)
+        if outcome.violation is not None:
+            path = trace or Path(f"quorate-{plan.seed}.trace")
+            if trace is None:
+                _run(plan, path)  # the same again, this time with all that happens
+            teller.tell_violation(outcome, path)
+            return 1
+    teller.tell_end()
+    return 0
+
+
+def _run(plan: Plan, trace: Path | None) -> Outcome:
+    if trace is None:
+        return simulate(plan)
+    with trace.open("w", encoding="utf-8") as file:
+        return simulate(plan, file)
+
+
+class _Teller:
+    """Tells what the runs did."""
+
+    def __init__(self, console: Console, *, as_json: bool) -> None:
+        self._console = console
+        self._as_json = as_json
+        self._began = time.perf_counter()
+        self._runs = 0
+        self._hours = 0.0
+        self._operations = 0
+        self._elections = 0
+        self._faults: Counter[str] = Counter()
+
+    def tell(self, outcome: Outcome) -> None:
+        """Tell of one run."""
+        self._runs += 1
+        self._hours += outcome.virtual_seconds / SECONDS_PER_HOUR
+        self._operations += outcome.operations
+        self._elections += outcome.elections
+        self._faults.update(outcome.faults)
+        if self._as_json:
+            print(json.dumps(attrs.asdict(outcome)))
+            return
+        verdict = "ok" if outcome.violation is None else "VIOLATION"
+        self._console.print(
+            f"seed {outcome.plan.seed}: {verdict}, digest {outcome.digest}, "
+            f"{outcome.virtual_seconds / SECONDS_PER_HOUR:.3f} h, "
+            f"{sum(outcome.faults.values())} faults, {outcome.elections} elections, "
+            f"{outcome.operations} operations checked; {self._speed()}"
+        )
+
+    def tell_violation(self, outcome: Outcome, trace: Path) -> None:
+        """Tell what did not hold, and how to see it again."""
+        if not self._as_json:
+            self._console.print(f"\n{outcome.story}\n{outcome.violation}\n")
+            self._console.print(f"every event: {trace}\nagain: {outcome.plan.command}")
+
+    def tell_end(self) -> None:
+        """Tell the sum of all runs."""
+        if self._as_json:
+            return
+        faults = ", ".join(f"{count} x {name}" for name, count in sorted(self._faults.items()))
+        self._console.print(
+            f"{self._runs} seeds, {self._hours:.2f} virtual hours, no violation: "
+            f"{self._elections} elections, {self._operations} operations checked; "
+            f"{self._speed()}\nfaults: {faults}"
+        )
+
+    def _speed(self) -> str:
+        real = time.perf_counter() - self._began
+        return f"{self._hours / real:.3f} virtual hours per second"

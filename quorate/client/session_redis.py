@@ -1,0 +1,403 @@
+"""redis-py's client with sessions: every write is done exactly once, through any death of a leader.
+
+::
+
+    from quorate.client.session_redis import SessionRedis
+
+    with SessionRedis([("10.0.0.1", 6379), ("10.0.0.2", 6379), ("10.0.0.3", 6379)]) as client:
+        client.incr("counter")
+
+It is a ``redis.Redis`` and has its methods. A write travels as ``QUORATE.ONCE session sequence
+...``; when its connection breaks, its answer does not come, or its outcome is unknown, it is sent
+again with the same numbers, to one member after the other. What only reads is sent again as it is.
+
+A session is opened by the first write, and each write is a sign of its life. One that has timed out
+in between is replaced, if the command can't have been done in it.
+
+May be used by many threads, and after a fork. Needs redis-py: ``pip install ".[redis]"`` in a
+checkout of quorate.
+
+What can't be done exactly once is refused with an :class:`~quorate.errors.UnsupportedError`: the
+methods in `_UNSUPPORTED`, and the commands that members do not have or that concern a single
+connection (``WATCH``, ``SELECT``), since each attempt may take another connection. A reply of more
+than 16 KiB is given once only, see docs/sessions.md.
+"""
+
+# redis-py is typed in parts only
+# mypy: disable-error-code="no-untyped-call,misc"
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import SSLConnection, parse_url
+from redis.retry import Retry
+
+from ..errors import ConfigurationError, UnsupportedError
+from ..keyvalue.commands.table import CommandSpec, Kind, resolve
+from .redis_replies import (
+    Fate,
+    NoSessionError,
+    OutcomeUnknownError,
+    WritesSuspendedError,
+    fate_of,
+    is_final,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+__all__ = ["OutcomeUnknownError", "SessionLostError", "SessionRedis", "WritesSuspendedError"]
+
+_IN_FLIGHT: Final = 100
+"""Fewer than the replies that a session keeps: a slow thread's command must stay in the window."""
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+
+_ON_ANY_CONNECTION: Final = frozenset(
+    {
+        *("client|id", "client|info", "client|kill", "client|list", "cluster", "command", "config"),
+        *(
+            "echo",
+            "info",
+            "lastsave",
+            "ping",
+            "quorate.control",
+            "quorate.local.survey",
+            "role",
+            "time",
+        ),
+        "wait",
+    }
+)
+"""The commands of connections whose reply is the same, or as good, on each connection."""
+
+_NOT_STAMPED: Final = "what it sends is not stamped, so it is not done exactly once"
+_OF_A_CONNECTION: Final = "it stays on one connection, and each command may take another one"
+_NO_MODULE: Final = "members have no such commands"
+_UNSUPPORTED: Final = {
+    "pipeline": _NOT_STAMPED,
+    "transaction": _NOT_STAMPED,
+    "lock": "it is released by a script, and members have no scripts",
+    "register_script": "members have no scripts",
+    "pubsub": "members have no channels",
+    "keyspace_notifications": "members have no channels",
+    "monitor": _OF_A_CONNECTION,
+    "from_pool": "a pool is of one member; give all: SessionRedis([(host, port), ...])",
+    "set_retry": "it repeats commands itself, for as long as patience_s says",
+    **dict.fromkeys(("himport_prepare", "himport_discard", "himport_discard_all"), _NO_MODULE),
+    **dict.fromkeys(("bf", "cf", "cms", "ft", "json", "tdigest", "topk", "ts", "vset"), _NO_MODULE),
+}
+"""The methods of ``redis.Redis`` that do not go through `execute_command`, and why not."""
+
+_OWN_OPTIONS: Final = frozenset(
+    {
+        *("cache", "cache_config", "connection_pool", "host", "port", "unix_socket_path"),
+        *("retry", "retry_on_error", "retry_on_timeout", "single_connection_client"),
+    }
+)
+"""Options of ``redis.Redis`` that would take away what makes a write happen once."""
+
+
+class SessionLostError(redis.RedisError):
+    """The session ended before a command was answered that had been sent; it may be done or not."""
+
+
+class _Session:
+    """A session, and which of its commands are not answered."""
+
+    def __init__(self, session_id: int) -> None:
+        self.id = session_id
+        self._last = 0
+        self._in_flight: set[int] = set()
+        self._turn = threading.Condition()
+
+    @contextmanager
+    def sequence(self) -> Generator[int]:
+        """Give a number for the length of the block, in which its command is answered."""
+        with self._turn:
+            while self._in_flight and self._last - min(self._in_flight) >= _IN_FLIGHT:
+                self._turn.wait()
+            self._last = number = self._last + 1
+            self._in_flight.add(number)
+        try:
+            yield number
+        finally:
+            with self._turn:
+                self._in_flight.remove(number)
+                self._turn.notify_all()
+
+
+class SessionRedis(redis.Redis):
+    """A client of a whole cluster.
+
+    Args:
+        members: host and client port of each member that is to be asked.
+        session_timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. An
+            outage that lasts longer ends it.
+        patience_s: for how long a command is sent again, in seconds.
+        options: of ``redis.Redis``, for all members.
+
+    Raises:
+        ConfigurationError: the members are no such list, or an option is one that it sets itself.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[tuple[str, int]],
+        *,
+        session_timeout_s: float = 300.0,
+        patience_s: float = 60.0,
+        **options: Any,
+    ) -> None:
+        self._members = _checked_members(members)
+        if own := sorted(_OWN_OPTIONS & options.keys()):
+            raise ConfigurationError(
+                f"{own[0]} = {options[own[0]]!r}: expected no such option, SessionRedis sets it"
+            )
+        self._options: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 1.0}
+        self._options |= options
+        retry = Retry(NoBackoff(), 0)  # it is here that a command is sent again
+        super().__init__(*self._members[0], retry=retry, **self._options)
+        self._others = [
+            redis.Redis(*member, retry=retry, **self._options) for member in self._members[1:]
+        ]
+        self._pools = [each.connection_pool for each in (self, *self._others)]
+        for pool in self._pools:
+            pool.connection_class = typed(pool.connection_class)
+        self._at = 0
+        self._session_timeout_s = session_timeout_s
+        self._patience_s = patience_s
+        self._session: _Session | None = None
+        self._opening = threading.Lock()
+        self._process = os.getpid()
+
+    @classmethod
+    def from_url(cls, url: str, *others: str, **options: Any) -> Self:
+        """Make a client of the members that URLs name, ``redis://host:port``, one for each member.
+
+        Args:
+            url: of a member; what else it says, such as a password, must be the same in all.
+            others: of the other members.
+            options: of the client, and of ``redis.Redis``.
+
+        Raises:
+            ConfigurationError: the URLs name no TCP ports, or differ in more than these.
+        """
+        try:
+            parsed = [parse_url(one) for one in (url, *others)]
+        except (ValueError, AttributeError) as error:
+            raise ConfigurationError(f"urls = {(url, *others)!r}: {error}") from error
+        members = [(one.pop("host", "localhost"), one.pop("port", 6379)) for one in parsed]
+        said = parsed[0]
+        if any(one != said for one in parsed) or "path" in said:
+            raise ConfigurationError(
+                f"urls = {(url, *others)!r}: expected redis://host:port of each member, the rest "
+                "the same in all"
+            )
+        if said.pop("connection_class", None) is SSLConnection:
+            said["ssl"] = True
+        return cls(members, **{**options, **said})
+
+    def client(self) -> Self:
+        """Return a client of the same members with a session and connections of its own."""
+        patience = {"session_timeout_s": self._session_timeout_s, "patience_s": self._patience_s}
+        return type(self)(self._members, **{**self._options, **patience})
+
+    @property
+    def session_id(self) -> int | None:
+        """The session that writes travel in; None before the first one."""
+        return None if self._session is None else self._session.id
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Have a command done, once if it writes, and return its reply.
+
+        Raises:
+            redis.exceptions.ClusterDownError: there was no leader in all that time; it is not done.
+            SessionLostError: it was sent, and its session ended before it was answered.
+            OutcomeUnknownError: members did not get it answered in time; it may be done or not.
+            redis.ConnectionError: no member answered in time; it may be done or not.
+            redis.TimeoutError: the same.
+            WritesSuspendedError: an operator has suspended writes; it is not done.
+            redis.ResponseError: any other is the command's reply.
+            UnsupportedError: it can't be done exactly once, or members do not have it.
+        """
+        words = _split(args)
+        spec = _supported(words)
+        end = time.monotonic() + self._patience_s
+        if spec.kind is not Kind.WRITE or spec.name == "quorate.session":
+            return self._surely(words, args[0], options, end)
+        while True:
+            session = self._opened(end)
+            with session.sequence() as sequence:
+                stamped = ("QUORATE.ONCE", session.id, sequence, *words)
+                try:
+                    return self._surely(stamped, args[0], options, end)
+                except _SessionEndedError as ended:
+                    self._replace(session)
+                    if ended.may_be_done:
+                        raise SessionLostError(
+                            "the session ended before this was answered; it may be done or not "
+                            f"(NOSESSION {ended})"
+                        ) from None
+
+    def close(self) -> None:
+        """Close the session, if a member can be reached, and all connections."""
+        session, self._session = self._session, None
+        if session is not None and self._process == os.getpid():
+            with suppress(redis.RedisError, _UnsentError):
+                self._attempt(("QUORATE.SESSION", "CLOSE", session.id), "", {})
+        super().close()
+        for other in self._others:
+            other.close()
+
+    def __del__(self) -> None:
+        """Close the connections; nothing is sent from here, so the session times out."""
+        with suppress(Exception):
+            super().close()
+
+    def _opened(self, end: float) -> _Session:
+        if self._process != os.getpid():
+            # After a fork: the numbers of the session are the parent's. Each would stand for two
+            # commands, of which only the first is done. The lock may be held by nobody, for ever.
+            self._session, self._opening, self._process = None, threading.Lock(), os.getpid()
+        if not self._opening.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise redis.TimeoutError(
+                f"no session could be opened in {self._patience_s:g} s; nothing was done"
+            )
+        try:
+            if self._session is None:
+                words = ("QUORATE.SESSION", "OPEN", round(self._session_timeout_s * 1000))
+                self._session = _Session(int(self._surely(words, "", {}, end)))
+            return self._session
+        finally:
+            self._opening.release()
+
+    def _replace(self, session: _Session) -> None:
+        with self._opening:
+            if self._session is session:
+                self._session = None
+
+    def _surely(self, words: Sequence[Any], name: Any, options: Any, end: float) -> Any:
+        """Send a command again and again until it is answered.
+
+        Raises:
+            _SessionEndedError: its session is no more.
+            redis.RedisError: see `execute_command`.
+        """
+        pause, unknown = _FIRST_PAUSE_S, None
+        while True:
+            try:
+                return self._attempt(words, name, options)
+            except NoSessionError as error:
+                raise _SessionEndedError(str(error), may_be_done=unknown is not None) from None
+            except _UnsentError as unsent:
+                trouble, fate = unsent.cause, Fate.NOT_DONE
+            except redis.RedisError as error:
+                trouble, fate = error, fate_of(error)
+            if fate is Fate.ANSWERED:
+                raise trouble
+            if fate is Fate.UNKNOWN:
+                unknown = trouble
+            if time.monotonic() + pause > end or (unknown is None and is_final(trouble)):
+                # that the last attempt did nothing is no news of an earlier one
+                raise unknown or trouble
+            self._at = (self._at + 1) % len(self._pools)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _attempt(self, words: Sequence[Any], name: Any, options: Any) -> Any:
+        """Send a command once, to the member whose turn it is.
+
+        Raises:
+            _UnsentError: there is no connection.
+            redis.RedisError: see `fate_of`.
+        """
+        pool = self._pools[self._at]
+        try:
+            connection = pool.get_connection()
+        except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
+            raise _UnsentError(error) from error
+        try:
+            connection.send_command(*words)
+            return self.parse_response(connection, name, **options)
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()  # its answer may still come
+            raise
+        finally:
+            pool.release(connection)
+
+
+class _SessionEndedError(Exception):
+    def __init__(self, words: str, *, may_be_done: bool) -> None:
+        super().__init__(words)
+        self.may_be_done = may_be_done
+
+
+class _UnsentError(Exception):
+    def __init__(self, cause: redis.RedisError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _checked_members(members: Any) -> list[tuple[str, int]]:
+    try:
+        found = [(host, port) for host, port in members]
+    except (TypeError, ValueError):
+        found = []
+    if not found or not all(isinstance(h, str) and isinstance(p, int) for h, p in found):
+        raise ConfigurationError(
+            f"members = {members!r}: expected host and client port of each member, such as "
+            '[("10.0.0.1", 7000), ("10.0.0.2", 7000)]'
+        )
+    return found
+
+
+def _split(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the words of a command; redis-py takes several in the first one (``CONFIG GET``)."""
+    name, *rest = args
+    return (*(name.encode() if isinstance(name, str) else bytes(name)).split(), *rest)
+
+
+def _supported(words: Sequence[Any]) -> CommandSpec:
+    """Return what a command is.
+
+    Raises:
+        UnsupportedError: it is none that this client can do.
+    """
+    named = [word if isinstance(word, bytes) else str(word).encode() for word in words[:2]]
+    spec = resolve(named) if named else None
+    name = b"".join(named[:1]) if spec is None else spec.name.encode()
+    alike = {name.decode("utf-8", "replace"), name.partition(b"|")[0].decode("utf-8", "replace")}
+    if spec is None or (spec.kind is Kind.CONNECTION and not alike & _ON_ANY_CONNECTION):
+        raise UnsupportedError(
+            f"SessionRedis can't do {b' '.join(named).decode('utf-8', 'replace').upper():.80}: "
+            "members have no such command, or it concerns a single connection"
+        )
+    return spec
+
+
+def _refuse(name: str, reason: str) -> Callable[..., NoReturn]:
+    def refused(*_args: Any, **_options: Any) -> NoReturn:
+        raise UnsupportedError(f"SessionRedis has no {name}(): {reason}")
+
+    refused.__doc__ = f"Refuse: {reason}."
+    refused.__name__ = name
+    return refused
+
+
+for _name, _reason in _UNSUPPORTED.items():
+    _method = _refuse(_name, _reason)
+    setattr(SessionRedis, _name, classmethod(_method) if _name == "from_pool" else _method)

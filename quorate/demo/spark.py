@@ -1,0 +1,248 @@
+"""`make pipeline-demo`: a cluster under load loses its leader; Spark follows its log, then asks it.
+
+Three members run as child processes, clients do what `quorate torture`'s do, a stream of Spark
+follows the log of a member into Parquet, and the leader is killed meanwhile. Then the members are
+stopped and all five jobs run on what they left. What the jobs count is held against what the
+cluster and its clients say. Only if all of it agrees is the exit status 0.
+
+Spark's calls block, so each goes to a thread of its own.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, ParamSpec, TypeVar
+
+import attrs
+import trio
+from cyclopts import App, Parameter
+
+from ..cli.show import make_console
+from ..cli.words import span
+from ..client.resp import Reply
+from ..errors import UsageError
+from ..histories.history import HistoryWriter
+from ..local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
+from ..local.survey import Survey, Verdict, survey
+from ..node.requests.gateway import NodeStatus
+from ..pipeline.jobs.audit import audit
+from ..pipeline.jobs.check import check_history
+from ..pipeline.jobs.export import export, exported_tables
+from ..pipeline.jobs.page import render
+from ..pipeline.jobs.report import report
+from ..pipeline.jobs.versions import moment_at, state
+from ..pipeline.spark.session import open_session
+from ..storage.lmdb.environment import content_of
+from ..torture.clients import Clients
+from .tell import summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["main"]
+
+MEMBERS: Final = 3
+PATIENCE_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.05
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _StuckError(Exception):
+    """The members did not get where they should in time."""
+
+
+@attrs.frozen
+class _Left:
+    """What the cluster said in the end, and its clients."""
+
+    leader: NodeStatus
+    values: dict[bytes, Reply]
+    operations: int
+
+
+async def demo(
+    *,
+    directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None,
+    seconds: float = 20.0,
+) -> int:
+    """Follow a cluster's log with Spark while its leader is killed, and then ask all five jobs.
+
+    Parameters
+    ----------
+    directory
+        Where members, tables and the report go, and stay; a temporary directory if left out.
+    seconds
+        How long the clients work.
+    """
+    if directory and directory.exists() and content_of(directory):
+        raise UsageError(f"--dir {directory}: expected a new or an empty directory")
+    place = directory or Path(tempfile.mkdtemp(prefix="quorate-pipeline-"))
+    with ExitStack() as stack:
+        story = _Story(place, seconds)
+        story.say("Starting Spark.")
+        session = open_session(master="local[2]")
+        spark = await trio.to_thread.run_sync(stack.enter_context, session)
+        return 0 if await story.tell(spark) else 1
+
+
+class _Story:
+    """The demo from beginning to end, and what it found."""
+
+    def __init__(self, directory: Path, seconds: float) -> None:
+        self._console = make_console()
+        self._directory = directory
+        self._seconds = seconds
+        self._rows: list[tuple[str, str]] = []
+        self._held = True
+
+    def say(self, text: str) -> None:
+        """Tell what goes on."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def _compare(self, what: str, found: object, expected: object, unit: str = "") -> None:
+        """Note a count, and whether it is what the cluster, its clients or another job say."""
+        same = found == expected
+        self._held &= same
+        words = "as it should be" if same else f"but it should be {expected:,}"
+        self._rows.append((what, f"{found:,}{unit}, {words}"))
+
+    async def tell(self, spark: "SparkSession") -> bool:
+        """Tell it; whether all of it held."""
+        configs = lay_out(
+            self._directory,
+            members=MEMBERS,
+            client_port=free_client_port(MEMBERS),
+            cluster="demo",
+        )
+        async with open_cluster(configs) as cluster:
+            left, query = await self._load(spark, cluster)
+            self.say("Stopping all members in order.")
+        self.say("The stream catches up with what is left.")
+        await _in_thread(query.processAllAvailable)
+        await _in_thread(query.stop)
+        await _in_thread(self._ask, spark, left)
+        summary(self._console, self._rows, held=self._held)
+        return self._held
+
+    async def _load(
+        self, spark: "SparkSession", cluster: LocalCluster
+    ) -> "tuple[_Left, StreamingQuery]":
+        leader = (await _settled(cluster)).leader
+        assert leader is not None
+        followed = (leader.member_id + 1) % MEMBERS
+        self.say(f"Member {leader.member_id} leads; Spark follows the log of member {followed}.")
+        query = await _in_thread(self._follow, spark, f"member-{followed}")
+        with (self._directory / "history.jsonl").open("wb") as file:
+            clients = Clients(cluster.addresses, HistoryWriter(file), seed=1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(clients.run)
+                await trio.sleep(self._seconds / 2)
+                dead = cluster.members[leader.member_id]
+                self.say(f"kill -9 {dead.pid}: member {dead.member_id}, the leader.")
+                await dead.kill()
+                await trio.sleep(self._seconds / 4)
+                self.say(f"Starting member {dead.member_id} again.")
+                await dead.start()
+                await trio.sleep(self._seconds / 4)
+                nursery.cancel_scope.cancel()
+            await _settled(cluster, applied=True)
+            values = dict(zip(clients.keys, await clients.read_all(), strict=True))
+        last = (await _settled(cluster, applied=True)).leader
+        assert last is not None
+        operations = clients.outcomes.total()
+        self.say(f"{operations:,} operations; no write for {span(clients.longest_pause)} at most.")
+        return _Left(last, values, operations), query
+
+    def _follow(self, spark: "SparkSession", member: str) -> "StreamingQuery":
+        stream = spark.readStream.format("quorate").option("maxBytesPerTrigger", 1 << 20)
+        return (
+            stream.load(str(self._directory / member))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self._directory / "checkpoint"))
+            .trigger(processingTime="1 second")
+            .start(str(self._directory / "stream"))
+        )
+
+    def _ask(self, spark: "SparkSession", left: _Left) -> None:
+        """Run all five jobs, and compare."""
+        there = {key: value for key, value in left.values.items() if value is not None}
+        places = [self._directory / f"member-{at}" for at in range(MEMBERS)]
+        place, tables = places[0], self._directory / "tables"
+        self.say("export")
+        done = export(spark, place, tables)
+        self._compare("log position", done.end, left.leader.commit_position)
+        streamed = spark.read.parquet(str(self._directory / "stream"))
+        self._compare("commands streamed", streamed.count(), done.commands)
+        once = streamed.select("position", "entry", "number", "key").distinct().count()
+        self._compare("and different", once, done.commands)
+        self._compare("keys in kv_current", done.current, len(there))
+        history = exported_tables(spark, tables)["kv_history"].orderBy("key", "valid_from")
+        names = "string(key)", "string(value)", "revision", "valid_from_time", "valid_to"
+        history.selectExpr(*names).show(5, truncate=30)
+        self.say("state")
+        found = state(spark, place, moment_at(place))
+        held = {bytes(row[0]): bytes(row[1]) for row in found.select("key", "value").collect()}
+        right = sum(held.get(key) == value for key, value in there.items())
+        self._compare("values of the state that are right", right, len(there))
+        self._jobs(spark, places, left)
+
+    def _jobs(self, spark: "SparkSession", places: list[Path], left: _Left) -> None:
+        self.say("audit")
+        audited = audit(spark, places)
+        for finding in audited.findings:
+            self.say(str(finding))
+        self._compare("findings of the audit", len(audited.findings), 0)
+        self.say("report")
+        told = report(spark, places[0], separator="-")
+        page = self._directory / "report.html"
+        page.write_text(render(told), encoding="utf-8")
+        told.terms.select("term", "leader", "reason", "election_seconds", "pause_seconds").show(
+            truncate=60
+        )
+        told.operations.show()
+        self._compare(
+            "last term of the report",
+            max(row["term"] for row in told.terms.collect()),
+            left.leader.term,
+        )
+        self.say("check")
+        verdicts = check_history(spark, self._directory / "history.jsonl").collect()
+        fine = sum(row["operations"] for row in verdicts if row["verdict"] == "linearizable")
+        self._compare("operations that are linearizable", fine, left.operations)
+        self._rows.append(("report", str(page)))
+
+
+async def _in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await trio.to_thread.run_sync(lambda: call(*args, **kwargs))
+
+
+async def _settled(cluster: LocalCluster, *, applied: bool = False) -> Survey:
+    """Wait until all members agree, and if asked until all have applied all there is.
+
+    Raises:
+        _StuckError: that takes too long.
+    """
+    with trio.move_on_after(PATIENCE_SECONDS):
+        while True:
+            seen = await survey(cluster.addresses)
+            done = all(status.applied_position == seen.head for status in seen.said)
+            if seen.verdict is Verdict.AGREED and seen.leader and (done or not applied):
+                return seen
+            await trio.sleep(LOOK_SECONDS)
+    raise _StuckError("the members do not agree")
+
+
+def main() -> None:
+    """Run the demo, and exit."""
+    app = App(name="pipeline-demo", backend="trio", result_action="return_value", version_flags=[])
+    app.default(demo)
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""`quorate demo`: real files, a killed leader, and a check of everything.
+
+Three members run as child processes. Clients write every file of Python's standard library into
+them; in the middle the leader is killed, as a crash would (kill -9). The members elect another,
+the clients go on, the dead member comes back, catches up and joins. At the end every value on
+every member is compared with the file, the members are stopped, and every record of their
+recordings is verified. Only if all of it held is the exit status 0.
+"""
+
+import signal
+import sysconfig
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import trio
+from cyclopts import Parameter
+
+from ..cli.log import store_of
+from ..cli.show import make_console
+from ..cli.words import size, span
+from ..errors import UsageError
+from ..local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
+from ..local.log_lines import unblocked_console
+from ..local.survey import SETTLED, Survey, Verdict, survey
+from ..node.requests.gateway import NodeStatus
+from ..storage.lmdb.environment import content_of
+from ..storage.tools.verify import verify
+from .load import Loader, compare, library_files
+from .tell import LogTeller, show_progress, summary
+
+__all__ = ["demo"]
+
+MEMBERS: Final = 3
+KILL_AT: Final = 0.4
+"""The leader is killed when this part of the files has been acknowledged."""
+RESTART_AT: Final = 0.7
+PATIENCE_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.02
+
+
+async def demo(
+    *, directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None
+) -> int:
+    """Load files into three members, kill their leader meanwhile, and check everything.
+
+    Exit status 0 only if every value is right on every member and every recording is sound.
+
+    Parameters
+    ----------
+    directory
+        Where the members live, and stay afterwards; a temporary directory if left out.
+    """
+    if directory and directory.exists() and content_of(directory):
+        raise UsageError(f"--dir {directory}: expected a new or an empty directory")
+    status = 128 + signal.SIGTERM
+    with ExitStack() as stack:
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-")))
+        terminated = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_at_signal, terminated, nursery.cancel_scope)
+            story = _Story(directory)
+            with unblocked_console(story.console):
+                status = 0 if await story.tell() else 1
+            nursery.cancel_scope.cancel()
+    return status
+
+
+async def _cancel_at_signal(received: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    await anext(received)
+    scope.cancel()
+
+
+class _Story:
+    """The demo from beginning to end, and what it found."""
+
+    def __init__(self, directory: Path) -> None:
+        self.console = make_console()
+        self._directory = directory
+        self._root = Path(sysconfig.get_path("stdlib"))
+        self._files = library_files(self._root)
+        self._rows: list[tuple[str, str]] = []
+        self._trouble: list[str] = []
+
+    async def tell(self) -> bool:
+        """Tell it; whether all of it held."""
+        configs = lay_out(
+            self._directory,
+            members=MEMBERS,
+            client_port=free_client_port(MEMBERS),
+            cluster="demo",
+        )
+        async with open_cluster(configs) as cluster:
+            try:
+                await self._begin(cluster)
+                await self._load(cluster, Loader(self._root, self._files, cluster.addresses))
+                await self._compare(cluster)
+            except* (_StuckError, OSError) as group:
+                self._fail(f"The cluster does not go on: {group.exceptions[0]}")
+            self._say("Stopping all members in order.")
+        self._verify(cluster)
+        summary(self.console, self._rows, held=not self._trouble)
+        return not self._trouble
+
+    def _say(self, text: str) -> None:
+        self.console.print(text)
+
+    def _fail(self, text: str) -> None:
+        self._trouble.append(text)
+        self.console.print(text, style="bold red")
+
+    async def _begin(self, cluster: LocalCluster) -> None:
+        began = trio.current_time()
+        self._say(f"Starting {MEMBERS} members in {self._directory}.")
+        leader = await _next_leader(cluster, after=-1)
+        self._say(
+            f"Member {leader.member_id} leads term {leader.term}, "
+            f"{span(trio.current_time() - began)} after the start.\n"
+            f"Writing {len(self._files):,} files from {self._root}."
+        )
+
+    async def _load(self, cluster: LocalCluster, loader: Loader) -> None:
+        """Write all files; meanwhile kill the leader and bring it back."""
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loader.run)
+            nursery.start_soon(show_progress, self.console, loader)
+            await loader.reached(int(loader.files * KILL_AT))
+            async with trio.open_nursery() as telling:
+                old = await _next_leader(cluster, after=-1)
+                logs = LogTeller(self.console, cluster.members)
+                killed_at = trio.current_time()
+                telling.start_soon(logs.run)
+                dead = await self._kill_leader(cluster, old, logs)
+                await loader.reached(int(loader.files * RESTART_AT))
+                await self._restart(cluster, dead, logs)
+                telling.cancel_scope.cancel()
+        seconds = trio.current_time() - began
+        stalled = loader.longest_gap(killed_at)
+        self._say(f"For {span(stalled)} no write was acknowledged; then the clients went on.")
+        self._rows[:0] = [
+            ("files", f"{loader.files:,} ({size(loader.bytes)}), all acknowledged"),
+            ("writes", f"{loader.files / seconds:,.0f} a second, over everything that happened"),
+            ("retried", f"{loader.retried:,} writes whose outcome was not known"),
+            ("no write acknowledged for", f"{span(stalled)} at the longest"),
+        ]
+
+    async def _kill_leader(
+        self, cluster: LocalCluster, old: NodeStatus, logs: LogTeller
+    ) -> MemberProcess:
+        dead = cluster.members[old.member_id]
+        self._say(
+            f"\nkill -9 {dead.pid}: member {old.member_id}, the leader of term {old.term}. "
+            "What the members tell, by seconds since then:"
+        )
+        killed_at = trio.current_time()
+        await dead.kill()
+        new = await _next_leader(cluster, after=old.term)
+        gone = trio.current_time() - killed_at
+        logs.tell()
+        self._say(f"Member {new.member_id} leads term {new.term}, {span(gone)} after the kill.\n")
+        self._rows.append(("no leader for", f"{span(gone)}, until the next one was ready"))
+        return dead
+
+    async def _restart(self, cluster: LocalCluster, dead: MemberProcess, logs: LogTeller) -> None:
+        self._say(f"\nStarting member {dead.member_id} again.")
+        began = trio.current_time()
+        await dead.start()
+        seen = await _agreed(cluster)
+        logs.tell()
+        back = next(one for one in seen.said if one.member_id == dead.member_id)
+        self._say(
+            f"Member {dead.member_id} has caught up and follows, at position "
+            f"{back.append_position:,}, {span(trio.current_time() - began)} after its start.\n"
+        )
+        self._rows.append(("back after", span(trio.current_time() - began)))
+
+    async def _compare(self, cluster: LocalCluster) -> None:
+        seen = await _agreed(cluster, applied=True)
+        positions = {one.member_id: one.applied_position for one in seen.said}
+        self._rows.append(("positions", ", ".join(f"{at:,}" for at in positions.values())))
+        for address in cluster.addresses:
+            different = await compare(self._root, self._files, address)
+            for name in different[:3]:
+                self._fail(f"Member {address.member_id} has another {name}.")
+            right = len(self._files) - len(different)
+            text = f"member {address.member_id}: {right:,} of {len(self._files):,} values are right"
+            self._say(text.capitalize() + ".")
+            self._rows.append((f"values on member {address.member_id}", text.partition(": ")[2]))
+
+    def _verify(self, cluster: LocalCluster) -> None:
+        for member in cluster.members:
+            report = verify(store_of(member.config.directory))
+            for finding in report.findings:
+                self._fail(f"Member {member.member_id}: {finding}")
+            words = f"{report.batches:,} batches, {size(report.bytes)}"
+            words += ", every record sound" if report.ok else ", DAMAGED"
+            self._say(f"Recording of member {member.member_id}: {words}.")
+            self._rows.append((f"recording {member.member_id}", words))
+
+
+class _StuckError(Exception):
+    """The members did not get where they should in time."""
+
+
+async def _next_leader(cluster: LocalCluster, *, after: int) -> NodeStatus:
+    """Wait for a member that leads a term above `after`."""
+
+    def leads(seen: Survey) -> bool:
+        leader = seen.leader
+        return leader is not None and leader.term > after and leader.state == SETTLED
+
+    leader = (await _seen(cluster, leads)).leader
+    assert leader is not None
+    return leader
+
+
+async def _agreed(cluster: LocalCluster, *, applied: bool = False) -> Survey:
+    """Wait until all members agree, and if asked until all have applied all there is."""
+
+    def agreed(seen: Survey) -> bool:
+        done = all(status.applied_position == seen.head for status in seen.said)
+        return seen.verdict is Verdict.AGREED and (done or not applied)
+
+    return await _seen(cluster, agreed)
+
+
+async def _seen(cluster: LocalCluster, wanted: Callable[[Survey], bool]) -> Survey:
+    seen = await survey(cluster.addresses)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        while not wanted(seen):
+            await trio.sleep(LOOK_SECONDS)
+            seen = await survey(cluster.addresses)
+        return seen
+    positions = [status.applied_position for status in seen.said]
+    raise _StuckError(f"{' '.join(seen.problems)} Applied up to {positions}.")

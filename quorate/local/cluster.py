@@ -1,0 +1,286 @@
+"""Members as child processes on this machine: for trying out, for the demo and for crash tests.
+
+A directory holds the cluster: ``member-<i>/node.toml`` is the configuration of member *i*,
+beside it lie its stores, its log lines (``member.log``) and, while it runs, its process id
+(``pid``). Nothing here is special: each child is ``quorate run member-<i>/node.toml``, so a member
+may as well be started, stopped and killed by hand.
+
+Caveats: a child's log lines go straight to its file, never through a pipe to this process, since
+a pipe that nobody empties would stop the member. A child watches its standard input, which is a
+pipe from here, and stops in order when this process is gone, however it went.
+"""
+
+import itertools
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from ..errors import ConfigurationError, UsageError
+from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
+from ..node.requests.gateway import MemberAddress
+
+__all__ = ["HOST", "LocalCluster", "MemberProcess", "free_client_port", "lay_out", "open_cluster"]
+
+HOST: Final = "127.0.0.1"
+STOP_SECONDS: Final = 20.0
+"""How long a member has for an orderly end before it is killed."""
+
+_MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
+_REDIRECT_PORT_OFFSET: Final = 60
+_LAST_PORT: Final = 65_535
+_FIRST_OUTGOING_PORT: Final = 32_768
+"""From here on Linux usually takes the ports of outgoing connections. One of those takes the port
+of a member that is down, and keeps it from its restart for a minute after it is closed
+(TIME_WAIT); a dial to such a port may even be given that port, and is connected with itself."""
+
+_FREE_PORTS: Final = range(10_240, 22_000)
+"""Where client ports that nobody chose are taken from; all member ports lie below the above."""
+
+
+def lay_out(
+    directory: Path,
+    *,
+    members: int,
+    client_port: int,
+    cluster: str = "local",
+    profile: Profile | None = None,
+    hosts: Sequence[str] = (HOST,) * MAX_MEMBERS,
+) -> list[NodeConfig]:
+    """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
+
+    Args:
+        directory: of the cluster; made if absent.
+        members: how many.
+        client_port: of member 0; member *i* listens for clients on ``client_port + i``, and on
+            60 above that for cluster clients.
+        cluster: name of the cluster.
+        profile: how patient the members are; if left out, what the files that are there say, or
+            "lan".
+        hosts: where member 0, 1 and so on is reached.
+
+    Raises:
+        UsageError: a number is out of range.
+        ConfigurationError: a file that is there says otherwise.
+        OSError: the directory can't be made.
+    """
+    if not 1 <= members <= MAX_MEMBERS:
+        raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
+    if not 1 <= client_port <= _LAST_PORT + 1 - members:
+        raise UsageError(f"--client-port {client_port}: expected 1 to {_LAST_PORT + 1 - members}")
+    everyone = tuple(
+        MemberConfig(i, hosts[i], member, client, redirect_port=redirect)
+        for i, (client, member, redirect) in enumerate(_ports(members, client_port))
+    )
+    configs = [
+        _one(NodeConfig(cluster, i, directory / f"member-{i}", everyone, profile or "lan"))
+        for i in range(members)
+    ]
+    for config in configs:
+        if profile not in (None, config.profile):
+            raise ConfigurationError(
+                f'{config.directory / "node.toml"}: profile = "{config.profile}", not "{profile}": '
+                "change it there, or leave --profile out"
+            )
+    return configs
+
+
+def _one(config: NodeConfig) -> NodeConfig:
+    file = config.directory / "node.toml"
+    try:
+        if not file.exists():
+            config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
+    except OSError as error:
+        error.filename = f"{config.directory}: can't be made"
+        raise
+    found = load_config(file)
+    plain = [
+        attrs.evolve(member, priority=0, standby=False, redirect_port=0) for member in found.members
+    ]
+    if plain != [attrs.evolve(member, redirect_port=0) for member in config.members]:
+        ports = [member.client_port for member in found.members]
+        raise ConfigurationError(
+            f"{file}: its members listen for clients on {ports}, not on "
+            f"{[member.client_port for member in config.members]}: ask for those, or take another "
+            "directory"
+        )
+    return found
+
+
+class MemberProcess:
+    """One member: at most one child process at a time.
+
+    Args:
+        config: its configuration; ``node.toml`` lies in its directory.
+
+    Attributes:
+        launcher: a command that runs the command that follows it in its own place (``nice``).
+        environment: variables that the child has besides those of this process.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.member_id = config.member_id
+        self.log = config.directory / "member.log"
+        self.launcher: Sequence[str] = ()
+        self.environment: Mapping[str, str] = {}
+        self._process: trio.Process | None = None
+
+    @property
+    def address(self) -> MemberAddress:
+        """Where clients reach it."""
+        return MemberAddress(self.member_id, self.config.own.host, self.config.own.client_port)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None if it doesn't run."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def returncode(self) -> int | None:
+        """How the last child ended; None while it runs, or if there was none."""
+        return self._process.poll() if self._process else None
+
+    async def start(self) -> None:
+        """Start a child; it is not ready yet when this returns."""
+        assert self.pid is None
+        command = [sys.executable, "-m", "quorate", "run", "--stop-at-eof"]
+        with self.log.open("ab") as log:
+            self._process = await trio.lowlevel.open_process(
+                [*self.launcher, *command, str(self.config.directory / "node.toml")],
+                stdin=subprocess.PIPE,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                env={**os.environ, **self.environment},
+                process_group=0,  # a Ctrl-C is for this process, which passes it on in order
+            )
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child, if it runs."""
+        if self._process and self.pid is not None:
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Wait until the child has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def kill(self) -> None:
+        """End the child at once, as a crash does, and wait for it."""
+        if self.pid is not None:
+            self.send_signal(signal.SIGKILL)
+            await self.wait()
+
+    async def stop(self) -> None:
+        """End the child in order; at once if that takes too long."""
+        if self.pid is None:
+            return
+        self.send_signal(signal.SIGCONT)  # a paused one could not hear us
+        self.send_signal(signal.SIGTERM)
+        with trio.move_on_after(STOP_SECONDS):
+            await self.wait()
+        await self.kill()
+
+
+class LocalCluster:
+    """All members of one directory."""
+
+    def __init__(self, configs: Sequence[NodeConfig]) -> None:
+        self.members = [MemberProcess(config) for config in configs]
+
+    @property
+    def addresses(self) -> list[MemberAddress]:
+        """Where clients reach them."""
+        return [member.address for member in self.members]
+
+    async def start(self) -> None:
+        """Start all members.
+
+        Raises:
+            OSError: a port that they need is taken.
+        """
+        for member in self.members:
+            _check_ports(member.config)
+        for member in self.members:
+            await member.start()
+
+    async def stop(self) -> None:
+        """End all members in order, all at the same time."""
+        async with trio.open_nursery() as nursery:
+            for member in self.members:
+                nursery.start_soon(member.stop)
+
+    async def kill(self) -> None:
+        """End all children at once, and wait for them."""
+        with trio.CancelScope(shield=True):
+            for member in self.members:
+                await member.kill()
+
+
+def _check_ports(config: NodeConfig) -> None:
+    """Say which port is taken before a child fails for it."""
+    own = config.own
+    for port in filter(None, (own.client_port, own.member_port, own.redirect_port)):
+        try:
+            _bind(port)
+        except OSError as error:
+            error.filename = f"member {config.member_id} can't listen on {HOST}:{port}"
+            raise
+
+
+def _bind(port: int) -> None:
+    """Bind a port for a moment.
+
+    Raises:
+        OSError: it is taken.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+
+
+def free_client_port(members: int) -> int:
+    """A client port for :func:`lay_out` of which no port is taken now."""
+    while True:
+        first = secrets.choice(_FREE_PORTS)
+        try:
+            for port in itertools.chain.from_iterable(_ports(members, first)):
+                _bind(port)
+        except OSError:
+            continue
+        return first
+
+
+def _ports(members: int, client_port: int) -> list[tuple[int, int, int]]:
+    """Client, member and redirect port of each member."""
+
+    def offset(usual: int) -> int:
+        return -usual if client_port + members + usual > _FIRST_OUTGOING_PORT else usual
+
+    member, redirect = offset(_MEMBER_PORT_OFFSET), offset(_REDIRECT_PORT_OFFSET)
+    return [
+        (first, first + member, first + redirect)
+        for first in range(client_port, client_port + members)
+    ]
+
+
+@asynccontextmanager
+async def open_cluster(configs: Sequence[NodeConfig]) -> AsyncGenerator[LocalCluster]:
+    """Run all members for the length of a block; then end them, in order unless it failed."""
+    cluster = LocalCluster(configs)
+    try:
+        await cluster.start()
+        yield cluster
+        await cluster.stop()
+    finally:
+        await cluster.kill()

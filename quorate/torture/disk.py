@@ -1,0 +1,123 @@
+"""Slow and full disks for real members, without any right that a user does not have.
+
+*Slow*: a small library, compiled from ``slow_disk.c`` by the machine's C compiler and preloaded
+into the members, waits before each sync for as long as a file tells. *Full*: the files of a member
+may not grow any more beyond a limit that is set on its process from outside (RLIMIT_FSIZE); its
+next write that makes one grow fails with EFBIG, as it would with ENOSPC, perhaps after a part.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Final
+
+from ..local.cluster import MemberProcess
+
+__all__ = [
+    "DiskError",
+    "empty",
+    "environment",
+    "fill",
+    "preloadable",
+    "preloading",
+    "slow_down",
+    "slow_library",
+    "speed_up",
+]
+
+ROOM_BYTES: Final = 4 << 10
+"""What a disk that becomes full still takes."""
+
+_SOURCE: Final = "slow_disk.c"
+_CONTROL: Final = "slow-disk"
+_COMPILE_SECONDS: Final = 60.0
+
+
+class DiskError(Exception):
+    """Disks can't be made slow here."""
+
+
+def slow_library(directory: Path) -> Path:
+    """Compile the library into a directory.
+
+    Raises:
+        DiskError: there is no C compiler, or it fails.
+    """
+    with as_file(files("quorate").joinpath(_SOURCE)) as source:
+        return preloadable(source, directory)
+
+
+def preloadable(source: Path, directory: Path) -> Path:
+    """Compile a source of C into a library that can be preloaded, of the same name.
+
+    Raises:
+        DiskError: there is no C compiler, or it fails.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc")
+    if not compiler:
+        raise DiskError("no C compiler (cc), which the library for it needs")
+    library = directory / source.with_suffix(".so").name
+    command = [*compiler.split(), "-shared", "-fPIC", "-O1", "-o", str(library), str(source)]
+    try:
+        subprocess.run(  # noqa: S603 - the command is ours
+            [*command, "-ldl"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_COMPILE_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise DiskError(f"{command[0]}: {said.strip().splitlines()[0]}") from error
+    return library
+
+
+def environment(library: Path, member: MemberProcess) -> Mapping[str, str]:
+    """What a member must be started with so that its disk can be slowed down."""
+    return {**preloading(library), "QUORATE_SLOW_DISK": str(_control(member))}
+
+
+def preloading(library: Path) -> Mapping[str, str]:
+    """What a process must be started with so that it loads a library, besides those it does."""
+    before = os.environ.get("LD_PRELOAD")
+    return {"LD_PRELOAD": f"{before}:{library}" if before else str(library)}
+
+
+def _control(member: MemberProcess) -> Path:
+    return member.config.directory.resolve() / _CONTROL
+
+
+def slow_down(member: MemberProcess, milliseconds: int) -> None:
+    """Let each sync of a member take so much longer."""
+    aside = _control(member).with_suffix(".new")
+    aside.write_text(f"{milliseconds}\n", encoding="ascii")
+    aside.rename(_control(member))
+
+
+def speed_up(member: MemberProcess) -> None:
+    """Let syncs take what they take."""
+    _control(member).unlink(missing_ok=True)
+
+
+def fill(member: MemberProcess) -> None:
+    """Let a running member's largest file grow by `ROOM_BYTES` at most, and no other beyond it."""
+    if member.pid is None:
+        return
+    sizes = [file.stat().st_size for file in member.config.directory.rglob("*") if file.is_file()]
+    _limit(member.pid, max(sizes) + ROOM_BYTES)
+
+
+def empty(member: MemberProcess) -> None:
+    """Let the files of a member grow again, if it still runs."""
+    if member.pid is not None:
+        _limit(member.pid, resource.RLIM_INFINITY)
+
+
+def _limit(pid: int, size: int) -> None:
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    bounded = hard != resource.RLIM_INFINITY and not 0 <= size < hard
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard if bounded else size, hard))

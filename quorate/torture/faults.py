@@ -1,0 +1,229 @@
+"""The faults of `quorate torture`: what happens to which members, by a seeded choice.
+
+Faults come in episodes of one or two at the same time. An episode begins only when the cluster has
+gone on working after the one before, so each hits a cluster that does something; that it does is
+checked by the way (liveness). An episode ends with everything mended: dead members are started
+again, paused ones go on, cut links and disks are whole.
+"""
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final, Literal, get_args
+
+import attrs
+import trio
+
+from ..local.cluster import LocalCluster, MemberProcess
+from ..local.survey import survey
+from . import disk
+from .clients import Clients
+from .network import Namespaces
+
+__all__ = ["FAULTS", "Fault", "Nemesis", "NoProgressError"]
+
+Fault = Literal["kill", "pause", "partition", "slow-disk", "full-disk"]
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+
+CALM_SECONDS: Final = 0.3
+LENGTH_SECONDS: Final = (0.05, 0.2, 0.5, 1.5, 4.0)
+"""Over before anybody notices; during the election that follows; after it; far behind; longer
+than requests are parked."""
+SLOW_MS: Final = (20, 100, 400, 2000)
+SECOND_FAULT: Final = 0.3
+PROGRESS_OPERATIONS: Final = 50
+PROGRESS_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.02
+
+_STRIKES: Final[dict[Fault, dict[str, int]]] = {
+    "kill": {"leader": 5, "follower": 2, "majority": 1, "all": 1},
+    "pause": {"leader": 3, "follower": 1},
+    "partition": {"leader": 4, "follower": 1, "majority": 1},
+    "slow-disk": {"leader": 3, "follower": 1, "all": 1},
+    "full-disk": {"leader": 1, "follower": 1},
+}
+"""How often each fault hits whom."""
+
+
+class NoProgressError(Exception):
+    """All members run and nothing ails them, and yet clients get nothing done."""
+
+
+@attrs.define(eq=False)
+class Nemesis:
+    """Makes the trouble.
+
+    Args:
+        cluster: the members.
+        clients: they show whether there is progress, and take what a member did wrong.
+        rng: its own.
+        tell: takes a line about each fault.
+        faults: which ones.
+        network: where partitions are made; needed for those only.
+
+    Attributes:
+        counts: how often each fault hit a member.
+    """
+
+    cluster: LocalCluster
+    clients: Clients
+    rng: random.Random
+    tell: Callable[[str], None]
+    faults: Sequence[Fault]
+    network: Namespaces | None = None
+    counts: Counter[Fault] = attrs.field(factory=Counter["Fault"])
+    _full: set[int] = attrs.field(factory=set[int])
+
+    async def run(self, seconds: float, kills: int) -> None:
+        """Make trouble for that long; then kill until so many members were killed, if that is done.
+
+        Raises:
+            NoProgressError: the cluster did not recover from a fault.
+        """
+        end, faults = trio.current_time() + seconds, self.faults
+        while trio.current_time() < end or ("kill" in faults and self.counts["kill"] < kills):
+            if trio.current_time() >= end:
+                faults = ("kill",)
+            await self.progress()
+            await trio.sleep(self.rng.uniform(0.0, CALM_SECONDS))
+            await self._episode(faults)
+        await self.progress()
+
+    async def progress(self) -> None:
+        """Wait until the cluster works; see that no member has ended by itself.
+
+        Raises:
+            NoProgressError: it does not.
+        """
+        goal = self.clients.outcomes["ok"] + PROGRESS_OPERATIONS
+        with trio.move_on_after(PROGRESS_SECONDS) as waiting:
+            while self.clients.outcomes["ok"] < goal:
+                for member in self.cluster.members:
+                    if member.pid is None:
+                        await self._start_again(member)
+                await trio.sleep(LOOK_SECONDS)
+        if waiting.cancelled_caught:
+            seen = await survey(self.cluster.addresses)
+            told = [f"member {one.member_id} {one.state} term {one.term}" for one in seen.said]
+            raise NoProgressError(
+                f"no {PROGRESS_OPERATIONS} operations in {PROGRESS_SECONDS:g} s: {', '.join(told)}"
+            )
+        self._full.clear()
+
+    async def _start_again(self, member: MemberProcess) -> None:
+        """Start a member that has ended by itself, which only one with a full disk may."""
+        if member.returncode == os.EX_IOERR and member.member_id in self._full:
+            self.tell(f"member {member.member_id} has ended for want of room; it has some again")
+        else:
+            self.clients.violations.append(
+                f"member {member.member_id} ended by itself with {member.returncode}: "
+                f"{_last_lines(member)}"
+            )
+        await member.start()
+
+    async def _episode(self, faults: Sequence[Fault]) -> None:
+        """One or two faults, from their beginning to their end; at first one at the leader."""
+        length = self.rng.choice(LENGTH_SECONDS)
+        count = 2 if self.rng.random() < SECOND_FAULT else 1
+        chosen = self.rng.choices(faults, k=count) if self.counts else faults[:1]
+        async with AsyncExitStack() as stack:
+            for fault in chosen:
+                victims = await self._victims(fault)
+                self.counts[fault] += sum(victim.pid is not None for victim in victims)
+                names = ", ".join(str(victim.member_id) for victim in victims)
+                self.tell(f"{fault}: member {names}, for {length:g} s")
+                await stack.enter_async_context(self._way(fault, victims))
+            await trio.sleep(length)
+
+    async def _victims(self, fault: Fault) -> list[MemberProcess]:
+        weights = _STRIKES[fault]
+        (whom,) = self.rng.choices(list(weights), list(weights.values()))
+        if not self.counts:
+            whom = "leader"  # even a short run holds an election
+        members = self.cluster.members
+        leading = (await survey(self.cluster.addresses)).leader
+        leader = members[leading.member_id] if leading else self.rng.choice(members)
+        followers = [member for member in members if member is not leader]
+        match whom:
+            case "leader":
+                return [leader]
+            case "follower":
+                return [self.rng.choice(followers)] if followers else [leader]
+            case "majority":
+                return [leader, *self.rng.sample(followers, len(members) // 2)]
+            case _:
+                return members
+
+    def _way(
+        self, fault: Fault, victims: Sequence[MemberProcess]
+    ) -> AbstractAsyncContextManager[None]:
+        match fault:
+            case "kill":
+                return self._kill(victims)
+            case "pause":
+                return self._pause(victims)
+            case "partition":
+                return self._partition(victims)
+            case "slow-disk":
+                return self._slow_disk(victims)
+            case "full-disk":
+                return self._full_disk(victims)
+
+    @asynccontextmanager
+    async def _kill(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
+        for victim in victims:
+            victim.send_signal(signal.SIGKILL)
+        for victim in victims:
+            await victim.wait()
+        yield
+        for victim in victims:
+            if victim.pid is None:
+                await victim.start()
+
+    @asynccontextmanager
+    async def _pause(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
+        for victim in victims:
+            victim.send_signal(signal.SIGSTOP)
+        yield
+        for victim in victims:
+            victim.send_signal(signal.SIGCONT)
+
+    @asynccontextmanager
+    async def _partition(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
+        """Cut off the victims from the others, mostly both ways."""
+        assert self.network is not None
+        inside = {victim.member_id for victim in victims}
+        outside = [m.member_id for m in self.cluster.members if m.member_id not in inside]
+        sends, hears = self.rng.choice([(True, True), (True, True), (True, False), (False, True)])
+        cuts = [(i, o) for i in sorted(inside) for o in outside if sends]
+        cuts += [(o, i) for i in sorted(inside) for o in outside if hears]
+        for sender, receiver in cuts:
+            await self.network.cut(sender, receiver)
+        yield
+        for sender, receiver in cuts:
+            await self.network.heal(sender, receiver)
+
+    @asynccontextmanager
+    async def _slow_disk(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
+        milliseconds = self.rng.choice(SLOW_MS)
+        for victim in victims:
+            disk.slow_down(victim, milliseconds)
+        yield
+        for victim in victims:
+            disk.speed_up(victim)
+
+    @asynccontextmanager
+    async def _full_disk(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
+        for victim in victims:
+            disk.fill(victim)
+            self._full.add(victim.member_id)
+        yield
+        for victim in victims:
+            disk.empty(victim)
+
+
+def _last_lines(member: MemberProcess) -> str:
+    return " / ".join(member.log.read_text(errors="replace").splitlines()[-5:])

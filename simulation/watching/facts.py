@@ -1,0 +1,377 @@
+"""Facts: what an observer sees happen in a cluster, one frozen value each.
+
+Invariants are told facts and nothing else. So each can be checked by itself on a handful of facts,
+and a violation can be planted. What is *durable* in a fact is what the member's store has reported
+durable; positions are bytes of the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from .client_facts import Answered, Asked, Refused
+
+if TYPE_CHECKING:
+    from ...transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
+
+    Claim: TypeAlias = RequestVote | Vote | AppendPosition | NewLeadershipTerm
+
+
+@attrs.frozen
+class Batch:
+    """A record batch of a log.
+
+    Args:
+        position: where it begins.
+        end: where it ends.
+        term: of the leader who made it.
+        prefix: stands for all bytes of the log up to its end.
+    """
+
+    position: int
+    end: int
+    term: int
+    prefix: bytes
+
+
+@attrs.frozen(order=True)
+class Point:
+    """A place in the order of the log, at which an operation took effect.
+
+    A command's is the position of its batch and its place in it. A query's is the position up to
+    which everything was applied when it was answered, and -1: behind every command before that.
+    """
+
+    position: int
+    index: int
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Started:
+    """A member has started, with this on its disk.
+
+    Args:
+        member: which.
+        append: where its log ends.
+        term: the highest it has promised.
+        voted_for: for whom in that term, -1 for nobody.
+    """
+
+    member: int
+    append: int
+    term: int
+    voted_for: int
+
+
+@attrs.frozen
+class Wiped:
+    """A member's disk is lost, with all that was on it."""
+
+    member: int
+
+
+@attrs.frozen
+class Deleted:
+    """A file that is not quorate's has gone from a member's folder.
+
+    Args:
+        member: whose folder.
+        name: of the file.
+    """
+
+    member: int
+    name: str
+
+
+@attrs.frozen
+class CutOff:
+    """The end of a member's log was damaged, and is cut off, durably; it remembers that."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
+class Standing:
+    """A member's store has a vote, or none yet."""
+
+    member: int
+    votes: bool
+
+
+@attrs.frozen
+class Truncating:
+    """A member has begun to cut its log; after a crash it may be cut or not."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
+class Truncated:
+    """A member has cut its log, durably."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
+class Installed:
+    """A member has begun its log anew, durably, at the position of a snapshot from elsewhere."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
+class Promised:
+    """A member's vote, or its adoption of a term, has become durable."""
+
+    member: int
+    term: int
+    voted_for: int
+
+
+@attrs.frozen
+class TermRecorded:
+    """A member has a term in its recording log, durably."""
+
+    member: int
+    term: int
+    base: int
+
+
+@attrs.frozen
+class Recorded:
+    """A batch has become durable at a member."""
+
+    member: int
+    batch: Batch
+
+
+@attrs.frozen
+class Committed:
+    """A member takes everything below a position for committed."""
+
+    member: int
+    position: int
+
+
+@attrs.frozen
+class Claimed:
+    """A member sends a message by which others will act."""
+
+    member: int
+    message: Claim
+
+
+# --- leaders --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Said:
+    """A member says something that carries neither a request nor log, and nothing about log.
+
+    Args:
+        member: which.
+        at: when, on trio's clock.
+        kind: the name of the message's class.
+    """
+
+    member: int
+    at: float
+    kind: str
+
+
+@attrs.frozen
+class Elected:
+    """A member has won a ballot and begins to lead."""
+
+    member: int
+    term: int
+
+
+@attrs.frozen
+class LeaderRefused:
+    """A member does not follow a leader, for what that says contradicts itself or the log."""
+
+    member: int
+    why: str
+
+
+@attrs.frozen
+class Leased:
+    """A leader has a lease although another one was elected since."""
+
+    member: int
+    term: int
+
+
+@attrs.frozen
+class Writes:
+    """A leader has begun to write entries of its term."""
+
+    member: int
+    term: int
+
+
+@attrs.frozen
+class Timed:
+    """A leader has made a batch, and stamped it with the log's time.
+
+    Args:
+        member: that leads.
+        ahead_ms: how far this is ahead of the world's time.
+        clocks_ms: how far the clocks of the members with a vote have been at most.
+    """
+
+    member: int
+    ahead_ms: int
+    clocks_ms: tuple[int, ...]
+
+
+@attrs.frozen
+class Deposed:
+    """A member does not lead any more."""
+
+    member: int
+    term: int
+
+
+@attrs.frozen
+class Counted:
+    """A leader counts a member's log up to a position for its quorum."""
+
+    member: int
+    follower: int
+    term: int
+    position: int
+
+
+@attrs.frozen
+class Settled:
+    """The cluster has come to rest: a member's log up to a position is the final one."""
+
+    member: int
+    position: int
+
+
+# --- services -------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Applied:
+    """A member has applied a command of the clients.
+
+    Args:
+        member: which.
+        serial: which command; clients number them.
+        point: where it stands in the log.
+    """
+
+    member: int
+    serial: int
+    point: Point
+
+
+@attrs.frozen
+class Stamped:
+    """A member has applied a command of a client session.
+
+    Args:
+        member: which.
+        session: of the client.
+        sequence: of the command within it.
+        reply: the service's.
+    """
+
+    member: int
+    session: int
+    sequence: int
+    reply: bytes
+
+
+@attrs.frozen
+class Reached:
+    """A member's service has applied a whole batch.
+
+    Args:
+        member: which.
+        position: where the batch ends.
+        digest: stands for everything applied so far and all replies to it.
+    """
+
+    member: int
+    position: int
+    digest: bytes
+
+
+@attrs.frozen
+class Holds:
+    """A member's service has told all that it holds, at a position at which others do, too.
+
+    Args:
+        member: which.
+        position: up to which it has applied.
+        state: stands for all that it holds.
+    """
+
+    member: int
+    position: int
+    state: bytes
+
+
+@attrs.frozen
+class Probed:
+    """A member's service was asked something, at a position at which others are asked too.
+
+    Args:
+        member: which.
+        position: up to which it has applied.
+        question: what was asked.
+        answer: its reply.
+    """
+
+    member: int
+    position: int
+    question: bytes
+    answer: bytes
+
+
+Fact: TypeAlias = (
+    Started
+    | Wiped
+    | Deleted
+    | CutOff
+    | Standing
+    | Truncating
+    | Truncated
+    | Installed
+    | Promised
+    | TermRecorded
+    | Recorded
+    | Committed
+    | Claimed
+    | Said
+    | Elected
+    | LeaderRefused
+    | Leased
+    | Writes
+    | Timed
+    | Deposed
+    | Counted
+    | Settled
+    | Applied
+    | Stamped
+    | Reached
+    | Holds
+    | Probed
+    | Asked
+    | Answered
+    | Refused
+)

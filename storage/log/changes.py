@@ -1,0 +1,318 @@
+"""What can be written: each change as the state it leads to and the LMDB operations that do it.
+
+A change is made against the state that was submitted before it, and checked against that; a
+change that breaks a rule is a bug of the caller and fails an assertion. Its operations may run
+more than once, each time in a fresh transaction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
+from .identity import SERVICE_KEY, encode_service
+from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
+from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
+from .state import (
+    ADMISSION_KEY,
+    COMMITTED_KEY,
+    LOST_KEY,
+    NOTHING_LOST,
+    ORIGIN_KEY,
+    SUSPENDED_KEY,
+    Databases,
+    Recorded,
+    encode_admission,
+    encode_committed,
+    encode_origin,
+    encode_suspended,
+)
+from .term_table import (
+    SnapshotRow,
+    TermRow,
+    cut_at,
+    encode_snapshot,
+    encode_term,
+    row_of,
+    term_at,
+    with_term,
+)
+from .vote import NODE_STATE_KEY, NodeState, encode_node_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ..lmdb.environment import Transaction
+
+
+@attrs.frozen
+class Change:
+    """A change.
+
+    Args:
+        after: the state once it is durable.
+        apply: makes it in a transaction.
+        record: what it appends, if it does nothing else.
+    """
+
+    after: Recorded
+    apply: Callable[[Transaction], None]
+    record: Record | None = None
+
+
+def nothing(_dbs: Databases, old: Recorded) -> Change:
+    """Change nothing: durable when everything before it is."""
+    return Change(old, lambda _txn: None)
+
+
+def append(
+    dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
+) -> Change:
+    """Add a batch, whose header is `header`, at the end, and the row of its term with it."""
+    term, position, end = header.term, header.position, header.end
+    assert header.length == len(batch), f"{header} of {len(batch)} bytes"
+    assert position == old.append_position, f"{header}: the log ends elsewhere"
+    terms = old.terms if term_row is None else with_term(old.terms, term_row)
+    row = row_of(terms, term)
+    assert row is not None, f"{header}: its term is not in the recording log"
+    assert row.base <= position, f"{header} begins before {row}"
+    assert row.end is None or end <= row.end, f"{header} ends behind {row}"
+    if term_row is not None:
+        assert (term_row.term, term_row.base) == (term, position), f"{term_row}"
+    record = Record(term, position, batch)
+    # An entry that admits a store is alone in its batch.
+    admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
+    admission = (term, end) if admits else old.admission
+    lost = NOTHING_LOST if (term, end) >= old.lost else old.lost
+    after = Recorded(
+        old.start_position,
+        end,
+        terms,
+        old.snapshots,
+        old.node_state,
+        header.commit_position,
+        header.timestamp_ms,
+        old.suspended,
+        old.standing,
+        admission,
+        old.forced,
+        lost,
+        old.service,
+    )
+
+    def apply(txn: Transaction) -> None:
+        put_record(txn, dbs, record)
+        if terms is not old.terms:
+            put_terms(txn, dbs, old.terms, terms)
+        if admits:
+            txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        if lost != old.lost:
+            txn.delete(LOST_KEY, db=dbs.meta)
+
+    alone = terms is old.terms and not admits and lost == old.lost
+    return Change(after, apply, record if alone else None)
+
+
+def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
+    """Replace the rows of the recording log; terms that are new begin at the end of the log."""
+    if len(terms) > len(old.terms):
+        assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
+    return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
+
+
+def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
+    """Replace the vote."""
+    assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
+    row = encode_node_state(state)
+
+    def apply(txn: Transaction) -> None:
+        txn.put(NODE_STATE_KEY, row, db=dbs.meta)
+
+    return Change(attrs.evolve(old, node_state=state), apply)
+
+
+def regained(dbs: Databases, old: Recorded) -> Change:
+    """Note that the log has again what was damaged at its end."""
+
+    def apply(txn: Transaction) -> None:
+        txn.delete(LOST_KEY, db=dbs.meta)
+
+    return Change(attrs.evolve(old, lost=NOTHING_LOST), apply)
+
+
+def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
+    """Note whether an operator has suspended the cluster."""
+
+    def apply(txn: Transaction) -> None:
+        txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
+
+    return Change(attrs.evolve(old, suspended=suspended), apply)
+
+
+def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
+    """Note of what kind the service is that the log is of; that never changes."""
+    assert old.service in {"", kind}, f"{old.service} can't become {kind}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(SERVICE_KEY, encode_service(kind), db=dbs.meta)
+
+    return Change(attrs.evolve(old, service=kind), apply)
+
+
+def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
+    """Note that the log up to a position is committed, which its batches alone do not say."""
+    assert position <= old.append_position, f"{position} is behind the end {old.append_position}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(COMMITTED_KEY, encode_committed(position), db=dbs.meta)
+
+    known = max(position, old.last_commit_position)
+    return Change(attrs.evolve(old, last_commit_position=known), apply)
+
+
+def set_standing(dbs: Databases, old: Recorded, standing: Standing) -> Change:
+    """Replace the standing; a store that has a vote keeps it."""
+    assert old.standing.kind is not StandingKind.MEMBER, f"{old.standing} can't become {standing}"
+
+    def apply(txn: Transaction) -> None:
+        txn.put(STANDING_KEY, encode_standing(standing), db=dbs.meta)
+
+    return Change(attrs.evolve(old, standing=standing), apply)
+
+
+def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
+    """Add a snapshot, or replace the one of the same position and term."""
+    key, value = encode_snapshot(added)
+    rows = {(row.position, row.term): row for row in (*old.snapshots, added)}
+
+    def apply(txn: Transaction) -> None:
+        txn.put(key, value, db=dbs.snapshots)
+
+    return Change(attrs.evolve(old, snapshots=tuple(row for _, row in sorted(rows.items()))), apply)
+
+
+def remove_snapshots(dbs: Databases, old: Recorded, removed: Collection[SnapshotRow]) -> Change:
+    """Forget snapshots."""
+
+    def apply(txn: Transaction) -> None:
+        for row in removed:
+            txn.delete(encode_snapshot(row)[0], db=dbs.snapshots)
+
+    kept = tuple(row for row in old.snapshots if row not in removed)
+    return Change(attrs.evolve(old, snapshots=kept), apply)
+
+
+def install(
+    dbs: Databases,
+    old: Recorded,
+    snapshot: SnapshotRow,
+    terms: tuple[TermRow, ...],
+    *,
+    suspended: bool,
+) -> Change:
+    """Let the log begin, empty, at the position of a snapshot from elsewhere."""
+    key, value = encode_snapshot(snapshot)
+    origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
+    # Whom the log that is left out admitted is not known: as if it had at its very end.
+    admission = (snapshot.term, snapshot.position)
+    lost = NOTHING_LOST if admission >= old.lost else old.lost
+
+    def apply(txn: Transaction) -> None:
+        for table in (dbs.log, dbs.terms, dbs.snapshots):
+            txn.drop(table, delete=False)
+        put_terms(txn, dbs, (), terms)
+        txn.put(key, value, db=dbs.snapshots)
+        txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+        txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
+        txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        if lost != old.lost:
+            txn.delete(LOST_KEY, db=dbs.meta)
+
+    after = attrs.evolve(
+        old,
+        start_position=snapshot.position,
+        append_position=snapshot.position,
+        terms=terms,
+        snapshots=(snapshot,),
+        last_commit_position=snapshot.position,
+        last_timestamp_ms=snapshot.timestamp_ms,
+        suspended=suspended,
+        admission=admission,
+        lost=lost,
+    )
+    return Change(after, apply)
+
+
+def truncate(
+    dbs: Databases,
+    old: Recorded,
+    position: int,
+    last_term: int | None,
+    *,
+    commit_position: int,
+    timestamp_ms: int,
+) -> Change:
+    """Drop everything at and behind `position`; the rest is what the last batch left says."""
+    row = term_at(old.terms, position)
+    key = END_KEY if row is None else KEY.pack(row.term, position)
+    terms = cut_at(old.terms, position, last_term)
+
+    def apply(txn: Transaction) -> None:
+        with txn.cursor(dbs.log) as cursor:
+            delete_from(cursor, key)
+        put_terms(txn, dbs, old.terms, terms)
+
+    after = attrs.evolve(
+        old,
+        append_position=position,
+        terms=terms,
+        last_commit_position=commit_position,
+        last_timestamp_ms=timestamp_ms,
+    )
+    return Change(after, apply)
+
+
+def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
+    """Put a batch in the place of a damaged or missing one of its term and position."""
+    header = decode_header_untrusted(batch)
+    key = KEY.pack(header.term, header.position)
+
+    def apply(txn: Transaction) -> None:
+        txn.put(key, batch, db=dbs.log)
+
+    return Change(old, apply)
+
+
+def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
+    """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
+    if position <= old.start_position:
+        return nothing(dbs, old)  # the log began anew in between
+    origin = encode_origin(position, timestamp_ms)
+
+    def apply(txn: Transaction) -> None:
+        with txn.cursor(dbs.log) as cursor:
+            delete_before(cursor, key)
+        txn.put(ORIGIN_KEY, origin, db=dbs.meta)
+
+    after = attrs.evolve(old, start_position=position)
+    if position == old.append_position:
+        after = attrs.evolve(after, last_commit_position=position)  # only committed ones are pruned
+    return Change(after, apply)
+
+
+def put_terms(
+    txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
+) -> None:
+    """Write the rows of the recording log that differ, and whose they are, in a transaction."""
+    if dbs.service:
+        txn.put(SERVICE_KEY, encode_service(dbs.service), db=dbs.meta)
+    for before, after in itertools.zip_longest(old, new):
+        if after is None:
+            txn.delete(encode_term(before)[0], db=dbs.terms)
+        elif before != after:
+            assert before is None or before.term == after.term, f"{after} in the place of {before}"
+            key, value = encode_term(after)
+            txn.put(key, value, db=dbs.terms)

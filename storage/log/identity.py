@@ -1,0 +1,107 @@
+"""Whose store it is: cluster, member, a number drawn once when the store was made, and the service.
+
+A store of another cluster or member is refused, since its votes and its log belong to another
+history; so is one of a newer format. The instance id tells a store that was lost and made anew
+from the one that stood there before.
+
+The service has a row of its own, which is written with the rows of terms: before there is one,
+there is nothing in the store that could be mixed with another service's.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import attrs
+
+from ...errors import ConfigurationError, StorageError, StoreMismatchError
+from ..lmdb.sealed_rows import seal, unseal_untrusted
+
+FORMAT_VERSION: Final = 3
+IDENTITY_KEY: Final = b"identity"
+SERVICE_KEY: Final = b"service"
+
+_MAX_CLUSTER_BYTES: Final = 256
+_VERSION: Final = struct.Struct("<I")
+_NUMBERS: Final = struct.Struct("<qQ")
+
+
+@attrs.frozen
+class Identity:
+    """Whose store it is.
+
+    Args:
+        cluster: name of the cluster, 1..256 bytes of UTF-8.
+        member_id: which member of it.
+        instance_id: unsigned 64 bits, drawn when the store was made.
+        format_version: of everything in the store.
+    """
+
+    cluster: str
+    member_id: int
+    instance_id: int
+    format_version: int = FORMAT_VERSION
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Return the row for `IDENTITY_KEY`.
+
+    Raises:
+        ConfigurationError: the cluster's name is empty or too long.
+    """
+    name = identity.cluster.encode()
+    if not 1 <= len(name) <= _MAX_CLUSTER_BYTES:
+        raise ConfigurationError(
+            f"cluster {identity.cluster!r}: {len(name)} bytes, expected 1 to {_MAX_CLUSTER_BYTES}"
+        )
+    numbers = _NUMBERS.pack(identity.member_id, identity.instance_id)
+    return seal(IDENTITY_KEY, _VERSION.pack(identity.format_version) + numbers + name)
+
+
+def decode_identity_untrusted(value: bytes | None) -> Identity:
+    """Decode the row of `IDENTITY_KEY`.
+
+    Raises:
+        StoreMismatchError: there is none, or it is damaged, or of a format that we can't read.
+    """
+    try:
+        body = unseal_untrusted(IDENTITY_KEY, value)
+        (version,) = _VERSION.unpack_from(body)
+    except (StorageError, struct.error) as error:
+        raise StoreMismatchError(f"{error}, expected a store of quorate") from error
+    if version != FORMAT_VERSION:
+        raise StoreMismatchError(f"store of format {version}, expected {FORMAT_VERSION}")
+    try:
+        member_id, instance_id = _NUMBERS.unpack_from(body, _VERSION.size)
+        cluster = body[_VERSION.size + _NUMBERS.size :].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise StoreMismatchError(f"{error}, expected a store of quorate") from error
+    return Identity(cluster, member_id, instance_id, version)
+
+
+def encode_service(kind: str) -> bytes:
+    """Return the row for `SERVICE_KEY`."""
+    return seal(SERVICE_KEY, kind.encode())
+
+
+def service_untrusted(value: bytes | None) -> str:
+    """Say of what kind the service is that the log is of; empty if that was never noted.
+
+    Raises:
+        StorageError: the row is damaged.
+    """
+    return "" if value is None else unseal_untrusted(SERVICE_KEY, value).decode(errors="replace")
+
+
+def check_identity(found: Identity, *, cluster: str, member_id: int) -> None:
+    """Refuse a store that is not ours.
+
+    Raises:
+        StoreMismatchError: it is of another cluster or member.
+    """
+    if (found.cluster, found.member_id) != (cluster, member_id):
+        raise StoreMismatchError(
+            f"store of cluster {found.cluster!r}, member {found.member_id}; "
+            f"expected cluster {cluster!r}, member {member_id}"
+        )

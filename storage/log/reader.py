@@ -1,0 +1,238 @@
+"""Reading the log in short transactions, each batch checked, from a boundary onwards."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ...errors import DamagedRecordError, PrunedError, StorageError
+from .journal import Held, load_row
+from .log_table import (
+    END_KEY,
+    KEY,
+    check_record_untrusted,
+    decode_key_untrusted,
+    next_record,
+    record_at,
+    record_before,
+)
+from .state import load_origin
+from .term_table import term_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..lmdb.environment import Environment, Transaction
+    from .batch import BatchHeader
+    from .log_table import Record
+    from .state import Databases, Recorded
+    from .term_table import TermRow
+
+CHUNK_BYTES: Final = 1 << 20
+
+
+@attrs.frozen
+class LogReader:
+    """Reads batches of one environment, and behind them those of its journal.
+
+    Args:
+        environment: of the store.
+        dbs: its sub-databases.
+        member_id: whose store it is.
+        tail: gives what the journal holds. It is asked before LMDB is, to which a writer may carry
+            it over meanwhile: then LMDB says another generation, has all of it, and perhaps what
+            came in its place.
+    """
+
+    environment: Environment
+    dbs: Databases
+    member_id: int
+    tail: Callable[[], Held] = Held
+
+    def chunk(
+        self, terms: tuple[TermRow, ...], position: int, stop: int, limit_bytes: int
+    ) -> list[bytes] | None:
+        """Return checked batches from `position` on, at least one, or None when none begins there.
+
+        Raises:
+            DamagedRecordError: a batch is damaged, or does not begin where the last one ended.
+        """
+        row = term_at(terms, position)
+        if row is None:
+            return None
+        term = row.term
+        held = self.tail()
+        records, current = self.environment.read(
+            lambda txn: (
+                self._records(txn, term, position, stop, limit_bytes),
+                load_row(txn, self.dbs).generation == held.generation,
+            )
+        )
+        if current:
+            _add_tail(records, held.records, position, stop, limit_bytes)
+        expected = position
+        for record in records:  # outside of the transaction, which is to be short
+            if record.position != expected:
+                raise self._hole(record.term, expected)
+            expected = check_record_untrusted(self.member_id, record).end
+        return [record.batch for record in records] or None
+
+    def _records(
+        self, txn: Transaction, term: int, position: int, stop: int, limit_bytes: int
+    ) -> list[Record]:
+        records: list[Record] = []
+        with txn.cursor(self.dbs.log) as cursor:
+            record = record_at(cursor, self.member_id, term, position)
+            while record is not None and record.position < stop:
+                limit_bytes -= len(record.batch)
+                if records and limit_bytes < 0:
+                    break
+                records.append(record)
+                record = next_record(cursor, self.member_id)
+        return records
+
+    def check_range(self, recorded: Recorded, position: int) -> None:
+        """Refuse a position that is not kept.
+
+        Raises:
+            PrunedError: it is below the first one kept.
+        """
+        if position < recorded.start_position:
+            raise PrunedError(
+                f"member {self.member_id}: position {position} is pruned, "
+                f"the log starts at {recorded.start_position}"
+            )
+
+    def missing(self, recorded: Recorded, position: int) -> StorageError:
+        """Return the error for a kept position at which no batch begins."""
+        row = term_at(recorded.terms, position)
+        key = END_KEY if row is None else KEY.pack(row.term, position)
+        before = self._before(key)
+        if before is not None and position < before.end:
+            return StorageError(
+                f"member {self.member_id}: position {position} is inside of the batch "
+                f"from {before.position} to {before.end}"
+            )
+        return self._hole(-1 if row is None else row.term, position)
+
+    def next_position(self, header: BatchHeader) -> int | None:
+        """Return where the record behind a batch's own begins, None behind the last one."""
+
+        def look(txn: Transaction) -> int | None:
+            with txn.cursor(self.dbs.log) as cursor:
+                if not cursor.set_range(KEY.pack(header.term, header.position + 1)):
+                    return None
+                return decode_key_untrusted(self.member_id, cursor.key())[1]
+
+        return self.environment.read(look)
+
+    def _before(self, key: bytes) -> Record | None:
+        """Return the last record in front of `key`, unchecked."""
+        held = self.tail()
+
+        def look(txn: Transaction) -> Record | None:
+            if load_row(txn, self.dbs).generation == held.generation:
+                for record in reversed(held.records):
+                    if KEY.pack(record.term, record.position) < key:
+                        return record
+            with txn.cursor(self.dbs.log) as cursor:
+                return record_before(cursor, self.member_id, key)
+
+        return self.environment.read(look)
+
+    def boundary(self, recorded: Recorded, position: int) -> int:
+        """Return where the batch begins that covers `position`, as far as the log reaches."""
+        if position >= recorded.append_position:
+            return recorded.append_position
+        row = term_at(recorded.terms, position)
+        key = END_KEY if row is None else KEY.pack(row.term, position + 1)
+        record = self._before(key)
+        return recorded.start_position if record is None else record.position
+
+    def ending_at(self, recorded: Recorded, position: int) -> tuple[int, int]:
+        """Return commit position and timestamp of the batch that ends at `position`.
+
+        Raises:
+            StorageError: none does, and the log does not start there.
+            DamagedRecordError: it is damaged.
+        """
+        row = term_at(recorded.terms, position)
+        key = END_KEY if row is None else KEY.pack(row.term, position)
+        record = self._before(key)
+        if record is None and position == recorded.start_position:
+            return self.environment.read(lambda txn: load_origin(txn, self.dbs))
+        if record is None or record.end != position or row is None:
+            raise self.missing(recorded, position)
+        header = check_record_untrusted(self.member_id, record)
+        return header.commit_position, header.timestamp_ms
+
+    def prefix(self, recorded: Recorded, position: int, step: int) -> tuple[bytes, int, int] | None:
+        """Return how to drop up to `step` batches that end at or before `position`.
+
+        That is the key and the position of the first batch to keep, and the timestamp of the
+        last one to drop; None when there is nothing to drop.
+
+        Raises:
+            DamagedRecordError: the last one to drop is damaged.
+        """
+        return self.environment.read(lambda txn: self._prefix(txn, recorded, position, step))
+
+    def _prefix(
+        self, txn: Transaction, recorded: Recorded, position: int, step: int
+    ) -> tuple[bytes, int, int] | None:
+        kept, start, count, term = b"", recorded.start_position, 0, 0
+        with txn.cursor(self.dbs.log) as cursor:
+            for key in itertools.islice(cursor.iternext(values=False), step + 1):
+                term, begin = decode_key_untrusted(self.member_id, key)
+                if begin > position:
+                    break
+                kept, start, count = key, begin, count + 1
+            else:
+                if 0 < count <= step and recorded.append_position <= position:
+                    # Where the next batch will be: there may be some when this is done.
+                    start = recorded.append_position
+                    kept = KEY.pack(term, start)
+            if start == recorded.start_position:
+                return None
+            dropped = record_before(cursor, self.member_id, kept)
+        assert dropped is not None
+        return kept, start, check_record_untrusted(self.member_id, dropped).timestamp_ms
+
+    def _hole(self, term: int, position: int) -> DamagedRecordError:
+        return DamagedRecordError(
+            member_id=self.member_id, term=term, position=position, reason="no batch begins here"
+        )
+
+    def scan(self, recorded: Recorded, position: int, stop: int | None = None) -> Iterator[bytes]:
+        """Yield checked batches from `position` to `stop` (default: to the end), chunk by chunk.
+
+        Raises:
+            PrunedError: `position` is not kept.
+            StorageError: `position` is no boundary.
+            DamagedRecordError: a batch is damaged.
+        """
+        self.check_range(recorded, position)
+        stop = recorded.append_position if stop is None else min(stop, recorded.append_position)
+        while position < stop:
+            batches = self.chunk(recorded.terms, position, stop, CHUNK_BYTES)
+            if batches is None:
+                raise self.missing(recorded, position)
+            yield from batches
+            position += sum(map(len, batches))
+
+
+def _add_tail(
+    records: list[Record], tail: Sequence[Record], position: int, stop: int, limit_bytes: int
+) -> None:
+    """Add to records from `position` on what the journal has behind them."""
+    end = records[-1].end if records else position
+    room = limit_bytes - (end - position)
+    for record in tail:
+        if record.position == end < stop:
+            room -= len(record.batch)
+            if records and room < 0:
+                return
+            records.append(record)
+            end = record.end

@@ -1,0 +1,129 @@
+"""A store opened for reading only: for tools and exports, while the member runs or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import DamagedRecordError
+from ..lmdb.environment import Environment
+from .batch import decode_header_untrusted
+from .journal import Held, load_row, read_journal
+from .reader import LogReader
+from .state import MAX_DBS, Databases, StateView, ending_with, load, load_identity
+from .term_table import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from .identity import Identity
+    from .log_table import Record
+    from .state import Recorded
+
+
+class ReadOnlyStore(StateView):
+    """The store; made by `open_readonly`. Its properties show what was durable at `refresh`.
+
+    Damage at the end of the log does not hinder the opening: the log is then taken to end in front
+    of it, and the last whole batch says what is committed.
+
+    Attributes:
+        identity: whose it is.
+        environment: the LMDB environment.
+        dbs: its sub-databases.
+        tail: what its journal held.
+    """
+
+    def __init__(self, environment: Environment, dbs: Databases, identity: Identity) -> None:
+        self.identity = identity
+        self.environment = environment
+        self.dbs = dbs
+        self.tail = Held()
+        self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
+        super().__init__(self._load())
+
+    def refresh(self) -> None:
+        """Read again what is durable now.
+
+        Raises:
+            StorageError: something of it is damaged.
+        """
+        self.recorded = self._load()
+
+    def _load(self) -> Recorded:
+        found, member_id = read_journal(self.environment.directory), self.identity.member_id
+        recorded, row = self.environment.read(
+            lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
+        )
+        tail = found.tail(member_id, row, (-1, recorded.append_position))
+        self.tail = Held(row.generation, tail.records)
+        for record in tail.records:
+            recorded = _with_batch(member_id, recorded, record)
+        return recorded
+
+    def boundary(self, position: int) -> int:
+        """Return where the batch begins that covers `position`.
+
+        That is the first kept position for one that is pruned, and the end for one behind it.
+        """
+        return self._reader.boundary(self.recorded, position)
+
+    def scan(self, position: int, stop: int | None = None) -> Iterator[bytes]:
+        """Yield the checked batches from `position` to `stop`, by default the end.
+
+        Raises:
+            PrunedError: `position` is below the first one kept.
+            StorageError: no batch begins at `position`.
+            DamagedRecordError: a batch is damaged or missing.
+        """
+        return self._reader.scan(self.recorded, position, stop)
+
+    def close(self) -> None:
+        """Close it; idempotent."""
+        self.environment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_readonly(directory: Path) -> ReadOnlyStore:
+    """Open an existing store for reading.
+
+    Raises:
+        StoreMismatchError: there is none, or it is of another format.
+        StoreBusyError: this very process has it open.
+        StorageError: its tables are damaged.
+    """
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    with environment.opening():
+        dbs = environment.databases(Databases)
+        identity = environment.read(lambda txn: load_identity(txn, dbs))
+        return ReadOnlyStore(environment, dbs, identity)
+
+
+def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
+    """Return the state with one more batch, checked by the caller, at the end of the log.
+
+    Raises:
+        DamagedRecordError: it does not lie where the recording log says.
+    """
+    header = decode_header_untrusted(record.batch)
+    row = row_of(recorded.terms, header.term)
+    if row is None or header.position < row.base or (row.end is not None and header.end > row.end):
+        raise DamagedRecordError(
+            member_id=member_id,
+            term=header.term,
+            position=header.position,
+            reason=f"the recording log says {row}",
+        )
+    return ending_with(recorded, header)

@@ -1,0 +1,59 @@
+"""The vote: the one thing that a member must never forget.
+
+Written durably before a vote leaves the member. The candidate term never decreases, and within
+one candidate term a vote is given once. Beside it stands how long promises to leaders may last,
+where any are asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import attrs
+
+from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
+
+NODE_STATE_KEY: Final = b"node_state"
+
+_LAYOUT: Final = struct.Struct("<qq")
+_WITH_LEASE: Final = struct.Struct("<qqq")
+
+
+@attrs.frozen
+class NodeState:
+    """The vote.
+
+    Args:
+        candidate_term: highest term that this member voted in, stood for or followed; -1 = none.
+        voted_for: the member it voted for in that term; -1 = none.
+        lease_ms: for so long it may have promised, at any time, not to vote or to stand.
+    """
+
+    candidate_term: int = -1
+    voted_for: int = -1
+    lease_ms: int = 0
+
+    def may_become(self, after: NodeState) -> bool:
+        """Say whether no promise is broken when `after` replaces this state."""
+        if after.candidate_term == self.candidate_term:
+            return self.voted_for in {-1, after.voted_for}
+        return after.candidate_term > self.candidate_term
+
+
+def encode_node_state(state: NodeState) -> bytes:
+    """Return the row for `NODE_STATE_KEY`."""
+    vote = state.candidate_term, state.voted_for
+    body = _WITH_LEASE.pack(*vote, state.lease_ms) if state.lease_ms else _LAYOUT.pack(*vote)
+    return seal(NODE_STATE_KEY, body)
+
+
+def decode_node_state_untrusted(value: bytes | None) -> NodeState:
+    """Decode the row of `NODE_STATE_KEY`.
+
+    Raises:
+        StorageError: it is missing or damaged.
+    """
+    body = unseal_untrusted(NODE_STATE_KEY, value)
+    layout = _WITH_LEASE if len(body) == _WITH_LEASE.size else _LAYOUT
+    return NodeState(*unpack_untrusted(layout, NODE_STATE_KEY, body))

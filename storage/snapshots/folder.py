@@ -1,0 +1,353 @@
+"""The folder of a member's snapshots: how one comes into being, arrives, and goes away.
+
+A snapshot is written under another name, synced and renamed into place, and the folder is synced;
+only then its row is put into the recording log, which makes it exist. It goes the other way round:
+first the row, then the file. So a crash leaves, besides what the rows name, only leftovers, which
+are removed at the next start. A transfer that broke off is kept, for it can go on.
+
+What else lies in the folder belongs to somebody else and stays: an operator's copy, ``lost+found``
+of a volume, a snapshot of a log that was lost. A leftover is a regular file that has the full name
+of one of ours. If it is whole it also has to be of the very log that the store has now, and a row
+must name another snapshot that is there: else it may be the last one of its kind.
+
+Everything here blocks; it is called by way of `storage.Executor.read`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from ...errors import StorageError
+from ..lmdb.environment import make_directory, sync_directory, told
+from ..lmdb.private import make_private, open_private
+from ..log.term_table import row_of
+from .file import (
+    Encoder,
+    SnapshotHead,
+    SnapshotReader,
+    Summary,
+    check_snapshot,
+    encode_head,
+    whole_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ..log.term_table import SnapshotRow, TermRow
+
+log = logging.getLogger("quorate.storage")
+
+_NEW: Final = ".new"
+_PART: Final = ".part"
+_NAME: Final = re.compile(r"snapshot-[0-9]{20,}-[0-9]+(\.new|\.part)?")
+"""The full name of a file that is written here, as `SnapshotHead.name` and the above make it."""
+
+
+class SnapshotFolder:
+    """The snapshots of one member."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def open(
+        self,
+        rows: Iterable[SnapshotRow],
+        *,
+        cluster: str = "",
+        terms: tuple[TermRow, ...] = (),
+    ) -> list[SnapshotRow]:
+        """Make the folder if absent, and remove leftovers of a crash.
+
+        Args:
+            rows: the snapshots that the store names.
+            cluster: whose store it is.
+            terms: its recording log. A store without terms is new: nothing is removed then.
+
+        Returns:
+            The rows whose files are missing.
+
+        Raises:
+            StorageError: the folder can't be made or looked into.
+        """
+        with told(self.directory):
+            make_directory(self.directory)
+            for place in (self.directory, *(path for path, _ in self._ours())):
+                make_private(place)
+            names = {row.name: row for row in rows}
+            missing = [row for row in names.values() if not self.path_of(row).exists()]
+            for path, suffix in self._ours():
+                if path.name in names or suffix == _PART or not terms:
+                    continue
+                if suffix == _NEW or (len(missing) < len(names) and _is_of(path, cluster, terms)):
+                    _remove(path, "no row names it")
+                else:
+                    log.warning("snapshot_kept path=%s reason=not_known_to_be_ours", path)
+            return missing
+
+    def _ours(self) -> Iterator[tuple[Path, str]]:
+        """Yield the regular files that have the name of one of ours, with the suffix of each."""
+        for path in sorted(self.directory.iterdir()):
+            found = _NAME.fullmatch(path.name)
+            if found and path.is_file() and not path.is_symlink():
+                yield path, found[1] or ""
+
+    def path_of(self, row: SnapshotRow) -> Path:
+        """Say where a snapshot lies."""
+        return self.directory / row.name
+
+    def check(self, row: SnapshotRow) -> Summary:
+        """Read a whole snapshot, and check every byte of it, and that it is the one of the row.
+
+        Raises:
+            StorageError: it is damaged, missing, or another one.
+        """
+        summary = check_snapshot(self.path_of(row))
+        if summary.head.row != row:
+            raise StorageError(f"{self.path_of(row)}: it is {summary.head.name}, not {row.name}")
+        return summary
+
+    def remove(self, row: SnapshotRow) -> None:
+        """Remove the file of a snapshot whose row is gone."""
+        with told(self.directory):
+            self.path_of(row).unlink(missing_ok=True)
+            sync_directory(self.directory)
+
+    def arriving(self) -> tuple[int, int, int]:
+        """Say of which snapshot a part has come: position, term, bytes; -1, -1, 0 for none."""
+        for path, suffix in self._ours():
+            if suffix == _PART and (size := whole_bytes(path)):
+                with SnapshotReader(path) as reader:
+                    return reader.head.position, reader.head.term, size
+        return -1, -1, 0
+
+    def transfer(self, head: SnapshotHead, first: bytes, offset: int) -> Transfer:
+        """Take up the transfer of a snapshot from elsewhere, or go on with it at `offset`.
+
+        Args:
+            head: what is offered.
+            first: the first part of its file.
+            offset: where the next part belongs.
+
+        Raises:
+            StorageError: less than that has come before; or the disk failed.
+        """
+        path = self.directory / (head.name + _PART)
+        with told(self.directory):
+            for old, suffix in self._ours():
+                if suffix == _PART and old != path:
+                    _remove(old, "nobody offers it any more")
+        return Transfer(self.directory, head, first, offset)
+
+
+class SnapshotWriter:
+    """Writes one snapshot, step by step.
+
+    Args:
+        directory: of the snapshots.
+        head: where it stands.
+        pieces: of the service.
+
+    Attributes:
+        raw_bytes: taken from the service so far.
+        file_bytes: written so far.
+    """
+
+    def __init__(self, directory: Path, head: SnapshotHead, pieces: Iterator[bytes]) -> None:
+        self._directory = directory
+        self._head = head
+        self._pieces = pieces
+        self._encoder = Encoder()
+        self._path = directory / (head.name + _NEW)
+        with told(directory):
+            self._file = open_private(self._path, "wb")
+        self.raw_bytes = 0
+        self.file_bytes = 0
+        self._begun = False
+
+    def _write(self, part: bytes) -> None:
+        with told(self._directory):
+            self._file.write(part)
+        self.file_bytes += len(part)
+
+    def step(self) -> bool:
+        """Write the next piece; False if there was none left.
+
+        Raises:
+            StorageError: the disk failed or is full, or the service could not go on.
+        """
+        if not self._begun:
+            self._begun = True
+            self._write(encode_head(self._head))
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        self._write(self._encoder.piece(piece))
+        self.raw_bytes = self._encoder.raw_bytes
+        return True
+
+    def finish(self) -> Summary:
+        """Make it durable under its own name, and say what it amounts to.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        self._write(self._encoder.end())
+        with told(self._directory):
+            _sync_and_close(self._file)
+            _give_name(self._path, self._head)
+        encoder = self._encoder
+        return Summary(
+            self._head, encoder.pieces, encoder.raw_bytes, self.file_bytes, encoder.digest
+        )
+
+    def close(self) -> None:
+        """Close the file; what is not finished is a leftover then. Idempotent."""
+        with contextlib.suppress(OSError):  # what can't be flushed was told before
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Give it up, and remove what was written; also after an error."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+
+def write_whole(directory: Path, head: SnapshotHead, pieces: Iterator[bytes]) -> Summary:
+    """Write a snapshot in one go; for tools.
+
+    Raises:
+        StorageError: the disk failed or is full, or the pieces end in trouble; nothing is left.
+    """
+    writer = SnapshotWriter(directory, head, pieces)
+    try:
+        while writer.step():
+            pass
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        writer.close()
+
+
+class Transfer:
+    """A snapshot that arrives from another member.
+
+    Attributes:
+        offset: bytes that are here, whole parts only: from there it goes on.
+    """
+
+    def __init__(self, directory: Path, head: SnapshotHead, first: bytes, offset: int) -> None:
+        self._directory = directory
+        self._head = head
+        self._path = directory / (head.name + _PART)
+        self.offset = offset
+        with told(directory):
+            if offset > len(first) and whole_bytes(self._path) >= offset:
+                self._file: BinaryIO = self._path.open("r+b")
+                self._file.truncate(offset)
+                self._file.seek(offset)
+            elif offset == len(first):
+                self._file = open_private(self._path, "wb")
+                self._file.write(first)
+            else:
+                raise StorageError(f"{self._path}: byte {offset} does not go on from what is here")
+
+    def write(self, part: bytes) -> None:
+        """Add what has come.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        with told(self._directory):
+            self._file.write(part)
+        self.offset += len(part)
+
+    def close(self) -> None:
+        """Leave it for another time; idempotent."""
+        with contextlib.suppress(OSError):  # what can't be flushed comes once more
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Give it up, and remove what has come; also after an error."""
+        with contextlib.suppress(OSError):  # what can't be flushed was told before
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def finish(self) -> Summary:
+        """Check every byte of it, and make it durable under its own name.
+
+        Raises:
+            StorageError: it is damaged or not what was offered, and is removed; or the disk failed.
+        """
+        with told(self._directory):
+            _sync_and_close(self._file)
+        try:
+            summary = check_snapshot(self._path)
+        except StorageError:
+            self.abandon()
+            raise
+        if summary.head != self._head:
+            self.abandon()
+            raise StorageError(f"{self._path}: it is not the snapshot that was offered")
+        with told(self._directory):
+            _give_name(self._path, self._head)
+        return summary
+
+
+def _head_in(path: Path) -> SnapshotHead | None:
+    """Return the head of a file; None if it is none of a snapshot, or damaged."""
+    try:
+        with SnapshotReader(path) as reader:
+            return reader.head
+    except StorageError:
+        return None
+
+
+def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
+    """Whether a snapshot is of the log with this recording log, which goes on from it.
+
+    Two logs of one name may have the same terms, but not terms that began in the same millisecond.
+    """
+    head = _head_in(path)
+    if head is None or (head.cluster, head.name) != (cluster, path.name):
+        return False
+    row, theirs = row_of(terms, head.term), row_of(head.terms, head.term)
+    if row is None or theirs is None:
+        return False
+    began = (row.base, row.timestamp_ms) == (theirs.base, theirs.timestamp_ms)
+    return began and (row.end is None or head.position <= row.end)
+
+
+def _remove(path: Path, reason: str) -> None:
+    path.unlink()
+    log.info("snapshot_removed path=%s reason=%s", path, reason.replace(" ", "_"))
+
+
+def _give_name(path: Path, head: SnapshotHead) -> None:
+    """Give a snapshot that is whole its own name, durably.
+
+    Raises:
+        StorageError: a snapshot of another log has that name.
+    """
+    named = path.with_name(head.name)
+    there = _head_in(named)  # a damaged one is replaced
+    if there is not None and (there.cluster, there.row) != (head.cluster, head.row):
+        raise StorageError(
+            f"{named}: there is a snapshot of another log, of cluster {there.cluster!r}; "
+            "move it away"
+        )
+    path.rename(named)
+    sync_directory(named.parent)
+
+
+def _sync_and_close(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()

@@ -1,0 +1,133 @@
+"""Looking into a store from outside: what it holds in short, and its batches one by one.
+
+Pure functions that return data; whoever calls them prints it. They read in short transactions,
+so a member may run meanwhile, in another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ...errors import StorageError, WireError
+from ..lmdb.file_check import DATA_FILE
+from ..log.batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.readonly import open_readonly
+from ..log.standing import Standing  # noqa: TC001 - as above
+from ..log.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
+from ..log.vote import NodeState  # noqa: TC001 - as above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ..lmdb.environment import Environment, Transaction
+    from ..log.state import Databases
+
+_META_PAGES: Final = 2
+
+
+@attrs.frozen
+class Description:
+    """What a store holds; positions are byte offsets of the log, which is `bytes` long."""
+
+    identity: Identity
+    node_state: NodeState
+    terms: tuple[TermRow, ...]
+    snapshots: tuple[SnapshotRow, ...]
+    start_position: int
+    append_position: int
+    commit_position: int
+    timestamp_ms: int
+    batches: int
+    bytes: int
+    file_bytes: int
+    page_bytes: int
+    free_pages: int
+    standing: Standing
+    forced: tuple[ForcedRow, ...]
+
+
+@attrs.frozen
+class DumpedBatch:
+    """A batch of the log, decoded."""
+
+    header: BatchHeader
+    entries: list[Entry]
+
+
+def describe(directory: Path) -> Description:
+    """Say what the store in `directory` holds, without reading the log.
+
+    Raises:
+        StoreMismatchError: there is none, or it is of another format.
+        StoreBusyError: this very process has it open.
+        StorageError: its tables are damaged.
+    """
+    with open_readonly(directory) as store:
+        recorded = store.recorded
+        batches, page_bytes, free_pages = store.environment.read(
+            lambda txn: _pages(store.environment, txn, store.dbs)
+        )
+        return Description(
+            identity=store.identity,
+            node_state=recorded.node_state,
+            terms=recorded.terms,
+            snapshots=recorded.snapshots,
+            start_position=recorded.start_position,
+            append_position=recorded.append_position,
+            commit_position=recorded.last_commit_position,
+            timestamp_ms=recorded.last_timestamp_ms,
+            batches=batches + len(store.tail.records),
+            bytes=recorded.append_position - recorded.start_position,
+            file_bytes=(directory / DATA_FILE).stat().st_size,
+            page_bytes=page_bytes,
+            free_pages=free_pages,
+            standing=recorded.standing,
+            forced=recorded.forced,
+        )
+
+
+def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[int, int, int]:
+    """Return records of the log, bytes of a page, and pages that hold nothing but free space.
+
+    LMDB does not tell the last one; it is what no table uses, its own list of free pages included.
+    """
+    log = txn.stat(dbs.log)
+    stats = [log, txn.stat(dbs.terms), txn.stat(dbs.snapshots), txn.stat(dbs.meta), txn.stat()]
+    used = sum(s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
+    free = environment.raw.info()["last_pgno"] + 1 - _META_PAGES - used
+    return log["entries"], log["psize"], free
+
+
+def openings(directory: Path) -> dict[int, Entry]:
+    """Return the first entry of each term, as far as it is kept and undamaged.
+
+    Raises:
+        StorageError: as `open_readonly`.
+    """
+    found: dict[int, Entry] = {}
+    with open_readonly(directory) as store:
+        for row in store.terms:
+            with contextlib.suppress(StorageError, WireError):  # `verify` names what is damaged
+                for batch in store.scan(row.base, row.base + 1):
+                    if check_batch_untrusted(batch).term == row.term:  # an empty term has none
+                        found[row.term] = decode_entries_untrusted(batch)[0]
+    return found
+
+
+def dump(
+    directory: Path, from_position: int | None = None, to: int | None = None
+) -> Iterator[DumpedBatch]:
+    """Yield the batches from `from_position` (default: the first one) up to `to`, decoded.
+
+    Raises:
+        StorageError: as `open_readonly` and `ReadOnlyStore.scan`.
+    """
+    with open_readonly(directory) as store:
+        start = store.start_position if from_position is None else from_position
+        for batch in store.scan(start, to):
+            yield DumpedBatch(check_batch_untrusted(batch), decode_entries_untrusted(batch))

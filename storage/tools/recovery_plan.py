@@ -1,0 +1,138 @@
+"""The plan of a recovery: from which state a member begins, and which part of the log it replays.
+
+A service's own state will do if the log reaches back to it. Else, or if it has none, the newest
+snapshot that is whole is loaded: one that is damaged, or whose file is missing, is passed over. The
+log is kept from the oldest snapshot on, so an older one only means a longer replay.
+(Aeron: RecordingLog.createRecoveryPlan.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ...errors import StorageError
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.readonly import open_readonly
+from ..log.term_table import SnapshotRow  # noqa: TC001 - as above
+from ..snapshots.folder import SnapshotFolder
+from ..tables.disk import tables_position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def candidates(position: int, start: int, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
+    """Return the snapshots to begin with, best first; none if the service's own state will do.
+
+    Args:
+        position: up to which the service's own state is complete; 0 for none.
+        start: where the log begins.
+        rows: the snapshots, ascending.
+    """
+    if position >= start and position > 0:
+        return []
+    return [row for row in reversed(rows) if row.position >= start]
+
+
+@attrs.frozen
+class LookedAt:
+    """A snapshot that was looked at.
+
+    Args:
+        row: of the recording log.
+        file_bytes: of its file.
+        raw_bytes: unpacked.
+        digest: equal for equal states.
+        damage: what is wrong with it, empty if it is whole.
+    """
+
+    row: SnapshotRow
+    file_bytes: int = 0
+    raw_bytes: int = 0
+    digest: str = ""
+    damage: str = ""
+
+
+@attrs.frozen
+class RecoveryPlan:
+    """What the next start of a member will do; positions are byte offsets of the log.
+
+    Args:
+        identity: whose it is.
+        start_position: where the log begins.
+        append_position: where it ends.
+        commit_position: up to where it is known to be committed.
+        log_term: the last term in the recording log, -1 without one.
+        tables_position: up to which the tables are complete, 0 without any.
+        tables_damage: why they can't be read, empty if they can.
+        snapshots: all of them, newest first, each one read whole.
+        load: the snapshot that is loaded, None if none is.
+        replay_from: where the replay begins.
+        trouble: why the member can't begin, empty if it can.
+    """
+
+    identity: Identity
+    start_position: int
+    append_position: int
+    commit_position: int
+    log_term: int
+    tables_position: int
+    tables_damage: str
+    snapshots: tuple[LookedAt, ...]
+    load: SnapshotRow | None
+    replay_from: int
+    trouble: str = ""
+
+
+def plan_recovery(directory: Path) -> RecoveryPlan:
+    """Say what the next start of the member in `directory` will do, without touching anything.
+
+    It is that of a member with the key-value store; a service that is not kept on disk always
+    begins with the newest snapshot.
+
+    Raises:
+        StorageError: its recording can't be read.
+    """
+    with open_readonly(directory / "log") as store:
+        recorded, identity, log_term = store.recorded, store.identity, store.log_term
+    position, damage = 0, ""
+    try:
+        position = tables_position(directory / "tables")
+    except StorageError as error:
+        damage = str(error)
+    folder = SnapshotFolder(directory / "snapshots")
+    looked_at = tuple(_look(folder, row) for row in reversed(recorded.snapshots))
+    damaged = {each.row for each in looked_at if each.damage}
+    start = recorded.start_position
+    wanted = candidates(position, start, recorded.snapshots)
+    load = next((row for row in wanted if row not in damaged), None)
+    trouble = ""
+    if load is None and position < start:
+        trouble = (
+            f"the tables are at {position}, the log begins at {start}, no snapshot is whole: it "
+            "waits for another member's"
+        )
+    return RecoveryPlan(
+        identity=identity,
+        start_position=start,
+        append_position=recorded.append_position,
+        commit_position=recorded.last_commit_position,
+        log_term=log_term,
+        tables_position=position,
+        tables_damage=damage,
+        snapshots=looked_at,
+        load=load,
+        replay_from=position if load is None else load.position,
+        trouble=trouble,
+    )
+
+
+def _look(folder: SnapshotFolder, row: SnapshotRow) -> LookedAt:
+    try:
+        summary = folder.check(row)
+    except StorageError as error:
+        return LookedAt(row, damage=str(error))
+    return LookedAt(row, summary.file_bytes, summary.raw_bytes, summary.digest)

@@ -1,0 +1,348 @@
+"""Restoring: a member's store of a backup, or of another member's directory, as of any point.
+
+A restore begins with the newest whole snapshot that is not behind the point, and has the log from
+there up to it. The point is the end of a batch, since a batch is committed whole. What is written
+is verified, and gets its name last: a crash in the middle leaves a directory without a log.
+
+Everything here but the store's own writing blocks; it is for tools.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 - as below
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from ...errors import PrunedError, StorageError, StoreMismatchError
+from ..lmdb.environment import content_of, sync_directory, told
+from ..lmdb.file_check import DATA_FILE
+from ..log.batch import decode_header_untrusted
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.journal import JOURNAL_FILE
+from ..log.readonly import ReadOnlyStore, open_readonly
+from ..log.standing import Standing, StandingKind
+from ..log.store import Store
+from ..log.term_table import SnapshotRow, TermRow
+from ..log.vote import NodeState
+from ..snapshots.file import SnapshotHead, SnapshotReader
+from ..snapshots.folder import SnapshotFolder, write_whole
+from ..tables.disk import tables_position
+from ..writing.group_commit import ThreadExecutor
+from .verify import VerifyReport, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from ..log.commit import Write
+    from ..writing.group_commit import ExecutorFactory
+
+log = logging.getLogger("quorate.storage")
+
+SETTLE_BYTES: Final = 4 << 20
+"""So much log is submitted before it is waited for that it is durable."""
+
+NO_MEMBER: Final = -1
+"""Whose store it is that belongs to no member."""
+
+_RESTORING: Final = "restoring"
+
+
+@attrs.frozen
+class Point:
+    """The end of a batch, or the beginning of the log: its position, and log time there, ms."""
+
+    position: int
+    timestamp_ms: int
+
+    def __str__(self) -> str:
+        return f"position {self.position} of {moment(self.timestamp_ms)}"
+
+
+def moment(timestamp_ms: int) -> str:
+    """Write log time as it may be asked for: ``2026-11-21T20:55:10.123+00:00``."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@attrs.frozen
+class RestorePlan:
+    """What a restore will do.
+
+    Args:
+        source: directory of the backup, or of a member.
+        identity: whose it is.
+        first: the earliest point that can be restored.
+        last: the latest one.
+        point: the one that will be.
+        load: the snapshot that it begins with, None if it begins with the beginning of the log.
+        damaged: snapshots that were passed over, and why.
+    """
+
+    source: Path
+    identity: Identity
+    first: Point
+    last: Point
+    point: Point
+    load: SnapshotRow | None
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Where the log begins that will be copied."""
+        return 0 if self.load is None else self.load.position
+
+
+def plan_restore(
+    source: Path, *, position: int | None = None, timestamp_ms: int | None = None
+) -> RestorePlan:
+    """Find out how to restore the state at a position, or at a moment of log time.
+
+    Args:
+        source: directory of a backup, or of a member that runs or not.
+        position: the last batch is the one that ends there, or else the last one before.
+        timestamp_ms: the last batch is the last one that is not younger. Without this and the
+            position: the last one that is known to be committed.
+
+    Raises:
+        PrunedError: that can't be restored; the message tells the range that can.
+        StorageError: there is nothing to restore from, or no snapshot is whole.
+    """
+    folder = SnapshotFolder(source / "snapshots")
+    with open_readonly(source / "log") as store:
+        reach = _Reach(store, tables_position(source / "tables"))
+        point = reach.point(position, timestamp_ms)
+        damaged: list[str] = []
+        for row in reversed(reach.snapshots):
+            if row.position > point.position:
+                continue
+            try:
+                folder.check(row)
+            except StorageError as error:
+                damaged.append(str(error))
+            else:
+                return RestorePlan(
+                    source, store.identity, reach.first, reach.last, point, row, tuple(damaged)
+                )
+        if store.start_position:
+            raise StorageError("; ".join(damaged))
+        return RestorePlan(
+            source, store.identity, reach.first, reach.last, point, None, tuple(damaged)
+        )
+
+
+class _Reach:
+    """What a recording allows to restore."""
+
+    def __init__(self, store: ReadOnlyStore, applied: int) -> None:
+        self.store = store
+        self.committed = max(store.last_commit_position, min(applied, store.append_position))
+        self.snapshots: Sequence[SnapshotRow] = [
+            row for row in store.snapshots if store.start_position <= row.position <= self.committed
+        ]
+        if store.start_position == 0:
+            self.first = Point(0, self._timestamp_ms(0) if self.committed else 0)
+        elif self.snapshots:
+            self.first = Point(self.snapshots[0].position, self.snapshots[0].timestamp_ms)
+        else:
+            raise StorageError(f"the log begins at {store.start_position}, without a snapshot")
+        self.last = self.before(self.committed)
+
+    def point(self, position: int | None, timestamp_ms: int | None) -> Point:
+        """Return the point that is asked for.
+
+        Raises:
+            PrunedError: it is out of the range.
+        """
+        point = self.last
+        if position is not None:
+            if not self.first.position <= position <= self.last.position:
+                raise self._out_of_range(f"position {position}")
+            point = self.before(position)
+        elif timestamp_ms is not None:
+            if not self.first.timestamp_ms <= timestamp_ms <= self.last.timestamp_ms:
+                raise self._out_of_range(moment(timestamp_ms))
+            point = self._not_younger(timestamp_ms)
+        return point
+
+    def _out_of_range(self, what: str) -> PrunedError:
+        return PrunedError(f"{what} can't be restored; from {self.first} to {self.last} can")
+
+    def before(self, position: int) -> Point:
+        """Return the last point at or before a position of the range."""
+        begin = self.store.boundary(position) if position < self.committed else position
+        if begin <= self.first.position:
+            return self.first
+        before = self.store.boundary(begin - 1)
+        return Point(begin, self._timestamp_ms(before))
+
+    def _timestamp_ms(self, begin: int) -> int:
+        return decode_header_untrusted(next(self.store.scan(begin, begin + 1))).timestamp_ms
+
+    def _not_younger(self, timestamp_ms: int) -> Point:
+        """Return the last point of the range that is not younger."""
+        low, high = self.first.position, self.last.position
+        while low < high:
+            begin = self.store.boundary((low + high) // 2)
+            header = decode_header_untrusted(next(self.store.scan(begin, begin + 1)))
+            if header.timestamp_ms > timestamp_ms:
+                high = begin
+            else:
+                low = header.end
+        return self.before(low)
+
+
+async def restore(
+    plan: RestorePlan,
+    target: Path,
+    *,
+    cluster: str,
+    member_id: int,
+    rng: Random,
+    recovering: bool = False,
+    executor: ExecutorFactory[Write] = ThreadExecutor,
+) -> int:
+    """Make the store of a member, with an identity of its own; return how many batches it holds.
+
+    Args:
+        plan: what to restore.
+        target: directory of the member, without a store; made if absent.
+        cluster: name of the cluster that it is to be a member of.
+        member_id: which one.
+        rng: draws the instance id.
+        recovering: the cluster goes on without it meanwhile: it has no vote before it is admitted.
+        executor: writes to disk on a thread unless given.
+
+    Raises:
+        StorageError: there is a store already; the disk failed or is full; something is damaged.
+    """
+    store = Store.open(
+        _prepare(target), cluster=cluster, member_id=member_id, rng=rng, executor=executor
+    )
+    with closing(store):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            if plan.load is not None:
+                await _load(plan, plan.load, target, store)
+            with open_readonly(plan.source / "log") as source:
+                if source.recorded.service:
+                    await store.save_service(source.recorded.service)
+                await _copy(source.scan(plan.start, plan.point.position), store)
+            await store.save_committed(plan.point.position)
+            if store.terms:  # it follows or begins no term that its log has already
+                await store.save_node_state(NodeState(store.log_term))
+            if recovering:
+                await store.save_standing(Standing(StandingKind.RECOVERING))
+            nursery.cancel_scope.cancel()
+    return _finish(target).batches
+
+
+async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> None:
+    """Make the log of a directory that holds one snapshot to restore from, and nothing else.
+
+    Args:
+        directory: has the file of the snapshot in its folder, and no store.
+        head: of the snapshot.
+        rng: draws the instance id.
+
+    Raises:
+        StorageError: there is a store already; the disk failed or is full; something is damaged.
+    """
+    store = Store.open(_prepare(directory), cluster=head.cluster, member_id=NO_MEMBER, rng=rng)
+    with closing(store):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            await store.install(head.row, head.terms, suspended=head.suspended)
+            if head.service:
+                await store.save_service(head.service)
+            nursery.cancel_scope.cancel()
+    _finish(directory)
+
+
+def check_empty(target: Path) -> None:
+    """Refuse a directory that has a store.
+
+    Raises:
+        StoreMismatchError: it has.
+    """
+    for name in ("log", "tables"):
+        place = target / name
+        found = content_of(place) if place.is_dir() else [place] * place.exists()
+        if any(path.name != _RESTORING for path in found):
+            raise StoreMismatchError(f"{place}: there is something already; move it away")
+
+
+def _unfinished(target: Path) -> Path:
+    """Return where a store is made that has no name yet.
+
+    It is renamed to `log`; where that is there already, since it is the root of a volume or a link,
+    its files are moved there.
+    """
+    log = target / "log"
+    return log / _RESTORING if log.is_dir() else target / f"log.{_RESTORING}"
+
+
+def _prepare(target: Path) -> Path:
+    """Return where a store is made that has no name yet."""
+    check_empty(target)
+    unfinished = _unfinished(target)
+    with told(target):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    SnapshotFolder(target / "snapshots").open([])
+    return unfinished
+
+
+def _finish(target: Path) -> VerifyReport:
+    """Check what was made, and give it its name."""
+    unfinished = _unfinished(target)
+    report = verify(unfinished)
+    if not report.ok:
+        raise StorageError(f"{unfinished}: {report.findings[0]}")
+    with told(target):
+        if unfinished.parent == target:
+            unfinished.rename(target / "log")
+            sync_directory(target)
+        else:
+            _move_up(unfinished, SnapshotFolder(target / "snapshots"))
+    return report
+
+
+def _move_up(unfinished: Path, snapshots: SnapshotFolder) -> None:
+    """Move a store into the folder around it."""
+    with open_readonly(unfinished) as store:
+        for row in store.snapshots:  # `verify` looks for them next to the folder
+            snapshots.check(row)
+    for name in (JOURNAL_FILE, DATA_FILE):  # with the second one it is a store
+        if (unfinished / name).exists():
+            (unfinished / name).rename(unfinished.parent / name)
+    sync_directory(unfinished.parent)
+    shutil.rmtree(unfinished)
+
+
+async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store) -> None:
+    """Write the snapshot for the store's own cluster, and let its log begin there."""
+    with SnapshotReader(SnapshotFolder(plan.source / "snapshots").path_of(row)) as reader:
+        head = attrs.evolve(reader.head, cluster=store.identity.cluster)
+        write_whole(target / "snapshots", head, reader.pieces())
+    await store.install(head.row, head.terms, suspended=head.suspended)
+
+
+async def _copy(batches: Iterator[bytes], store: Store) -> None:
+    unsettled, known = 0, store.log_term
+    for batch in batches:
+        header = decode_header_untrusted(batch)
+        row = None
+        if header.term > known:
+            known = header.term
+            row = TermRow(header.term, header.position, None, header.timestamp_ms)
+        store.append(batch, term_row=row)
+        unsettled += header.length
+        if unsettled >= SETTLE_BYTES:
+            await store.settled()
+            unsettled = 0
+    await store.settled()

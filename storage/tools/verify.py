@@ -1,0 +1,340 @@
+"""Looking into a store from outside: verify every byte of it.
+
+A pure function that returns data; whoever calls it prints it. It reads in short transactions, so a
+member may run meanwhile, in another process. It checks every checksum, that every
+batch is the one its key names, that the log has no hole, that terms lie where the recording log
+says and are opened once, that the leader's clock never went back, and that every snapshot beside
+it is whole. It goes on after a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+
+from ...errors import DamagedRecordError, StorageError, WireError
+from ..lmdb.environment import Environment
+from ..lmdb.file_check import Unreadable, unreadable
+from ..log.batch import (
+    DESCRIPTOR_BYTES,
+    HEADER_BYTES,
+    BatchHeader,
+    EntryKind,
+    check_batch_untrusted,
+)
+from ..log.commit import journal_goes_on
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.journal import read_journal
+from ..log.log_table import KEY, decode_key_untrusted
+from ..log.state import (
+    LOG_TABLE,
+    MAX_DBS,
+    NOTHING_LOST,
+    Databases,
+    load_forced,
+    load_identity,
+    load_lost,
+    load_node_state,
+    load_origin,
+    load_standing,
+    load_terms,
+)
+from ..log.term_table import (
+    ForcedRow,
+    SnapshotRow,
+    TermRow,
+    decode_snapshot_untrusted,
+    decode_term_untrusted,
+    encode_snapshot,
+    incoherences,
+    row_of,
+)
+from ..snapshots.folder import SnapshotFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ..lmdb.environment import Transaction
+    from ..log.journal import JournalRow, Tail
+
+MAX_FINDINGS: Final = 1000
+"""As many findings a report holds; more are counted only."""
+_CHUNK_BYTES: Final = 4 << 20
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Finding:
+    """One thing that is wrong; term and position are those of the record's key, -1 = unknown."""
+
+    member_id: int
+    term: int
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        place = f"member {self.member_id}, term {self.term}, position {self.position}"
+        return f"{place}: {self.reason}"
+
+
+@attrs.frozen
+class VerifyReport:
+    """What `verify` found.
+
+    Args:
+        identity: whose store it is.
+        batches: how many batches were looked at.
+        entries: how many entries the intact ones hold.
+        bytes: length of all batches.
+        terms: rows of the recording log.
+        findings: the first `MAX_FINDINGS` of what is wrong, in the order of the log.
+        count: how many findings there are altogether.
+        forced: where an operator has forced a quorum; that is no damage.
+    """
+
+    identity: Identity
+    batches: int
+    entries: int
+    bytes: int
+    terms: int
+    findings: tuple[Finding, ...]
+    count: int
+    forced: tuple[ForcedRow, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return self.count == 0
+
+
+def verify(directory: Path) -> VerifyReport:
+    """Check everything in the store in `directory`.
+
+    Raises:
+        StoreMismatchError: there is none, or it is of another format.
+        StoreBusyError: this very process has it open.
+        StorageError: LMDB itself can't read the file.
+    """
+    environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
+    with environment.opening():
+        dbs = environment.databases(Databases)
+        identity = environment.read(lambda txn: load_identity(txn, dbs))
+    try:
+        verifier = _Verifier(identity, dbs)
+        if (trouble := unreadable(directory)) is not None:
+            verifier.unreadable(trouble)  # to read on could end this process
+            return verifier.report()
+        environment.read(verifier.check_tables)
+        while records := environment.read(verifier.next_records):
+            for key, value in records:
+                verifier.check(key, value)
+        verifier.check_tail(environment)
+        folder = SnapshotFolder(directory.parent / "snapshots")
+        for row in verifier.snapshots if folder.directory.is_dir() else ():
+            damage = verifier.check_snapshot(row, folder)
+            if damage and environment.read(functools.partial(verifier.knows, row=row)):
+                verifier.found(row.term, row.position, damage)
+        return verifier.report()
+    finally:
+        environment.close()
+
+
+@attrs.define(eq=False)
+class _Verifier:
+    """Goes through a store once."""
+
+    identity: Identity
+    dbs: Databases
+    terms: tuple[TermRow, ...] = ()
+    snapshots: list[SnapshotRow] = attrs.field(factory=list[SnapshotRow])
+    forced: tuple[ForcedRow, ...] = ()
+    last_key: bytes = b""
+    expected: int | None = None  # where the next batch must begin; None = not known
+    timestamp_ms: int = 0
+    batches: int = 0
+    entries: int = 0
+    length: int = 0
+    findings: list[Finding] = attrs.field(factory=list[Finding])
+    count: int = 0
+
+    def found(self, term: int, position: int, reason: str) -> None:
+        self.count += 1
+        if self.count <= MAX_FINDINGS:
+            self.findings.append(Finding(self.identity.member_id, term, position, reason))
+
+    def report(self) -> VerifyReport:
+        for row in self.terms:
+            if self.expected is not None and row.base > self.expected:
+                self.found(row.term, row.base, f"the term begins behind the end {self.expected}")
+        return VerifyReport(
+            self.identity,
+            self.batches,
+            self.entries,
+            self.length,
+            len(self.terms),
+            tuple(self.findings),
+            self.count,
+            self.forced,
+        )
+
+    def unreadable(self, trouble: Unreadable) -> None:
+        """Note that LMDB's own pages are damaged, and where."""
+        term, position = -1, -1
+        if trouble.table == LOG_TABLE and trouble.key:
+            with contextlib.suppress(DamagedRecordError):
+                term, position = decode_key_untrusted(self.identity.member_id, trouble.key)
+        where = f"the table {trouble.table!r}" if trouble.table else "the list of tables"
+        words = f"a page of {where} here or soon behind it is damaged: {trouble.words}"
+        self.found(term, position, f"{words}; what is behind it was not checked")
+
+    def check_tables(self, txn: Transaction) -> None:
+        """Check the small tables, and find out where the log begins."""
+        try:
+            self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
+            load_node_state(txn, self.dbs)
+            load_standing(txn, self.dbs)
+            self.forced = load_forced(txn, self.dbs)
+            if (lost := load_lost(txn, self.dbs)) != NOTHING_LOST:
+                words = "what was here was damaged, is cut off, and has not come back yet"
+                self.found(lost[0], lost[1] - 1, words)
+        except StorageError as error:
+            self.found(-1, -1, str(error))
+        with txn.cursor(self.dbs.snapshots) as cursor:
+            for key, value in cursor:
+                row = self.guarded(decode_snapshot_untrusted, key, value)
+                if row is not None:
+                    self.snapshots.append(row)
+        with txn.cursor(self.dbs.terms) as cursor:
+            for key, value in cursor:
+                self.guarded(decode_term_untrusted, key, value)
+        self.load_terms(txn)
+        for term, words in incoherences(self.terms):
+            self.found(term, -1, f"recording log: {words}")
+
+    def guarded(
+        self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes
+    ) -> T | None:
+        """Decode a row, or note a finding if that can't be done."""
+        try:
+            return decode(self.identity.member_id, key, value)
+        except DamagedRecordError as damage:
+            self.found(damage.term, damage.position, damage.reason)
+            return None
+
+    def check_snapshot(self, row: SnapshotRow, folder: SnapshotFolder) -> str:
+        """Read a snapshot; say what is wrong with it, in words."""
+        try:
+            folder.check(row)
+        except StorageError as error:
+            return str(error)
+        return ""
+
+    def knows(self, txn: Transaction, row: SnapshotRow) -> bool:
+        """Whether the recording log names a snapshot now."""
+        return txn.get(encode_snapshot(row)[0], db=self.dbs.snapshots) is not None
+
+    def load_terms(self, txn: Transaction) -> None:
+        """Read the recording log; one that is damaged (and was reported) counts as empty."""
+        with contextlib.suppress(DamagedRecordError):
+            self.terms = load_terms(txn, self.dbs, self.identity.member_id)
+
+    def next_records(self, txn: Transaction) -> list[tuple[bytes, bytes]]:
+        """Return the raw records behind those that were checked, about `_CHUNK_BYTES` of them."""
+        self.load_terms(txn)
+        records: list[tuple[bytes, bytes]] = []
+        with txn.cursor(self.dbs.log) as cursor:
+            more = cursor.set_range(self.last_key) if self.last_key else cursor.first()
+            if more and cursor.key() == self.last_key:
+                more = cursor.next()
+            elif self.last_key:
+                self.expected = None  # what was checked last was truncated or pruned meanwhile
+            room = _CHUNK_BYTES
+            while more and room > 0:
+                self.last_key, value = cursor.item()
+                records.append((self.last_key, value))
+                room -= len(value)
+                more = cursor.next()
+        return records
+
+    def check_tail(self, environment: Environment) -> None:
+        """Check what the journal holds, behind all that LMDB does."""
+        try:
+            tail = self.tail_of(environment)
+            if tail.damage is not None:  # or it was written while it was read
+                tail = self.tail_of(environment)
+        except StorageError as error:
+            self.found(-1, -1, str(error))
+            return
+        for record in tail.records:
+            self.check(KEY.pack(record.term, record.position), record.batch)
+        if tail.damage is not None:
+            self.found(tail.damage.term, tail.damage.position, tail.damage.reason)
+
+    def tail_of(self, environment: Environment) -> Tail:
+        """Read the journal, and check what was carried over since LMDB was read."""
+
+        def rest(txn: Transaction) -> tuple[tuple[int, int], JournalRow, list[tuple[bytes, bytes]]]:
+            return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
+
+        member_id = self.identity.member_id
+        while True:
+            found = read_journal(environment.directory)
+            end, row, records = environment.read(rest)
+            if not records:  # so nothing was carried over since it was read
+                return found.tail(member_id, row, end)
+            for key, value in records:
+                self.check(key, value)
+
+    def check(self, key: bytes, value: bytes) -> None:
+        """Check one record of the log."""
+        try:
+            term, position = decode_key_untrusted(self.identity.member_id, key)
+        except DamagedRecordError as damage:
+            self.found(damage.term, damage.position, damage.reason)
+            return
+        if self.expected not in {None, position}:
+            self.found(
+                term, position, f"the log has a hole: the batch before ends at {self.expected}"
+            )
+        self.expected = position + len(value)
+        self.batches += 1
+        self.length += len(value)
+        try:
+            header = check_batch_untrusted(value)
+        except WireError as error:
+            self.found(term, position, str(error))
+            return
+        self.entries += header.count
+        for words in self.contradictions(term, position, header):
+            self.found(term, position, words)
+        if reopening := self.reopening(value, header):
+            self.found(term, position, reopening)
+        self.timestamp_ms = header.timestamp_ms
+
+    def reopening(self, value: bytes, header: BatchHeader) -> str:
+        """Say how a batch opens a term a second time, empty if it does not."""
+        kinds = value[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
+        index = kinds[::DESCRIPTOR_BYTES].rfind(EntryKind.NEW_LEADERSHIP_TERM)
+        row = row_of(self.terms, header.term)
+        if index < 0 or row is None or (index, header.position) == (0, row.base):
+            return ""
+        return f"its entry {index} opens the term a second time; the term begins at {row.base}"
+
+    def contradictions(self, term: int, position: int, header: BatchHeader) -> Iterator[str]:
+        """Say where the header of an intact batch disagrees with its surroundings."""
+        if (header.term, header.position) != (term, position):
+            yield f"its header says term {header.term}, position {header.position}"
+        row = row_of(self.terms, term)
+        if row is None:
+            yield "its term is not in the recording log"
+        elif position < row.base or (row.end is not None and position + header.length > row.end):
+            yield f"its term covers {row.base} to {row.end}, the batch {position} to {header.end}"
+        if header.timestamp_ms < self.timestamp_ms:
+            yield f"its timestamp {header.timestamp_ms} is below {self.timestamp_ms} before it"
+        if header.commit_position > position:
+            yield f"it says that {header.commit_position} is committed"

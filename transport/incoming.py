@@ -1,0 +1,301 @@
+"""Connections from others: the hello, the peers' links to us, and streams.
+
+A peer has at most one link to us. A newer connection of the same peer replaces the older: that is
+closed, and its end reported, before anything of the newer is delivered, since what was under way
+on the older belongs to a stream that its sender has given up.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import trio
+
+from ..errors import WireError
+from ..ready import IDLE
+from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
+from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
+from .messages import AppendPosition, CommitPosition, Hello, HelloReply, Message
+from .network import Address, Connection
+from .streams import HELLOS, WEATHER, FrameStream, describe, first_message, second_hello, send_all
+from .wire import FrameDecoder, encode
+
+log = logging.getLogger("quorate.transport")
+
+HEARTBEATS: Final = frozenset((AppendPosition, CommitPosition))
+"""What comes again and again on an idle link."""
+
+
+class LinkHandler(Protocol):
+    """What a member does with its links.
+
+    The synchronous methods run on trio's thread in the order of events and must not block. What
+    they raise is a bug and ends `Links.run`.
+    """
+
+    def on_message(self, sender: int, message: Message, /) -> None:
+        """Take a message, in the order in which member `sender` sent it."""
+        ...
+
+    def on_receiving(self, member: int, /) -> None:
+        """A part of a message has come from the member: it is alive, however long that takes."""
+        ...
+
+    def on_link_up(self, member: int, /) -> None:
+        """Our link to the member is ready to send."""
+        ...
+
+    def on_link_lost(self, member: int, /) -> None:
+        """The member's link to us ended: nothing more comes of that ordered stream."""
+        ...
+
+    async def on_stream(self, hello: Hello, stream: FrameStream, /) -> None:
+        """Serve a catch-up or replay, in a task of its own; the stream is closed on return.
+
+        BrokenResourceError, ClosedResourceError, TooSlowError and WireError end the stream only.
+        """
+        ...
+
+
+class Reception:
+    """Takes connections from others.
+
+    Args:
+        cluster: name of the cluster.
+        member_id: who we are.
+        incarnation: of this process.
+        peers: the other members.
+        handler: gets what comes.
+        on_dialled: told of each member whose link was accepted.
+        limits: see `LinkLimits`.
+        history: of the cluster, 0 if it is not known yet.
+        service: the kind of ours.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        member_id: int,
+        incarnation: int,
+        peers: Mapping[int, Address],
+        handler: LinkHandler,
+        on_dialled: Callable[[int], None],
+        limits: LinkLimits,
+        history: int = 0,
+        service: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._member_id = member_id
+        self._incarnation = incarnation
+        self._peers = peers
+        self._handler = handler
+        self._on_dialled = on_dialled
+        self._limits = limits
+        self._history = history
+        self._service = service
+        self._links: dict[int, Connection] = {}
+        self._histories: dict[int, int] = {}  # that the members told whose links those are
+        self._pending: dict[trio.CancelScope, str] = {}  # waits for a hello, oldest first; hosts
+        self._streams = Counter[int]()  # that are open, by who asks
+        self._said: dict[str, None] = {}  # reasons that were logged
+
+    def has_link(self, member: int) -> bool:
+        """Tell whether the member's link to us is open."""
+        return member in self._links
+
+    def know_history(self, history: int) -> None:
+        """The history of the cluster is known now: whoever has told another one is gone."""
+        self._history = history
+        for member in [each for each in self._links if self._is_other(self._histories[each])]:
+            self._say(f"closed the link from member {member}: it is of another history")
+            self._end_link(member)
+
+    def _is_other(self, history: int) -> bool:
+        return bool(history and self._history) and history != self._history
+
+    async def handle(self, connection: Connection) -> None:
+        """Serve one connection until it ends. Errors of the handler rise."""
+        greeting = await self._await_hello(connection)
+        if greeting is None:
+            return
+        hello, decoder, messages = greeting
+        if not await self._answer(connection, hello):
+            return
+        if hello.purpose is StreamPurpose.CONSENSUS:
+            await self._serve_link(hello.member_id, connection, decoder, messages)
+        else:
+            self._streams[hello.member_id] += 1
+            try:
+                await self._serve_stream(hello, FrameStream(connection, decoder, messages))
+            finally:
+                self._streams[hello.member_id] -= 1
+
+    async def _await_hello(
+        self, connection: Connection
+    ) -> tuple[Hello, FrameDecoder, list[Message]] | None:
+        """Wait for a hello; None if none comes in time, or if newer connections need the room."""
+        host = connection.peer.rpartition(":")[0]
+        if len(self._pending) >= self._limits.pending_hellos:
+            self._make_room()
+        with trio.CancelScope() as scope:
+            self._pending[scope] = host
+            try:
+                return await self._hear_hello(connection)
+            except WEATHER as error:
+                self._say(f"no hello from {host}: {describe(error)}")
+            finally:
+                self._pending.pop(scope, None)
+        return None
+
+    def _make_room(self) -> None:
+        """End the wait for the oldest connection of the host that has most of them.
+
+        So a member gets in whoever keeps connections open: it says hello as soon as it is there.
+        """
+        counts = Counter(self._pending.values())
+        host = max(counts, key=counts.__getitem__)
+        scope = next(one for one, of in self._pending.items() if of == host)
+        del self._pending[scope]
+        scope.cancel()
+        self._say(
+            f"more than {self._limits.pending_hellos} connections without a hello, most of them "
+            f"from {host}: the oldest of these are closed"
+        )
+
+    async def _hear_hello(
+        self, connection: Connection
+    ) -> tuple[Hello, FrameDecoder, list[Message]]:
+        with trio.fail_after(self._limits.hello_seconds):
+            hello, decoder, messages = await first_message(connection)
+        if not isinstance(hello, Hello):
+            raise WireError(f"a {type(hello).__name__} came first" if hello else "it closed")
+        return hello, decoder, messages
+
+    async def _answer(self, connection: Connection, hello: Hello) -> bool:
+        """Accept or refuse; tell whether the connection goes on."""
+        status, reason = self._judge(hello)
+        accepted = status is HelloStatus.ACCEPTED
+        if not accepted:
+            self._say(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
+        elif hello.purpose is StreamPurpose.CONSENSUS:
+            self._end_link(hello.member_id)
+            self._links[hello.member_id] = connection
+            self._histories[hello.member_id] = hello.history
+            self._on_dialled(hello.member_id)
+        reply = HelloReply(self._member_id, status, _clip(reason), self._incarnation)
+        try:
+            with trio.fail_after(self._limits.hello_seconds):
+                await send_all(connection, encode(reply))
+        except WEATHER:
+            connection.close()  # a link that was registered ends when it is read from
+        return accepted
+
+    def _judge(self, hello: Hello) -> tuple[HelloStatus, str]:
+        """Check a hello; give the status and, if refused, what was found and what expected."""
+        major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
+        if major != expected:
+            return HelloStatus.WRONG_VERSION, f"protocol version {major}, expected {expected}"
+        if hello.cluster != self._cluster:
+            reason = f"cluster {hello.cluster!r}, expected {self._cluster!r}"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if self._is_other(hello.history):
+            reason = f"history {hello.history:016x} of this cluster, expected {self._history:016x}"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if hello.service and self._service and hello.service != self._service:
+            reason = f"a {hello.service}, expected a {self._service}, as this cluster is"
+            return HelloStatus.WRONG_CLUSTER, reason
+        if hello.called_member_id not in {NULL_VALUE, self._member_id}:
+            reason = f"called member {hello.called_member_id}, this is member {self._member_id}"
+            return HelloStatus.WRONG_MEMBER, reason
+        client = hello.member_id == NULL_VALUE and hello.purpose in {
+            StreamPurpose.REPLAY,
+            StreamPurpose.SNAPSHOT,
+            StreamPurpose.BACKUP,
+        }
+        if hello.member_id not in self._peers and not client:
+            peers = ", ".join(map(str, sorted(self._peers)))
+            reason = f"member {hello.member_id}, expected one of {peers or 'none'}"
+            return HelloStatus.WRONG_MEMBER, reason
+        most = self._limits.streams
+        if hello.purpose is not StreamPurpose.CONSENSUS and self._streams[hello.member_id] >= most:
+            return HelloStatus.BUSY, f"{most} streams are open already"
+        return HelloStatus.ACCEPTED, ""
+
+    def _end_link(self, member: int) -> None:
+        """Close the member's link, if there is one, and report its end."""
+        if (link := self._links.pop(member, None)) is not None:
+            link.close()
+            self._handler.on_link_lost(member)
+
+    async def _serve_link(
+        self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
+    ) -> None:
+        if self._links.get(member) is not connection:
+            return  # replaced, while it was answered
+        log.info("link from member %d at %s is up", member, connection.peer)
+        bugs: list[BaseException] = []
+
+        def deliver(messages: list[Message]) -> object:
+            idle = True
+            try:
+                for message in messages:
+                    self._handler.on_message(member, message)
+                    idle &= type(message) in HEARTBEATS
+                if decoder.pending:
+                    self._handler.on_receiving(member)
+            except BaseException as error:
+                bugs.append(error)
+                raise
+            return IDLE if idle and not decoder.pending else None
+
+        try:
+            deliver(messages)
+            await connection.listen(
+                RECEIVE_BYTES, lambda data: deliver(_decoded(connection, decoder, data))
+            )
+        except BaseException as error:
+            if isinstance(error, WEATHER) and not bugs:
+                log.info("link from member %d ended: %s", member, describe(error))
+            else:  # cancelled, or a bug in the handler: no time for more reports
+                if self._links.get(member) is connection:
+                    del self._links[member]
+                raise
+        if self._links.get(member) is connection:
+            self._end_link(member)
+
+    async def _serve_stream(self, hello: Hello, stream: FrameStream) -> None:
+        async with stream:
+            try:
+                await self._handler.on_stream(hello, stream)
+            except* (
+                WireError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+                trio.TooSlowError,
+            ) as group:
+                name = hello.purpose.name
+                log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
+
+    def _say(self, reason: str) -> None:
+        """Log a reason for refusing a connection, once, as far as they are remembered."""
+        if reason not in self._said and len(self._said) < REMEMBERED_REASONS:
+            self._said[reason] = None
+            log.warning("%s", reason)
+
+
+def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list[Message]:
+    """Return the messages of a link that are whole now; its end, in order or not, is an error."""
+    if not data:
+        raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
+    messages = decoder.feed(data)
+    for message in messages:
+        if isinstance(message, HELLOS):
+            raise second_hello(message, connection.peer)
+    return messages
+
+
+def _clip(text: str) -> str:
+    """Shorten to what a message takes."""
+    return text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")
