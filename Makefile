@@ -19,7 +19,7 @@ demo: $(ready) ## load files into three members, kill the leader meanwhile, chec
 pipeline-demo: $(ready) ## Spark follows a cluster that loses its leader, and then asks its logs
 	@$(BIN)/python -m quorate.demo.spark $(ARGS)
 
-test: $(ready) ## all tests, in two processes; ARGS="tests/house -k status"
+test: $(ready) ## all tests, in two processes; ARGS="tests/cli -k status"
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 pythons: ## make test with each Python that is there; PYTHONS="/path/to/python3.13", ARGS as for test
@@ -59,10 +59,10 @@ spin: ## have SPIN check docs/model/elector.pml (Debian: apt install spin gcc)
 	@docs/model/check.sh
 
 bench: $(ready) ## all benches, their tables and plots, half an hour; ARGS=--quick
-	@$(BIN)/python bench/everything.py $(ARGS)
+	@$(BIN)/python -m bench $(ARGS)
 
 bench-peers: $(ready) ## the same beside etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"
-	@$(BIN)/python bench/peers.py $(ARGS)
+	@$(BIN)/python -m bench.runs.peers $(ARGS)
 
 lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade \

@@ -21,9 +21,8 @@ from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
 from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
-PROGRAMS: Final = (
-    *(f"tests/{room}/" for room in ("clients", "crash", "house", "pipeline", "power")),
-    "tests/test_examples.py",
+PROGRAMS: Final = tuple(
+    f"tests/{room}/" for room in ("programs", "documents", "cli", "pipeline", "bench")
 )
 """What starts members or Spark: these have clocks, and need room."""
 

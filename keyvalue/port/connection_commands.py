@@ -324,7 +324,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "multi": _multi,
     "ping": _ping,
     "quit": _quit,
-    "quorate.local.survey": _status,
+    "quorate.status": _status,
     "readonly": _readonly,
     "readwrite": _readwrite,
     "reset": _reset,

@@ -1,1 +1,1 @@
-"""."""
+"""The command line: one file for each verb. ``app`` lists the verbs and the exit statuses."""

@@ -95,17 +95,17 @@ app.command(pipeline)
 # A verb's module is imported when it is called: a member that starts has no time for the others.
 app.command("quorate.cli.control:control")
 for _verb, _name in (
-    ("cli_run:run", "run"),
-    ("cli_recover:recover", "recover"),
-    ("cli_cluster:cluster", "cluster"),
-    ("cli_status:status", "status"),
-    ("cli_leader:is_leader", "is-leader"),
-    ("cli_transfer:transfer", "transfer"),
-    ("cli_backup:backup", "backup"),
-    ("cli_restore:restore", "restore"),
-    ("demo:demo", "demo"),
-    ("cli_simulate:simulate_seeds", "simulate"),
-    ("cli_torture:torture_members", "torture"),
+    ("cli.run:run", "run"),
+    ("cli.recover:recover", "recover"),
+    ("cli.cluster:cluster", "cluster"),
+    ("cli.status:status", "status"),
+    ("cli.is_leader:is_leader", "is-leader"),
+    ("cli.transfer:transfer", "transfer"),
+    ("cli.backup:backup", "backup"),
+    ("cli.restore:restore", "restore"),
+    ("demo.story:demo", "demo"),
+    ("cli.simulate:simulate_seeds", "simulate"),
+    ("cli.torture:torture_members", "torture"),
 ):
     app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
 for _verb in ("describe", "verify", "dump"):

@@ -73,7 +73,7 @@ _ON_ANY_CONNECTION: Final = frozenset(
             "lastsave",
             "ping",
             "quorate.control",
-            "quorate.local.survey",
+            "quorate.status",
             "role",
             "time",
         ),

@@ -42,9 +42,9 @@ from quorate.node import State
 from quorate.node.election import election
 from quorate.node.election.prevote import stand
 from quorate.simulation import Ledger, Setting, World, open_world
-from quorate.simulation.peers import log, record
 from quorate.storage import NodeState, decode_header_untrusted
 from quorate.transport import LogBatch
+from tests.support.peers import log, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .player import UnexpectedError, transcribe
+from tests.conformance.player import UnexpectedError, transcribe
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from client_port_world import RawClient, World
 
 from quorate.keyvalue.native import waits
+from tests.support.client_port_world import RawClient, World
 
 
 @pytest.fixture

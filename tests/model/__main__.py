@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .elector import Elector, explore
+from tests.model.elector import Elector, explore
 
 LARGE = {
     "3 members, 2 terms": Elector(3, 2),

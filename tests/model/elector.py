@@ -25,8 +25,7 @@ import attrs
 from quorate.node.protocol import rules
 from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
-
-from .cluster import (
+from tests.model.cluster import (
     ADMITTED,
     BALLOT,
     BEHIND,

@@ -11,10 +11,9 @@ import attrs
 import pytest
 
 from quorate.node.protocol import rules
-
-from . import elector as model
-from .cluster import FOLLOWING, Has, Log, Member, ViolationError
-from .elector import Elector, explore
+from tests.model import elector as model
+from tests.model.cluster import FOLLOWING, Has, Log, Member, ViolationError
+from tests.model.elector import Elector, explore
 
 if TYPE_CHECKING:
     from quorate.node.protocol.rules import BallotDecision

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from clients.real import RealCluster
 
 from quorate.errors import ConfigurationError
 from quorate.pipeline.spark.java import find_java_home
 from quorate.pipeline.spark.session import open_session
-
-from .quick import QUICK
+from tests.pipeline.jobs.quick import QUICK
+from tests.support.real import RealCluster
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,8 +11,7 @@ import trio
 from quorate.errors import DamagedRecordError, StorageError, StoreFullError
 from quorate.simulation import run
 from quorate.simulation.machines.disk import PAGE_BYTES, Disk, Fate, rot, torn
-
-from .test_disk_contract import append, open_store
+from tests.simulation.test_disk_contract import append, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,8 @@ import pytest
 
 from quorate.simulation import Observer
 from quorate.simulation.ledger import open_ledgers
-
-from .hazards import mutations, schedules
-from .hazards.harm import DIVERGED, LOST, harm
+from tests.simulation.hazards import mutations, schedules
+from tests.simulation.hazards.harm import DIVERGED, LOST, harm
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,9 +10,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quorate.simulation import ViolationError
-
-from .machine import Cluster
-from .mutants import recording
+from tests.simulation.machine import Cluster
+from tests.simulation.mutants import recording
 
 EXAMPLES = settings().max_examples // 8
 STEPS = 30

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .mutants import MUTANTS, Mutant, hunt, play
+from tests.simulation.mutants import MUTANTS, Mutant, hunt, play
 
 if TYPE_CHECKING:
-    from .mutants.catalogue import Schedule
+    from tests.simulation.mutants.catalogue import Schedule
 
 CHEAP = [each for each in MUTANTS if each.cheap or each.schedule is not None]
 

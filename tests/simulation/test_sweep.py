@@ -10,8 +10,7 @@ import trio
 
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
-
-from .sweep import BOUND, Graph, graphs, has_connected_quorum, run, some_graphs
+from tests.simulation.sweep import BOUND, Graph, graphs, has_connected_quorum, run, some_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 import trio
-from transport_world import Recorder, address, commit, hello, make_links, simulated, stranger, world
 
 from quorate.errors import HandshakeError, WireError
 from quorate.transport import (
@@ -21,6 +20,16 @@ from quorate.transport import (
     StreamPurpose,
     encode,
     open_stream,
+)
+from tests.support.transport_world import (
+    Recorder,
+    address,
+    commit,
+    hello,
+    make_links,
+    simulated,
+    stranger,
+    world,
 )
 
 REFUSALS = [

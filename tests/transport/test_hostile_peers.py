@@ -5,7 +5,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transport_world import World, address, commit, hello, simulated, stranger, world
 
 from quorate.transport import (
     Connection,
@@ -16,6 +15,7 @@ from quorate.transport import (
     StreamPurpose,
     encode,
 )
+from tests.support.transport_world import World, address, commit, hello, simulated, stranger, world
 
 GREETING = encode(hello(2))
 HUGE = struct.pack("<IBBHI", 0xFFFF_FFFF, 112, 1, 0, 0)

@@ -6,19 +6,6 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from transport_world import (
-    Recorder,
-    Stranger,
-    address,
-    commit,
-    free_addresses,
-    hello,
-    make_links,
-    numbers,
-    simulated,
-    stranger,
-    world,
-)
 
 from quorate.errors import ConfigurationError
 from quorate.transport import (
@@ -33,6 +20,19 @@ from quorate.transport import (
 )
 from quorate.transport.network import TcpConnection
 from quorate.transport.testing.memory_network import MemoryConnection, MemoryHost
+from tests.support.transport_world import (
+    Recorder,
+    Stranger,
+    address,
+    commit,
+    free_addresses,
+    hello,
+    make_links,
+    numbers,
+    simulated,
+    stranger,
+    world,
+)
 
 SMALL = LinkLimits(queue_bytes=1 << 20)
 

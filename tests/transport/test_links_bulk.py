@@ -2,7 +2,9 @@
 
 import pytest
 import trio
-from transport_world import (
+
+from quorate.transport import ForwardReply, LinkLimits, LogBatch, Message, TcpNetwork, encode
+from tests.support.transport_world import (
     Recorder,
     World,
     commit,
@@ -12,8 +14,6 @@ from transport_world import (
     simulated,
     world,
 )
-
-from quorate.transport import ForwardReply, LinkLimits, LogBatch, Message, TcpNetwork, encode
 
 QUEUE_BYTES = 1 << 20
 SMALL = LinkLimits(queue_bytes=QUEUE_BYTES)

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from transport_world import simulated
 
 from quorate.transport import Address, Connection, MemoryNetwork
 from quorate.transport.testing.direction import SEGMENT_BYTES, Pace
+from tests.support.transport_world import simulated
 
 HOME = Address("b", 1)
 

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from transport_world import Event, commit, simulated, world
 
 from quorate.transport import Address, Connection, LogBatch, MemoryNetwork, encode
+from tests.support.transport_world import Event, commit, simulated, world
 
 HOME = Address("b", 1)
 

@@ -12,7 +12,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from transport_world import free_addresses
 
 from quorate.errors import ConfigurationError, WireError
 from quorate.transport import (
@@ -25,6 +24,7 @@ from quorate.transport import (
     parse_address,
     parse_address_untrusted,
 )
+from tests.support.transport_world import free_addresses
 
 
 @attrs.frozen

@@ -7,16 +7,6 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from transport_world import (
-    Recorder,
-    address,
-    commit,
-    free_addresses,
-    hello,
-    make_links,
-    simulated,
-    world,
-)
 
 from quorate.errors import HandshakeError, WireError
 from quorate.transport import (
@@ -33,6 +23,16 @@ from quorate.transport import (
     open_stream,
 )
 from quorate.transport.streams import joined
+from tests.support.transport_world import (
+    Recorder,
+    address,
+    commit,
+    free_addresses,
+    hello,
+    make_links,
+    simulated,
+    world,
+)
 
 BATCH = LogBatch(1, 2, bytes(100_000))
 

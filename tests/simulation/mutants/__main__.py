@@ -7,8 +7,8 @@ import logging
 import sys
 import time
 
-from .catalogue import MUTANTS
-from .hunt import Found, hunt
+from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.hunt import Found, hunt
 
 
 def main() -> int:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from ..hazards import mutations, schedules
-from . import recording, serving, standing, voting
-from .returning import an_old_leader_returns, an_old_leader_returns_where_the_log_is_pruned
-from .schedules import (
+from tests.simulation.hazards import mutations, schedules
+from tests.simulation.mutants import recording, serving, standing, voting
+from tests.simulation.mutants.returning import (
+    an_old_leader_returns,
+    an_old_leader_returns_where_the_log_is_pruned,
+)
+from tests.simulation.mutants.schedules import (
     a_clock_is_years_ahead,
     a_founder_comes_late,
     a_leader_is_alone,
@@ -28,7 +31,10 @@ from .schedules import (
     the_winners_disk_hangs,
     two_stand_in_one_term,
 )
-from .stores import an_old_vote_is_counted_after_an_admission, the_end_of_a_log_rots
+from tests.simulation.mutants.stores import (
+    an_old_vote_is_counted_after_an_admission,
+    the_end_of_a_log_rots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

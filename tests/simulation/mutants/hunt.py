@@ -13,11 +13,10 @@ import trio
 from quorate.simulation import Observer, Plan, run, simulate
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.watching.facts import Settled
-
-from ..hazards.harm import harm
+from tests.simulation.hazards.harm import harm
 
 if TYPE_CHECKING:
-    from .catalogue import Mutant, Schedule
+    from tests.simulation.mutants.catalogue import Mutant, Schedule
 
 HOURS = 0.02
 

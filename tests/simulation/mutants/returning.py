@@ -9,9 +9,8 @@ import trio
 
 from quorate.node import State
 from quorate.node.config.config import SnapshotPolicy
-
-from ..hazards.schedules import begin, rest
-from .schedules import PATIENCE
+from tests.simulation.hazards.schedules import begin, rest
+from tests.simulation.mutants.schedules import PATIENCE
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World

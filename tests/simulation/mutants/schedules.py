@@ -17,8 +17,7 @@ from quorate.simulation.world import TIMEOUTS
 from quorate.transport import AppendPosition, CommitPosition, RequestVote, Scout, TimeoutNow
 from quorate.transport.fields import MAX_TERM
 from quorate.transport.testing.direction import Pace
-
-from ..hazards.schedules import PATIENT, begin, rest
+from tests.simulation.hazards.schedules import PATIENT, begin, rest
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World

@@ -14,8 +14,7 @@ from quorate.node import State
 from quorate.simulation.machines.disk import carry_over_journal, rot
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, StaleLeader
-
-from ..hazards.schedules import append_of, begin, rest
+from tests.simulation.hazards.schedules import append_of, begin, rest
 
 if TYPE_CHECKING:
     from quorate.simulation import Ledger, World

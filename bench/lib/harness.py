@@ -1,0 +1,167 @@
+"""What all benches share: their options, where they work, and what they leave behind."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+import attrs
+from cyclopts import App, Parameter
+from rich.console import Console
+
+from bench.lib.checking import LostError
+from bench.report.results import FIGURES, Results, Row, save, tell_circumstances
+from bench.report.tables import section
+from quorate.cli.show import make_console
+from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.node.config.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
+
+NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
+"""No snapshot by rule: the whole log is kept."""
+
+KEPT: Final = SnapshotPolicy(margin_bytes=2**32)
+"""Snapshots as usual, but what a load has written of the log is kept until it was looked at."""
+
+ALL_KEPT: Final = SnapshotPolicy(margin_bytes=2**50)
+"""The same for a load that may last for hours."""
+
+
+@attrs.frozen
+class Options:
+    """Options of every bench.
+
+    Args:
+        quick: small sizes and single short runs, to see that it works; says little of speed.
+        directory: on which disk: an existing directory; that of temporary files if left out.
+        figures: where the results go, as NAME.json.
+    """
+
+    quick: Annotated[bool, Parameter(negative="")] = False
+    directory: Annotated[Path | None, Parameter(name="--dir", show_default=False)] = None
+    figures: Annotated[Path, Parameter(show_default=False)] = FIGURES
+
+
+Common: TypeAlias = Annotated[Options, Parameter(name="*")]
+USUAL: Final = Options()
+
+
+@attrs.define
+class Bench:
+    """A bench that runs.
+
+    Args:
+        place: an empty directory that goes with it.
+        console: for what it says meanwhile.
+        rows: what it has found, a line of the table each.
+    """
+
+    place: Path
+    console: Console
+    rows: list[Row] = attrs.field(factory=list[Row])
+
+    def found(self, row: Row) -> None:
+        """Keep what was found, and say it."""
+        self.rows.append(row)
+        plain = (
+            f"{name} {_short(value)}"
+            for name, value in row.items()
+            if name not in {"runs", "samples"} and value is not None
+        )
+        self.console.print(f"[dim]{', '.join(plain)}[/dim]", highlight=False)
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else f"{value}"
+
+
+@contextmanager
+def open_bench(name: str, options: Options, **settings: object) -> Generator[Bench]:
+    """Have a place to work in; in the end what was found is written and shown.
+
+    Raises:
+        SystemExit: a check has failed; nothing is written.
+    """
+    console = make_console()
+    with tempfile.TemporaryDirectory(
+        prefix=f"quorate-{name}-", dir=options.directory, ignore_cleanup_errors=True
+    ) as folder:
+        bench = Bench(Path(folder), console)
+        _keep_bytecode(bench.place)
+        circumstances = tell_circumstances(bench.place, console)
+        lost: list[BaseException] = []
+        try:
+            yield bench
+        except* LostError as group:
+            lost += leaves(group)
+    if lost:
+        sys.exit(f"{name}: no figures are written: {'; '.join(map(str, lost))}")
+    results = Results(name, circumstances, {"quick": options.quick, **settings}, bench.rows)
+    shown = section(results)  # which refuses a table without rows, so that none is written
+    file = save(results, options.figures)
+    console.print(f"\n{shown}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _keep_bytecode(place: Path) -> None:
+    """Let members run from bytecode, as installed ones do, also where the sources may get none.
+
+    Else each start compiles all modules anew, which takes as long as half of all the rest.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(place / "bytecode")
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, and of the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from leaves(one)
+
+
+def lay_out_members(
+    place: Path,
+    count: int,
+    *,
+    snapshot: SnapshotPolicy | None = None,
+    limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
+    hosts: Sequence[str] = (),
+) -> list[NodeConfig]:
+    """Configure so many members on free ports; with the usual settings but for those given."""
+    port, hosts = free_client_port(count), hosts or [HOST] * count
+    laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
+    changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits, "timeouts": timeouts}
+    given = {name: value for name, value in changes.items() if value is not None}
+    configs = [attrs.evolve(config, **given) for config in laid]
+    for config in configs:
+        write(config)
+    return configs
+
+
+def write(config: NodeConfig) -> None:
+    """Write a member's configuration to where its process looks for it."""
+    text = attrs.evolve(config, directory=Path()).to_toml()
+    (config.directory / "node.toml").write_text(text, encoding="utf-8")
+
+
+def make_app() -> App:
+    """The command line of a bench."""
+    return App(help_format="markdown", backend="trio", result_action="return_value")
+
+
+def stop_without(program: str, package: str, *, by: str = "on Debian: apt install") -> str:
+    """Return the path of a program, which is in PATH or next to this Python.
+
+    Raises:
+        SystemExit: it is not there; nothing was measured yet, and nothing is written.
+    """
+    beside = str(Path(sys.executable).parent)  # where pip puts it, also of a venv not activated
+    path = shutil.which(program) or shutil.which(program, path=beside)
+    if path is None:
+        sys.exit(f"{program} is not there, and no figures are written; {by} {package}")
+    return path

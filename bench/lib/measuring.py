@@ -1,0 +1,288 @@
+"""Instruments of the benches: loads and their runs, processor time, memory, who leads.
+
+A load is put on by `redis-benchmark`, which is a program of its own, so that measuring takes as
+little from the members as it can. What a run cost is told by /proc and by the members' own counts
+of batches and commits, both read before and after.
+"""
+
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from bench.lib.acknowledged import counted
+from bench.lib.checking import Member, Stretch, check_stretch
+from quorate.local.cluster import LocalCluster
+from quorate.local.survey import Verdict, ask, survey
+from quorate.node.requests.gateway import MemberAddress, NodeStatus
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+TRIAL_BYTES: Final = 32 << 20
+RESTING_SECONDS: Final = 0.1
+"""Processor time that a member without work takes in a second, at most."""
+
+
+@attrs.frozen
+class Load:
+    """One kind of load: so many clients, each sending `pipeline` commands at a time."""
+
+    command: str
+    clients: int
+    pipeline: int = 1
+    value_bytes: int = 256
+    keys: int = 100_000
+
+    def trial(self) -> int:
+        """How many commands are enough to guess its rate."""
+        commands = max(20 * self.clients, 400) * self.pipeline
+        return self.whole(min(commands, TRIAL_BYTES // self.value_bytes))
+
+    def whole(self, requests: int) -> int:
+        """So many, or a few more: as many for each client, and no pipeline is cut short.
+
+        Of such a number the load programs send each, and wait for its reply; with another one some
+        are sent for which they do not wait.
+        """
+        together = self.clients * self.pipeline
+        return max(1, -(-requests // together)) * together
+
+
+@attrs.frozen
+class Latencies:
+    """What a client sees: operations a second, and how long one took, in milliseconds."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+
+
+@attrs.frozen
+class Run(Latencies):
+    """What one run of one load gave; processor time in microseconds for each operation.
+
+    `per_batch` commands were in a record batch, and the leader made so many durable commits a
+    second; None if the run says nothing of that. A commit is a sync of the journal, or two of LMDB.
+    """
+
+    leader_us: float
+    follower_us: float
+    per_batch: float | None = None
+    commits_per_s: float | None = None
+
+
+def median(runs: Sequence[Run]) -> Run:
+    """The median of each figure by itself."""
+    figures: dict[str, float] = {}
+    for field in attrs.fields(Run):
+        column: list[float | None] = [getattr(run, field.name) for run in runs]
+        told = [figure for figure in column if figure is not None]
+        if len(told) == len(column):
+            figures[field.name] = statistics.median(told)
+    return Run(**figures)
+
+
+# What a load gives --------------------------------------------------------------------------------
+
+_LINE: Final = re.compile(r"^([0-9.]+)% <= ([0-9.]+) milliseconds", re.MULTILINE)
+_RATE: Final = re.compile(r"throughput summary: ([0-9.]+) requests per second")
+
+
+def read_report(text: str) -> Latencies:
+    """Read what redis-benchmark tells of one test.
+
+    It names ever finer percentiles (50, 75, 87.5 and so on); the first at or above the wanted one
+    is taken, so 99.219 for 99 and 99.902 for 99.9.
+
+    Raises:
+        ValueError: it tells of none.
+    """
+    rate = _RATE.search(text)
+    steps = [(float(share), float(ms)) for share, ms in _LINE.findall(text.partition("Cumul")[0])]
+    if rate is None or not steps:
+        raise ValueError(f"not a report of redis-benchmark: {text[-200:]!r}")
+    at = (next(ms for share, ms in steps if share >= wanted) for wanted in (50, 99, 99.9))
+    return Latencies(float(rate[1]), *at)
+
+
+async def benchmark(load: Load, port: int, requests: int) -> Latencies:
+    """Run redis-benchmark once; the requests are a whole number for each client.
+
+    Raises:
+        RuntimeError: it failed; with its own words.
+    """
+    assert requests == load.whole(requests)
+    command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
+    command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
+    command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests)]
+    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+    if done.returncode:  # a reply was an error, for one
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {said[-500:]}")
+    return read_report(done.stdout.decode())
+
+
+# What the members say and take --------------------------------------------------------------------
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process, all threads, so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@attrs.frozen
+class Memory:
+    """What a process holds, in MB (10^6 bytes).
+
+    Args:
+        rss_mb: resident, with the pages of files that it has mapped.
+        pss_mb: likewise, pages that others hold too counted by their share.
+        own_mb: what is no file's: it can't be taken away by the system.
+    """
+
+    rss_mb: float
+    pss_mb: float
+    own_mb: float
+
+
+def memory(pid: int) -> Memory:
+    """What a process holds now."""
+    found = dict[str, float]()
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, rest = line.partition(":")
+        found[name] = int(rest.split()[0]) * 1024 / 1e6
+    return Memory(found["Rss"], found["Pss"], found["Anonymous"])
+
+
+async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStatus]]:
+    """Wait until the members agree on a leader and are idle; return its status and everybody's."""
+    with trio.fail_after(120):
+        while True:
+            seen = await survey(cluster.addresses)
+            done = all(status.applied_position == seen.head for status in seen.said)
+            if seen.verdict is Verdict.AGREED and seen.leader and done:
+                return seen.leader, {status.member_id: status for status in seen.said}
+            await trio.sleep(0.05)
+
+
+async def level(members: Sequence[Member]) -> int:
+    """Wait until these members have applied all that they have; return where their log ends."""
+    with trio.fail_after(120):
+        while True:
+            said = [(await ask(member.address)).status for member in members]
+            ends = {
+                end for one in said if one for end in (one.append_position, one.applied_position)
+            }
+            if None not in said and len(ends) == 1:
+                return ends.pop()
+            await trio.sleep(0.05)
+
+
+async def rested(cluster: LocalCluster) -> None:
+    """Wait until the members have done what a load leaves behind: until they use no processor.
+
+    Their tables are written to disk in the background, which is a cost of the SETs before, not of
+    what is measured next.
+    """
+    with trio.fail_after(600):
+        busy = True
+        while busy:
+            before = sum(_used(cluster).values())
+            await trio.sleep(1)
+            busy = sum(_used(cluster).values()) - before > RESTING_SECONDS * len(cluster.members)
+
+
+async def quiet(addresses: Sequence[MemberAddress]) -> None:
+    """Wait until none of these members is busy with a snapshot."""
+    while any(  # noqa: ASYNC110 - of other processes
+        status.snapshot_activity for status in (await survey(addresses)).said
+    ):
+        await trio.sleep(0.05)
+
+
+def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
+    """Where clients reach a member."""
+    return next(one.address for one in cluster.members if one.member_id == member_id)
+
+
+async def measure(
+    cluster: LocalCluster, load: Load, seconds: float, *, keeper: Member | None = None
+) -> Run:
+    """One run of about so many seconds, at the leader's port, and a look for what it wrote.
+
+    Args:
+        cluster: the members.
+        load: what is put on them.
+        seconds: how long.
+        keeper: the one whose log still has all of it in the end; all members' if left out.
+
+    Raises:
+        LostError: what was acknowledged is not there.
+    """
+    begin, _ = await settled(cluster)
+    port = address_of(cluster, begin.member_id).client_port
+    guess = await benchmark(load, port, load.trial())
+    requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
+    leader, _ = await settled(cluster)
+    used = _used(cluster)
+    seen = await benchmark(load, port, requests)
+    spent = {one: after - used[one] for one, after in _used(cluster).items()}
+    after, _ = await settled(cluster)
+    if after.term != begin.term:
+        raise RuntimeError("the leader changed during a run; this machine is too busy")
+    writes = (load.trial() + requests) * (load.command == "set")
+    stretch = Stretch(begin.append_position, after.append_position)
+    logs = cluster.members if keeper is None else [keeper]
+    besides = [one.address for one in cluster.members if one not in logs]
+    await check_load(logs, load, stretch, writes, besides)
+    own = spent.pop(leader.member_id)
+    if keeper is not None:
+        del spent[keeper.member_id]  # it has less to do than the others
+    others = statistics.mean(spent.values()) if spent else 0.0
+    run = Run(
+        **attrs.asdict(seen),
+        leader_us=own / requests * 1e6,
+        follower_us=others / requests * 1e6,
+    )
+    return run if load.command == "get" else with_batches(run, requests, leader, after)
+
+
+def with_batches(run: Run, writes: int, before: NodeStatus, after: NodeStatus) -> Run:
+    """Add what the leader said of itself before and after a run of so many writes."""
+    return attrs.evolve(
+        run,
+        per_batch=writes / max(1, after.batches - before.batches),
+        commits_per_s=(after.commits - before.commits) / (writes / run.rate),
+    )
+
+
+async def check_load(
+    members: Sequence[Member],
+    load: Load,
+    stretch: Stretch,
+    writes: int,
+    addresses: Sequence[MemberAddress] = (),
+) -> None:
+    """See that a stretch of the log has so many writes of a load, and no other.
+
+    Args:
+        members: whose logs are read, and whose states are asked for.
+        load: that wrote it.
+        stretch: of the log.
+        writes: that were acknowledged.
+        addresses: of more members, of which the state alone is looked at.
+
+    Raises:
+        LostError: it has not.
+    """
+    await check_stretch(members, stretch, counted(writes, load.value_bytes, load.keys), addresses)
+
+
+def _used(cluster: LocalCluster) -> dict[int, float]:
+    return {m.member_id: processor_seconds(m.pid) for m in cluster.members if m.pid is not None}

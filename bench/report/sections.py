@@ -1,0 +1,375 @@
+"""The tables of README.md: for each bench, which of its fields are shown, and how."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from bench.report.results import Results, Row
+
+Column: TypeAlias = tuple[str, str, str]
+"""Title, field of the row, and how it is written (a format; `s` is for words)."""
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A table of Markdown; a field that a row has not, or has as None, is left empty.
+
+    Raises:
+        ValueError: there are no rows: a part of the bench has found nothing.
+    """
+    if not rows:
+        raise ValueError(f"a table of {', '.join(title for title, _, _ in columns)} has no rows")
+    head = " | ".join(title for title, _, _ in columns)
+    rule = "|".join("---" if how == "s" else "---:" for _, _, how in columns)
+    lines = [f"| {head} |", f"|{rule}|"]
+    for row in rows:
+        cells = ("" if row.get(key) is None else f"{row[key]:{how}}" for _, key, how in columns)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+RUN: Final = (
+    ("a second", "rate", ",.0f"),
+    ("p50 ms", "p50_ms", ".2f"),
+    ("p99 ms", "p99_ms", ".2f"),
+    ("p99.9 ms", "p999_ms", ".2f"),
+    ("leader µs/op", "leader_us", ".1f"),
+    ("follower µs/op", "follower_us", ".1f"),
+    ("per batch", "per_batch", ",.0f"),
+    ("commits a second", "commits_per_s", ",.0f"),
+)
+KIND: Final = (("command", "command", "s"), ("clients", "clients", ","))
+PIPELINE: Final = ("pipeline", "pipeline", "d")
+
+
+def _upper(rows: Sequence[Row]) -> list[Row]:
+    return [{**row, "command": row["command"].upper()} for row in rows]
+
+
+def cluster(results: Results) -> str:
+    """Rates of the cluster from outside."""
+    spread = (("lowest", "lowest", ",.0f"), ("highest", "highest", ",.0f"))
+    rate, *rest = RUN
+    return table(_upper(results.rows), (*KIND, PIPELINE, rate, *spread, *rest))
+
+
+OURS: Final = "quorate"
+LEASED: Final = "quorate with leases"
+"""Clusters of ours, as the rows of `peers.py` name them."""
+
+BESIDE: Final = (
+    *("rate", "ours_rate", "ours_to_theirs", "p99_ours_to_theirs"),
+    *("leased_rate", "leased_to_theirs"),
+)
+"""What those of the others have besides."""
+
+
+def peers(results: Results) -> str:
+    """Ours beside theirs, a line for each kind of load."""
+    lines: dict[tuple[str, int, int], dict[str, object]] = {}
+    others: list[str] = []
+    for row in _upper(results.rows):
+        kind = row["command"], row["clients"], row["pipeline"]
+        names = ("command", "clients", "pipeline")
+        line = lines.setdefault(kind, dict(zip(names, kind, strict=True)))
+        name = row["cluster"]
+        if name == OURS:
+            line["p99_ms"] = row["p99_ms"]
+        if name in {OURS, LEASED}:
+            continue
+        if name not in others:
+            others.append(name)
+        line |= {f"{name} {field}": row.get(field) for field in BESIDE}
+    columns: list[Column] = [*KIND, PIPELINE, RUN[2]]
+    for name in others:
+        columns += [
+            (f"{name} a second", f"{name} rate", ",.0f"),
+            ("ours", f"{name} ours_rate", ",.0f"),
+            (f"to {name}'s", f"{name} ours_to_theirs", ".2f"),
+            ("p99 likewise", f"{name} p99_ours_to_theirs", ".2f"),
+            ("with leases", f"{name} leased_rate", ",.0f"),
+            (f"to {name}'s", f"{name} leased_to_theirs", ".2f"),
+        ]
+    beside = table([*lines.values()], columns)
+    each = table(_upper(results.rows), (*KIND, PIPELINE, ("cluster", "cluster", "s"), *RUN))
+    return f"{beside}\n\nAll runs of each cluster, beside whatever it was:\n\n{each}"
+
+
+def failover(results: Results) -> str:
+    """How long writes pause."""
+    rows = [
+        {**row, **{name: 1000 * row[name] for name in ("median_s", "p95_s", "longest_s")}}
+        for row in results.rows
+    ]
+    columns = (("fault", "fault", "s"), ("times", "times", "d"), ("median ms", "median_s", ".0f"))
+    more = (("p95 ms", "p95_s", ".0f"), ("longest ms", "longest_s", ".0f"))
+    return table(rows, (*columns, *more, ("load before", "load_before", ".1f")))
+
+
+def steady(results: Results) -> str:
+    """Whether a busy machine holds elections."""
+    columns = (
+        ("busy processes beside", "others", "d"),
+        ("seconds", "seconds", ",.0f"),
+        ("elections", "elections", "d"),
+        ("writes a second", "writes_a_second", ",.0f"),
+        ("longest pause s", "longest_pause_s", ".2f"),
+        ("load after", "load_after", ".1f"),
+    )
+    return table(results.rows, columns)
+
+
+def growth(key: str, title: str) -> Callable[[Results], str]:
+    """How SET and GET grow with something."""
+    columns: list[Column] = [(title, key, ",")]
+    for name in ("set", "get"):
+        columns += [
+            (f"{name.upper()} a second", f"{name}_rate", ",.0f"),
+            ("p50 ms", f"{name}_p50_ms", ".2f"),
+            ("p99 ms", f"{name}_p99_ms", ".2f"),
+            ("leader µs/op", f"{name}_leader_us", ".1f"),
+            ("follower µs/op", f"{name}_follower_us", ".1f"),
+        ]
+    columns += [("SETs per batch", "set_per_batch", ",.0f")]
+    columns += [("commits a second", "set_commits_per_s", ",.0f"), ("RSS MB", "rss_mb", ",.0f")]
+    columns += [("of it own", "own_mb", ",.0f")]
+    return lambda results: table(results.rows, columns)
+
+
+def growth_log(results: Results) -> str:
+    """What the length of the log costs."""
+    columns = (
+        ("log MB", "log_mb", ",.0f"),
+        ("written MB/s", "written_mb_per_s", ",.0f"),
+        ("restart s", "restart_s", ".2f"),
+        ("verify s", "verify_s", ".1f"),
+        ("verify MB/s", "verify_mb_per_s", ",.0f"),
+        ("prune s", "prune_s", ".2f"),
+        ("RSS MB", "rss_mb", ",.0f"),
+        ("of it own", "own_mb", ",.0f"),
+    )
+    return table(results.rows, columns)
+
+
+def overload(results: Results) -> str:
+    """What becomes of everybody under too much load, and of one who never reads."""
+    columns = (
+        ("phase", "phase", "s"),
+        ("SET a second", "rate", ",.0f"),
+        ("p50 ms", "p50_ms", ".1f"),
+        ("p99 ms", "p99_ms", ".1f"),
+        ("longest ms", "longest_ms", ",.0f"),
+        ("error replies", "errors", ",d"),
+        ("which", "codes", "s"),
+        ("cut off unanswered", "dropped", ",d"),
+        ("never answered", "unanswered", ",d"),
+        ("leader MB, most", "leader_mb", ",.0f"),
+        ("follower MB, most", "follower_mb", ",.0f"),
+        ("elections", "elections", "d"),
+    )
+    greedy = (
+        ("one that never reads", "phase", "s"),
+        ("in the end it is", "outcome", "s"),
+        ("MB taken from it", "taken_mb", ",.1f"),
+        ("leader MB, most", "leader_mb", ",.0f"),
+        ("grown by MB", "grown_mb", ",.1f"),
+    )
+    crowds = [row for row in results.rows if "clients" in row]
+    alone = [row for row in results.rows if "taken_mb" in row]
+    return f"{table(crowds, columns)}\n\n{table(alone, greedy)}"
+
+
+def embedded(results: Results) -> str:
+    """The store inside of a program beside RESP."""
+    columns = (("way", "way", "s"), ("tasks or clients", "clients", "d"), *RUN)
+    return table(results.rows, (*columns, ("to RESP", "to_resp", ".2f")))
+
+
+def restart(results: Results) -> str:
+    """Memory, and how soon members serve again."""
+    sides = [
+        (f"{side} {title}", f"{side}_{field}", ",.0f")
+        for side in ("leader", "follower")
+        for title, field in (("RSS MB", "rss_mb"), ("PSS MB", "pss_mb"), ("own MB", "own_mb"))
+    ]
+    starts = (("started again", "what", "s"), ("median s", "median_s", ".2f"))
+    held = table([row for row in results.rows if "keys" in row], [("keys", "keys", ","), *sides])
+    back = [row for row in results.rows if "what" in row]
+    more = (("longest s", "longest_s", ".2f"), ("processor s", "cpu_s", ".2f"))
+    return f"{held}\n\n{table(back, (*starts, *more))}"
+
+
+def catchup(results: Results) -> str:
+    """A catch-up under load."""
+    columns = (
+        ("back by", "way", "s"),
+        ("MB of log behind", "behind_mb", ",.0f"),
+        ("MB in the end", "caught_up_mb", ",.0f"),
+        ("s to start", "start_s", ".2f"),
+        ("s to catch up", "catch_up_s", ".1f"),
+        ("MB/s", "mb_per_s", ",.0f"),
+        ("SET a second before", "rate_whole", ",.0f"),
+        ("with it away", "rate_away", ",.0f"),
+        ("while it catches up", "rate_during", ",.0f"),
+        ("to before", "during_to_whole", ".2f"),
+        ("after", "rate_after", ",.0f"),
+        ("errors", "errors", "d"),
+    )
+    return table(results.rows, columns)
+
+
+def snapshot(results: Results) -> str:
+    """What snapshots cost and save."""
+    tables: tuple[tuple[str, tuple[Column, ...]], ...] = (
+        (
+            "snapshot",
+            (
+                ("snapshot of all three members", "snapshot", "s"),
+                ("MB", "mb", ",.0f"),
+                ("s", "seconds", ".1f"),
+                ("MB/s", "mb_per_s", ",.0f"),
+            ),
+        ),
+        ("writes", (("SETs", "writes", "s"), ("clients", "clients", "d"), *RUN[:6])),
+        (
+            "disk",
+            (
+                ("disk of the leader", "disk", "s"),
+                ("log MB", "log_mb", ",.0f"),
+                ("its file MB", "log_file_mb", ",.0f"),
+                ("free in it MB", "log_free_mb", ",.0f"),
+                ("tables MB", "tables_file_mb", ",.0f"),
+                ("snapshots MB", "snapshots_mb", ",.0f"),
+            ),
+        ),
+        ("follower", (("a follower comes back", "follower", "s"), ("s", "seconds", ".1f"))),
+    )
+    return "\n\n".join(
+        table([row for row in results.rows if kind in row], columns) for kind, columns in tables
+    )
+
+
+def storage(results: Results) -> str:
+    """The store beside others."""
+    appends = (
+        ("durable appends", "load", "s"),
+        ("of", "contestant", "s"),
+        ("commits a second", "commits_per_s", ",.0f"),
+        ("entries a second", "entries_per_s", ",.0f"),
+        ("MB/s", "mb_per_s", ",.1f"),
+        ("p50 µs", "p50_us", ",.0f"),
+        ("p99 µs", "p99_us", ",.0f"),
+        ("of the raw file", "of_raw", ".2f"),
+    )
+    logs = (
+        ("a whole log", "log", "s"),
+        ("replay MB/s", "replay_mb_per_s", ",.0f"),
+        ("of the raw file", "of_raw", ".2f"),
+        ("truncate 10 % ms", "truncate_ms", ",.2f"),
+        ("prune 25 % ms", "prune_ms", ",.2f"),
+        ("reopen ms", "reopen_ms", ",.2f"),
+    )
+    first = table([row for row in results.rows if "load" in row], appends)
+    return f"{first}\n\n{table([row for row in results.rows if 'log' in row], logs)}"
+
+
+def transport(results: Results) -> str:
+    """What messages cost, and how fast links are."""
+    messages = (
+        ("message", "message", "s"),
+        ("bytes", "bytes", ",.0f"),
+        ("encode µs", "encode_us", ".2f"),
+        ("decode µs", "decode_us", ".2f"),
+    )
+    links = (
+        ("link", "link", "s"),
+        ("bytes", "frame_bytes", ",d"),
+        ("messages a second", "messages_per_s", ",d"),
+        ("MB/s", "mb_per_s", ",.1f"),
+        ("µs/message, both ends", "cpu_us_per_message", ".2f"),
+        ("round trip µs", "round_trip_us", ".1f"),
+    )
+    first = table([row for row in results.rows if "message" in row], messages)
+    return f"{first}\n\n{table([row for row in results.rows if 'link' in row], links)}"
+
+
+def spark(results: Results) -> str:
+    """The pipeline."""
+    columns = (
+        ("what", "what", "s"),
+        ("rows", "rows", ",d"),
+        ("s", "seconds", ".2f"),
+        ("lowest", "lowest_s", ".2f"),
+        ("highest", "highest_s", ".2f"),
+        ("a second", "rate", ",.0f"),
+        ("MiB, most", "peak_mib", ",.0f"),
+        ("load before", "load_before", ".1f"),
+    )
+    return table(results.rows, columns)
+
+
+def anatomy(results: Results) -> str:
+    """Where the microseconds go."""
+    rows = results.rows
+    steps = (("a lone client waits for", "step", "s"), ("p50 µs", "p50_us", ",.0f"))
+    first = table([row for row in rows if "step" in row], (*steps, ("p99 µs", "p99_us", ",.0f")))
+    modules = [row for row in rows if "module" in row]
+    if not modules:  # figures from before the bench demanded py-spy
+        return f"{first}\n\nThis run did not look at the leader under load."
+    names = (("on top", "module", "s"), ("of the leader's time", "share", ".1%"))
+    return f"{first}\n\n{_PROFILE}\n\n{table(modules, (*names, ('µs of a SET', 'us', '.1f')))}"
+
+
+_PROFILE: Final = (
+    "The leader with 64 clients that set keys, by `py-spy`: the module on top of the stack, with "
+    "the C functions and system calls that it calls. Where threads wait for work is left out."
+)
+
+
+def lone_set(results: Results) -> str:
+    """A lone client's SET, step by step, and what stands beside it."""
+    steps = [row for row in results.rows if "until" in row]
+    whole = sum(row["us"] for row in steps)
+    rows = [{**row, "share": row["us"] / whole} for row in steps]
+    rows.append({"until": "in all", "us": whole})
+    rows += [{**row, "until": row["beside"]} for row in results.rows if "beside" in row]
+    columns = (("until", "until", "s"), ("µs", "us", ".0f"), ("of all", "share", ".0%"))
+    return table(rows, columns)
+
+
+TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
+"""Tables that are made of several benches' results."""
+
+SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
+    "cluster": cluster,
+    "peers": peers,
+    "failover": failover,
+    "steady": steady,
+    "growth-members": growth("members", "members"),
+    "growth-values": growth("value_bytes", "bytes of a value"),
+    "growth-keys": growth("keys", "keys"),
+    "growth-clients": growth("clients", "clients"),
+    "growth-log": growth_log,
+    "overload": overload,
+    "embedded": embedded,
+    "restart": restart,
+    "catchup": catchup,
+    "snapshot": snapshot,
+    "storage": storage,
+    "transport": transport,
+    "spark": spark,
+    "anatomy": anatomy,
+    "lone-set": lone_set,
+}
+
+PICTURES: Final = {
+    "peers": "Rates beside those of etcd and RedisRaft",
+    "growth-members": "Rate, p99 and processor time over the number of members",
+    "growth-values": "Rate, p99 and processor time over the size of values",
+    "growth-keys": "Rate, p99 and processor time over the number of keys",
+    "growth-clients": "Rate, p99 and processor time over the number of clients",
+    "anatomy": "Where the microseconds go",
+    "lone-set": "A lone client's SET, from the client to the disks and back",
+    "catchup": "Position of the follower, and the clients' rate, over time",
+    "overload": "Latency and memory over time, phase after phase",
+    "growth-log": "Restart, verification and pruning over the length of the log",
+}
+"""What the plots show, figures/NAME.svg; drawn by :mod:`plots`."""

@@ -1,0 +1,99 @@
+"""The tables of README.md and docs/performance.md, made of what the benches have found.
+
+    python -m bench.report.tables [--check]
+
+Between `<!-- figures: NAME -->` and `<!-- end -->` they have what stands here, and nothing of it is
+written by hand. With --check nothing is changed, and the exit status says whether it would.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from bench.report.goals import goals
+from bench.report.results import FIGURES, Results, read
+from bench.report.sections import PICTURES, SECTIONS, TOGETHER
+
+_HERE: Final = Path(__file__).parents[1]
+DOCUMENTS: Final = {
+    _HERE / "README.md": "figures/",
+    _HERE.parent / "docs" / "performance.md": "../bench/figures/",
+}
+"""And from where each of them sees the plots."""
+
+_PLACE: Final = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def circumstances(results: Results) -> str:
+    """When, where and of what the figures are, in a sentence."""
+    at, settings = results.circumstances, results.settings
+    version = f"{at['quorate']} ({at['revision']})" if at.get("revision") else str(at["quorate"])
+    words = [f"Version {version}"]
+    if "day" in at:
+        words.append(str(at["day"]))
+    words.append(f"{at['processors']} processors" + _of(at.get("processor")))
+    words.append(f"Python {at['python']}")
+    if "synced_writes_per_second" in at:
+        words.append(f"a disk of {at['synced_writes_per_second']:,} synced appends a second")
+    if "load_before" in at:
+        words.append(f"load {at['load_before']:.1f} before")
+    told = [f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value]
+    return "; ".join((", ".join(words), *told)) + "."
+
+
+def _of(processor: object) -> str:
+    return f" ({processor})" if processor else ""
+
+
+def section(results: Results, plots: str = "figures/") -> str:
+    """What a document shows of a bench."""
+    kind = next(kind for kind in SECTIONS if results.bench in TOGETHER.get(kind, (kind,)))
+    parts = [circumstances(results), SECTIONS[kind](results)]
+    if kind in PICTURES:
+        parts.append(f"![{PICTURES[kind]}]({plots}{kind}.svg)")
+    return "\n\n".join(parts)
+
+
+def gathered(kind: str, directory: Path) -> Results | None:
+    """The results of a table; of several benches together if it is made of several."""
+    found = [one for name in TOGETHER.get(kind, (kind,)) if (one := read(name, directory))]
+    if kind not in TOGETHER or not found:
+        return found[0] if found else None
+    rows = [
+        {**row, "load_before": one.circumstances["load_before"]}
+        for one in found
+        for row in one.rows
+    ]
+    facts = {k: v for k, v in found[0].circumstances.items() if k != "load_before"}
+    return attrs.evolve(found[0], circumstances=facts, rows=rows)
+
+
+def fill_in(text: str, plots: str, directory: Path = FIGURES) -> str:
+    """Put what was found into a document; a place whose bench was never run stays as it is."""
+
+    def place(found: re.Match[str]) -> str:
+        if found[2] == "goals":
+            return f"{found[1]}{goals(directory)}\n{found[3]}"
+        results = gathered(found[2], directory)
+        return f"{found[1]}{section(results, plots)}\n{found[3]}" if results else found[0]
+
+    return _PLACE.sub(place, text)
+
+
+def main() -> int:
+    """Write, or only compare."""
+    check, differ = "--check" in sys.argv[1:], False
+    for document, plots in DOCUMENTS.items():
+        old = document.read_text(encoding="utf-8")
+        new = fill_in(old, plots)
+        differ |= new != old
+        if not check:
+            document.write_text(new, encoding="utf-8")
+    return int(check and differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

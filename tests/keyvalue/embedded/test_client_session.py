@@ -1,0 +1,209 @@
+"""The store within a session, from Python: whatever is lost on the way, a write is done once."""
+
+from collections.abc import Generator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import quorate
+from quorate.errors import (
+    ConfigurationError,
+    NoLeaderError,
+    RefusedError,
+    RequestError,
+    UnknownOutcomeError,
+)
+from quorate.keyvalue.embedded.client import KeyValue
+from quorate.keyvalue.embedded.session import SessionKeyValue, open_session
+from quorate.local.cluster import free_client_port
+from quorate.node.requests.gateway import UNSTAMPED, Stamp
+from quorate.node.state_machine.service import Command
+from tests.support.service_world import Fed, open_service
+
+
+class LossyMember:
+    """An endpoint that applies a command or not, now or later, and tells or not."""
+
+    def __init__(self, fed: Fed, rng: Random) -> None:
+        self.fed = fed
+        self.rng = rng
+        self.losses = 0.0
+        self.stamps: list[Stamp] = []
+        self.error: RequestError | None = None
+
+    async def command(self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        self.stamps.append(stamp)
+        await trio.sleep(self.rng.random() / 100)
+        if self.error is not None:
+            raise self.error
+        if self.rng.random() < self.losses:
+            raise NoLeaderError("nothing was done")
+        if self.rng.random() < self.losses:
+            raise UnknownOutcomeError("lost on its way")
+        fed = self.fed
+        reply = fed.replay(Command(payload, flags, *stamp, 1, fed.position, 0, fed.now))
+        if self.rng.random() < self.losses:
+            raise UnknownOutcomeError("its answer was lost")
+        return reply
+
+    async def query(self, payload: bytes, flags: int = 0) -> bytes:
+        return self.fed.service.query(payload, flags)
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Generator[LossyMember]:
+    service = open_service(tmp_path)
+    yield LossyMember(Fed(service), Random(1))
+    service.close()
+
+
+async def test_every_write_counts_once(member: LossyMember, autojump_clock: MockClock) -> None:
+    member.losses = 0.3
+
+    async def count(store: KeyValue, name: str) -> None:
+        for n in range(1, 101):
+            assert await store.increment(name) == n
+            await store.increment("all")
+
+    async with open_session(member) as store, trio.open_nursery() as nursery:
+        for name in ("a", "b", "c"):
+            nursery.start_soon(count, store, name)
+    assert await store.mget("a", "b", "c", "all") == [b"100", b"100", b"100", b"300"]
+    assert len(member.stamps) > 900
+
+
+async def test_a_slow_task_stays_in_the_window(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    """One command is lost again and again while another task would send a thousand."""
+    lost = trio.Event()
+    apply = member.command
+
+    async def command(payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED) -> bytes:
+        reply = await apply(payload, flags, stamp)
+        if b"slow" in payload and not lost.is_set():
+            raise UnknownOutcomeError("its answer was lost")
+        return reply
+
+    member.command = command  # type: ignore[method-assign]
+
+    async def hurry(store: KeyValue) -> None:
+        for n in range(1000):
+            assert await store.increment("fast") == n + 1
+
+    async with open_session(member) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(store.increment, "slow")
+        await trio.sleep(0.1)
+        nursery.start_soon(hurry, store)
+        await trio.sleep(30)
+        (sent,) = await store.mget("fast")
+        assert sent is not None
+        assert 90 < int(sent) <= 100, "the others wait for it"
+        lost.set()
+    assert await store.mget("slow", "fast") == [b"1", b"1000"]
+
+
+async def test_a_session_that_has_ended_is_replaced(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member, timeout_s=1) as store:
+        await store.increment("a")
+        member.fed.pass_time(2000)
+        assert await store.increment("a") == 2
+    assert {session for session, _ in member.stamps} == {0, 1, 1281}
+    assert member.fed.service.next_deadline_ms() is None, "it is closed at the end"
+
+
+async def test_one_that_ends_before_an_unknown_write_is_answered_says_so(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member, timeout_s=1) as store:
+        await store.increment("a")
+        member.error = UnknownOutcomeError("lost")
+        async with trio.open_nursery() as nursery:
+
+            async def heal() -> None:
+                await trio.sleep(3)
+                member.fed.pass_time(2000)
+                member.error = None
+
+            nursery.start_soon(heal)
+            with pytest.raises(UnknownOutcomeError, match="the session ended"):
+                await store.increment("a")
+        assert await store.increment("a") == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(NoLeaderError("none"), NoLeaderError), (UnknownOutcomeError("lost"), UnknownOutcomeError)],
+)
+async def test_patience_has_an_end(
+    member: LossyMember, autojump_clock: MockClock, error: RequestError, raised: type[Exception]
+) -> None:
+    store = SessionKeyValue(member, timeout_s=60, patience_s=10)
+    await store.increment("a")
+    member.error = error
+    before = trio.current_time()
+    with pytest.raises(raised):
+        await store.increment("a")
+    assert 9 < trio.current_time() - before < 11
+
+
+@pytest.mark.parametrize("refusal", [NoLeaderError("none"), RefusedError("suspended")])
+async def test_that_nothing_was_done_is_never_said_of_an_attempt_before(
+    member: LossyMember, autojump_clock: MockClock, refusal: RequestError
+) -> None:
+    store = SessionKeyValue(member, timeout_s=60, patience_s=10)
+    await store.increment("a")
+    member.error = UnknownOutcomeError("lost")
+    async with trio.open_nursery() as nursery:
+
+        async def suspend() -> None:
+            await trio.sleep(3)
+            member.error = refusal
+
+        nursery.start_soon(suspend)
+        with pytest.raises(UnknownOutcomeError, match="an earlier attempt may or may not"):
+            await store.increment("a")
+
+
+@pytest.mark.parametrize("name", ["timeout_s", "patience_s"])
+@pytest.mark.parametrize("value", ["60", None, True, -1, float("nan"), 86_401])
+async def test_what_is_no_number_of_seconds(member: LossyMember, name: str, value: object) -> None:
+    wrong: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=rf"^{name} = .*: expected seconds, [01] to 86400"):
+        await open_session(member, **wrong).__aenter__()
+
+
+async def test_what_is_refused_is_not_sent_again(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member) as store:
+        await store.increment("a")
+        member.error = RefusedError("suspended")
+        with pytest.raises(RefusedError):
+            await store.increment("a")
+        assert len(member.stamps) == 3
+
+
+async def test_a_program_with_a_member_inside_has_it(tmp_path: Path) -> None:
+    first = free_client_port(2)
+    alone = (quorate.MemberConfig(0, "127.0.0.1", first, first + 1),)
+    config = quorate.NodeConfig("alone", 0, tmp_path, alone)
+    async with quorate.open_node(config) as node:
+        async with node.session() as kv:
+            assert [await kv.increment("a") for _ in range(3)] == [1, 2, 3]
+        assert await node.kv.get("a") == b"3"
+
+
+async def test_reads_and_session_commands_are_not_stamped(
+    member: LossyMember, autojump_clock: MockClock
+) -> None:
+    async with open_session(member) as store:
+        assert await store.get("a") is None
+        assert await store.execute("QUORATE.SESSION", "OPEN") == 1
+    assert member.stamps == [UNSTAMPED]

@@ -1,0 +1,287 @@
+"""Whose store may vote: a cluster is founded by all, and a wiped disk is no empty new member."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+
+from quorate.errors import LostStoreError, RefusedError, WireError, leaves
+from quorate.node import State
+from quorate.node.leader.leadership import Leadership
+from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
+from quorate.node.protocol.rules import LogEnd, consider
+from quorate.simulation.ledger import Ledger, equal
+from quorate.storage import EntryKind, NodeState, Standing, StandingKind, decode_entries_untrusted
+from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason
+from tests.support.founding import begun_cluster, new_cluster
+from tests.support.script import open_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from quorate.simulation.world import World
+    from quorate.transport import Message
+
+PATIENCE = 10.0
+
+
+def admissions(world: World[Ledger], i: int) -> list[int]:
+    """Give the members whose stores the log of a member admits."""
+    return [
+        decode_admission_untrusted(entry.payload)[0]
+        for raw in world.hosts[i].running.store.scan(0)
+        for entry in decode_entries_untrusted(raw)
+        if entry.kind is EntryKind.MEMBERSHIP
+    ]
+
+
+def standing(world: World[Ledger], i: int) -> str:
+    return world.hosts[i].running.status().standing
+
+
+# --- a new cluster --------------------------------------------------------------------------------
+
+
+async def test_a_new_cluster_begins_once_all_its_members_are_there(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start(0, 1)
+        await trio.sleep(PATIENCE)
+        assert world.hosts[0].state is State.INIT
+        status = world.hosts[0].running.status()
+        assert (status.standing, status.not_heard) == ("fresh", (2,))
+        await world.start(2)
+        assert await world.attempt(await world.settled(), b"one")
+        stores = [world.hosts[i].running.store for i in range(3)]
+        founders = tuple((i, stores[i].identity.instance_id) for i in range(3))
+        assert all(each.standing.founders == founders for each in stores)
+
+
+@pytest.mark.parametrize("members", [3, 5])
+async def test_members_that_wait_for_a_founder_repeat_themselves_at_intervals(
+    tmp_path: Path, autojump_clock: MockClock, members: int
+) -> None:
+    del autojump_clock
+    heard: list[Message] = []
+
+    def listen(_sender: int, _receiver: int, message: Message) -> bool:
+        heard.append(message)
+        return False
+
+    async with new_cluster(tmp_path, members) as world:
+        world.messages.drop(listen)
+        await world.start(*range(members - 1))
+        await trio.sleep(1.0)
+        heard.clear()
+        await trio.sleep(1.0)
+        pairs = (members - 1) * (members - 2)
+        assert 0 < len(heard) <= 3 * pairs
+        await world.start(members - 1)
+        await world.settled()
+
+
+async def test_a_member_that_dies_while_the_cluster_is_founded_is_founded_by_the_others(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        world.hosts[2].disk.latency = 1.0
+        await world.start()
+        await world.until(lambda: standing(world, 0) == standing(world, 1) == "member")
+        assert standing(world, 2) == "fresh"
+        await world.kill(2)
+        assert await world.attempt(await world.leader(), b"one")
+        await world.start(2)
+        await world.settled()
+        assert standing(world, 2) == "member"
+        assert admissions(world, 2) == []
+
+
+async def test_the_only_member_of_a_cluster_founds_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path, members=1) as world:
+        await world.start()
+        assert await world.attempt(await world.leader(), b"one")
+
+
+@pytest.mark.parametrize("others", [1, 2], ids=["one other runs", "all others run"])
+async def test_an_empty_directory_is_refused_where_the_cluster_has_a_history(
+    tmp_path: Path, autojump_clock: MockClock, others: int
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        assert await world.attempt(leader, b"one")
+        wiped, other = world.others(leader)
+        await world.wipe(wiped)
+        empty = attrs.evolve(world.hosts[wiped].config, directory=tmp_path / "a new disk")
+        world.hosts[wiped].config = empty
+        if others == 1:
+            await world.kill(other)
+        await world.start(wiped)
+        await world.until(lambda: world.hosts[wiped].stopped)
+        (failure,) = leaves(world.failures[wiped])
+        assert isinstance(failure, LostStoreError)
+        assert "quorate recover" in str(failure)
+
+
+async def test_an_empty_directory_waits_while_nobody_answers(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with new_cluster(tmp_path) as world:
+        await world.start(0)
+        await trio.sleep(PATIENCE)
+        assert world.hosts[0].state is State.INIT
+        assert not world.failures
+
+
+# --- a lost store ---------------------------------------------------------------------------------
+
+
+async def test_a_wiped_member_is_admitted_by_the_log_and_counts_then(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        assert await world.attempt(leader, b"one")
+        wiped, other = world.others(leader)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        await world.until(lambda: standing(world, wiped) == "member")
+        assert admissions(world, leader) == [wiped]
+        await equal(world, [b"one"])
+        await world.kill(other)
+        assert await world.attempt(leader, b"two", within=PATIENCE)
+
+
+async def test_a_wiped_member_is_not_admitted_without_a_quorum_of_others(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, other = world.others(leader)
+        await world.kill(other)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        assert not await world.attempt(leader, b"one", within=PATIENCE)
+        assert standing(world, wiped) == "recovering"
+        assert world.leaders() == []
+        await world.start(other)
+        await world.until(lambda: standing(world, wiped) == "member")
+        assert await world.attempt(await world.settled(), b"two")
+
+
+async def test_a_member_that_dies_before_it_knows_of_its_admission_is_admitted_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, _ = world.others(leader)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        await world.until(lambda: admissions(world, leader) == [wiped], every=0.0001)
+        await world.kill(wiped)
+        await world.start(wiped)
+        assert standing(world, wiped) == "recovering"
+        await world.until(lambda: standing(world, wiped) == "member")
+        assert set(admissions(world, leader)) == {wiped}
+
+
+async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, _ = world.others(leader)
+        await world.wipe(wiped)
+        assert await world.attempt(leader, b"one")
+        await world.hosts[leader].running.control("snapshot")
+        await world.hosts[leader].running.control("snapshot")
+        await world.hosts[leader].running.core.snapshots.clean()
+        await world.start(wiped)
+        await world.until(lambda: standing(world, wiped) == "member")
+        await equal(world, [b"one"])
+
+
+async def test_leadership_is_not_handed_to_a_store_without_a_vote(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with begun_cluster(tmp_path) as (world, leader):
+        wiped, other = world.others(leader)
+        await world.kill(other)
+        await world.wipe(wiped)
+        await world.start(wiped)
+        member = world.hosts[leader].running
+
+        def heard() -> bool:
+            role = member.core.role
+            return isinstance(role, Leadership) and not role.followers[wiped].votes
+
+        await world.until(heard)
+        with pytest.raises(RefusedError, match="is not admitted yet"):
+            await member.control(f"transfer {wiped} even-if-behind")
+
+
+# --- what such a member says ----------------------------------------------------------------------
+
+
+async def test_a_store_without_a_vote_gives_none_and_reports_so(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_script(tmp_path, standing=StandingKind.RECOVERING) as s:
+        candidate = s.peers[1]
+        for peer in s.peers.values():
+            peer.canvass()
+        candidate.say(Scout(1, -1, 0, 1, 7))
+        reply = await candidate.hears(ScoutReply)
+        assert reply.reason is VoteReason.NO_VOTE
+        candidate.say(RequestVote(-1, 0, 1, 1))
+        vote = await candidate.hears(Vote)
+        assert (vote.vote, vote.reason) == (False, VoteReason.NO_VOTE)
+        assert s.store.node_state == NodeState()
+        leader = await s.follow(1, 1)
+        report = await leader.hears(AppendPosition)
+        assert report.flags & report.flags.NO_VOTE
+        assert State.NOMINATE not in s.path
+
+
+def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
+    behind = RequestVote(3, 96, 5, 1, even_if_behind=True)
+    promised = NodeState(4, -1)
+    for admission, granted in ((LogEnd(3, 96), True), (LogEnd(3, 192), False)):
+        decision = consider(
+            behind,
+            own=LogEnd(3, 288),
+            promised=promised,
+            in_ballot=True,
+            leader_alive=False,
+            admission=admission,
+        )
+        assert decision.vote is granted
+
+
+def test_an_admission_is_what_was_encoded() -> None:
+    rng = random.Random(0)
+    founders = tuple((i, rng.getrandbits(64)) for i in range(9))
+    standing = Standing(StandingKind.MEMBER, founders, (3, 96))
+    assert decode_admission_untrusted(encode_admission(2, 5, standing)) == (2, 5, standing)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"member": 1, "instance": "x", "founders": {}}',
+        b"1",
+        b"null",
+        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1]}',
+        b'{"member": 1, "instance": "1", "founders": {}, "floor": [1, 9223372036854775808]}',
+    ],
+)
+def test_what_is_no_admission_is_refused(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_admission_untrusted(payload)

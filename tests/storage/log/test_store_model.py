@@ -1,0 +1,201 @@
+"""The store against a model that is a list, whatever is done to both, reopened at every step."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from quorate.errors import PrunedError, StorageError
+from quorate.storage import InlineExecutor, NodeState, Store, TermRow, ThreadExecutor, verify
+from tests.support.storage_world import batch_at, open_store, running
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@attrs.define
+class Span:
+    """A term of the model."""
+
+    term: int
+    base: int
+    end: int | None
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does the same to a store and to its model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="quorate-"))
+        self.batches: dict[int, bytes] = {}  # by position, ascending
+        self.start = 0
+        self.end = 0
+        self.spans: list[Span] = []
+        self.vote = NodeState()
+        self.clock = 0
+        self.threaded = False
+
+    def teardown(self) -> None:
+        assert verify(self.directory).ok or not (self.directory / "data.mdb").exists()
+        shutil.rmtree(self.directory)
+
+    def during(self, act: Callable[[Store], Awaitable[None]]) -> None:
+        """Open the store, do something while it runs, check it against the model, close it."""
+
+        async def main() -> None:
+            kind = ThreadExecutor if self.threaded else InlineExecutor
+            async with running(open_store(self.directory, kind, map_bytes=1 << 16)) as store:
+                self.check(store)
+                await act(store)
+                self.check(store)
+
+        self.threaded = not self.threaded
+        trio.run(main)
+
+    def check(self, store: Store) -> None:
+        last = self.batches.get(max(self.batches, default=-1))
+        assert store.start_position == self.start
+        assert store.append_position == store.appended_position == self.end
+        assert [Span(row.term, row.base, row.end) for row in store.terms] == self.spans
+        assert store.node_state == self.vote
+        if last is not None:
+            assert list(store.scan(self.start)) == list(self.batches.values())
+
+    def boundary(self, index: int) -> int:
+        """Pick one of the positions at which batches begin or the log ends."""
+        positions = [*self.batches, self.end]
+        return positions[index % len(positions)]
+
+    @rule(sizes=st.lists(st.integers(0, 9000), min_size=1, max_size=8), step=st.integers(0, 5))
+    def append(self, sizes: list[int], step: int) -> None:
+        if not self.spans or self.spans[-1].end is not None:
+            self.begin_term(step)
+        self.clock += step
+
+        async def act(store: Store) -> None:
+            for size in sizes[1:]:
+                store.append(self.next_batch(size))
+            await store.append_durably(self.next_batch(sizes[0]))
+
+        self.during(act)
+
+    def next_batch(self, size: int) -> bytes:
+        """Add a batch to the model."""
+        term = self.spans[-1].term
+        batch = batch_at(self.end, term=term, size=size, timestamp_ms=self.clock)
+        self.batches[self.end] = batch
+        self.end += len(batch)
+        return batch
+
+    @rule(gap=st.sampled_from([0, 1, 2, 2**40]))
+    def begin_term(self, gap: int) -> None:
+        last = self.spans[-1].term if self.spans else -1
+        term, base = last + 1 + gap, self.end
+
+        async def act(store: Store) -> None:
+            if self.spans and self.spans[-1].end is None:
+                self.spans[-1].end = base
+            self.spans.append(Span(term, base, None))
+            batch = self.next_batch(0)
+            await store.append_durably(batch, term_row=TermRow(term, base, None, self.clock))
+
+        self.during(act)
+
+    @rule(gap=st.sampled_from([0, 1, 2, 2**40]), closed=st.booleans())
+    def ensure_coherent(self, gap: int, closed: bool) -> None:  # noqa: FBT001
+        last = self.spans[-1].term if self.spans else -1
+        term, base = last + 1 + gap, self.end
+
+        async def act(store: Store) -> None:
+            if self.spans and self.spans[-1].end is None:
+                self.spans[-1].end = base
+            self.spans.append(Span(term, base, base if closed else None))
+            await store.ensure_coherent(
+                term=term, base=base, end=base if closed else None, timestamp_ms=self.clock
+            )
+
+        self.during(act)
+
+    @rule(index=st.integers(0, 100), fewer=st.integers(0, 3))
+    def truncate(self, index: int, fewer: int) -> None:
+        position = self.boundary(index)
+        at_cut = [span.term for span in self.spans if span.base == position]
+        last_term = at_cut[-fewer] - 1 if 0 < fewer <= len(at_cut) else None
+
+        async def act(store: Store) -> None:
+            self.end = position
+            self.batches = {at: batch for at, batch in self.batches.items() if at < position}
+            self.spans = [span for span in self.spans if span.base <= position]
+            if last_term is not None:
+                self.spans = [span for span in self.spans if span.term <= last_term]
+            if self.spans:
+                self.spans[-1].end = None
+            await store.truncate(position, last_term=last_term)
+
+        self.during(act)
+
+    @rule(back=st.integers(-3, 40))
+    def drop_prefix(self, back: int) -> None:
+        position = self.end - back * 200
+
+        async def act(store: Store) -> None:
+            while self.batches and min(self.batches) + len(self.batches[self.start]) <= position:
+                self.start += len(self.batches.pop(self.start))
+            await store.drop_prefix(position)
+
+        self.during(act)
+
+    @rule(step=st.integers(0, 2), member=st.integers(-1, 2))
+    def save_node_state(self, step: int, member: int) -> None:
+        state = NodeState(self.vote.candidate_term + step, member)
+
+        async def act(store: Store) -> None:
+            if self.vote.may_become(state):
+                await store.save_node_state(state)
+                self.vote = state
+            else:
+                with pytest.raises(AssertionError):
+                    await store.save_node_state(state)
+
+        self.during(act)
+
+    @rule(index=st.integers(0, 100), off=st.sampled_from([0, 0, 0, 32]))
+    def read(self, index: int, off: int) -> None:
+        position = self.boundary(index) + off
+
+        async def act(store: Store) -> None:
+            if position in self.batches:
+                found = await store.read(position, limit_bytes=1 << 30)
+                assert found == [batch for at, batch in self.batches.items() if at >= position]
+            elif position >= self.end:
+                assert await store.read(position) == []
+            else:
+                with pytest.raises(StorageError):
+                    await store.read(position)
+            if self.start:
+                with pytest.raises(PrunedError):
+                    await store.read(self.start - 32)
+
+        self.during(act)
+
+    @invariant()
+    def the_log_has_no_hole(self) -> None:
+        expected = self.start
+        for position, batch in self.batches.items():
+            assert position == expected
+            expected += len(batch)
+        assert expected == self.end
+
+
+TestStoreModel = StoreMachine.TestCase
+TestStoreModel.settings = settings(max_examples=20, stateful_step_count=15)
