@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ..errors import StoreMismatchError, WireError
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
-from ..storage.lmdb.environment import told
+from ..storage.lmdb.environment import translating_errors
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.log.batch import Entry, EntryKind
 from ..storage.log.identity import Identity
@@ -59,7 +59,7 @@ def store_of(directory: Path) -> Path:
             f"{directory}: the tables that the member makes of its recording, which lies in "
             f"{directory.parent / 'log'}"
         )
-    with told(directory):
+    with translating_errors(directory):
         for place in (directory, directory / "log"):
             if (place / DATA_FILE).exists():
                 return place

@@ -98,7 +98,7 @@ class Environment:
             StoreMismatchError: the data file is none of LMDB's.
             StoreFullError: there is no room to make it.
         """
-        with contextlib.ExitStack() as held, told(directory):
+        with contextlib.ExitStack() as held, translating_errors(directory):
             make_directory(directory)
             held.enter_context(only_writer(directory, FILE_MODE))
             for place in (directory, *(directory / name for name in _FILES)):
@@ -126,7 +126,7 @@ class Environment:
                 write LMDB's lock file.
             StoreMismatchError: there is none.
         """
-        with contextlib.ExitStack() as held, told(directory):
+        with contextlib.ExitStack() as held, translating_errors(directory):
             check_file(directory)
             raw, reading = open_for_reading(directory, map_bytes=INITIAL_MAP_BYTES, max_dbs=max_dbs)
             held.callback(raw.close)
@@ -150,7 +150,7 @@ class Environment:
 
     def read(self, fn: Callable[[Transaction], T]) -> T:
         """Return what `fn` makes of one consistent view. Keep it short."""
-        with self._using_map, told(self.directory), self._reading():
+        with self._using_map, translating_errors(self.directory), self._reading():
             try:
                 with self.begin_reading() as txn:
                     return fn(txn)
@@ -183,7 +183,7 @@ class Environment:
         Raises:
             StoreFullError: the disk has no room; nothing was written.
         """
-        with told(self.directory):
+        with translating_errors(self.directory):
             begin = self.used_bytes() if passing else None
             while True:
                 try:
@@ -222,7 +222,7 @@ class Environment:
         Raises:
             StoreMismatchError: one of them is missing.
         """
-        with told(self.directory), self._reading():
+        with translating_errors(self.directory), self._reading():
             try:
                 return opened(self.raw)
             except lmdb.NotFoundError:
@@ -234,7 +234,7 @@ class Environment:
 
 
 @contextlib.contextmanager
-def told(directory: Path) -> Generator[None]:
+def translating_errors(directory: Path) -> Generator[None]:
     """Turn the errors of LMDB and of the file system into ours."""
     try:
         yield
@@ -341,7 +341,7 @@ def remove_environment(directory: Path) -> None:
     Raises:
         StoreBusyError: a handle holds it.
     """
-    with told(directory), only_writer(directory, FILE_MODE):
+    with translating_errors(directory), only_writer(directory, FILE_MODE):
         for name in (DATA_FILE, LOCK_TABLE, _NEW_FILE, f"{_NEW_FILE}-lock"):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)

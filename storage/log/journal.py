@@ -47,7 +47,7 @@ import attrs
 
 from ...errors import DamagedRecordError, WireError
 from ..lmdb.checksum import crc32c
-from ..lmdb.environment import sync_directory, told
+from ..lmdb.environment import sync_directory, translating_errors
 from ..lmdb.private import open_private
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
 from ..writing.kernel_writer import Span, open_synced
@@ -141,7 +141,7 @@ class Journal:
             StoreFullError, StorageError: the disk failed, by that errno.
         """
         if error:
-            with told(self._directory):
+            with translating_errors(self._directory):
                 raise OSError(error, os.strerror(error))
         self._end += len(group.data)
 
@@ -155,7 +155,7 @@ class Journal:
         """
         if self._file < 0:
             before = attrs.evolve(self.row, salt=self._salt)
-            with told(self._directory):
+            with translating_errors(self._directory):
                 self._file = _open(self._directory, self._size, _encode(before, 0, 0, ()))
         return JournalRow(self.row.generation + 1, self._salt, self._size)
 
@@ -304,7 +304,7 @@ _NO_GROUP: Final = _Group(0, 0, -1, 0, b"")
 def read_journal(directory: Path) -> Found:
     """Read the file of a journal, if there is one; the member may run."""
     path = directory / JOURNAL_FILE
-    with told(directory):
+    with translating_errors(directory):
         if not path.exists():
             return Found()
         with path.open("rb") as file:

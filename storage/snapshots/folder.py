@@ -22,7 +22,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
-from ..lmdb.environment import make_directory, sync_directory, told
+from ..lmdb.environment import make_directory, sync_directory, translating_errors
 from ..lmdb.private import make_private, open_private
 from ..log.term_table import row_of
 from .file import (
@@ -76,7 +76,7 @@ class SnapshotFolder:
         Raises:
             StorageError: the folder can't be made or looked into.
         """
-        with told(self.directory):
+        with translating_errors(self.directory):
             make_directory(self.directory)
             for place in (self.directory, *(path for path, _ in self._ours())):
                 make_private(place)
@@ -115,7 +115,7 @@ class SnapshotFolder:
 
     def remove(self, row: SnapshotRow) -> None:
         """Remove the file of a snapshot whose row is gone."""
-        with told(self.directory):
+        with translating_errors(self.directory):
             self.path_of(row).unlink(missing_ok=True)
             sync_directory(self.directory)
 
@@ -139,7 +139,7 @@ class SnapshotFolder:
             StorageError: less than that has come before; or the disk failed.
         """
         path = self.directory / (head.name + _PART)
-        with told(self.directory):
+        with translating_errors(self.directory):
             for old, suffix in self._ours():
                 if suffix == _PART and old != path:
                     _remove(old, "nobody offers it any more")
@@ -165,14 +165,14 @@ class SnapshotWriter:
         self._pieces = pieces
         self._encoder = Encoder()
         self._path = directory / (head.name + _NEW)
-        with told(directory):
+        with translating_errors(directory):
             self._file = open_private(self._path, "wb")
         self.raw_bytes = 0
         self.file_bytes = 0
         self._begun = False
 
     def _write(self, part: bytes) -> None:
-        with told(self._directory):
+        with translating_errors(self._directory):
             self._file.write(part)
         self.file_bytes += len(part)
 
@@ -199,7 +199,7 @@ class SnapshotWriter:
             StorageError: the disk failed or is full.
         """
         self._write(self._encoder.end())
-        with told(self._directory):
+        with translating_errors(self._directory):
             _sync_and_close(self._file)
             _give_name(self._path, self._head)
         encoder = self._encoder
@@ -248,7 +248,7 @@ class Transfer:
         self._head = head
         self._path = directory / (head.name + _PART)
         self.offset = offset
-        with told(directory):
+        with translating_errors(directory):
             if offset > len(first) and whole_bytes(self._path) >= offset:
                 self._file: BinaryIO = self._path.open("r+b")
                 self._file.truncate(offset)
@@ -265,7 +265,7 @@ class Transfer:
         Raises:
             StorageError: the disk failed or is full.
         """
-        with told(self._directory):
+        with translating_errors(self._directory):
             self._file.write(part)
         self.offset += len(part)
 
@@ -286,7 +286,7 @@ class Transfer:
         Raises:
             StorageError: it is damaged or not what was offered, and is removed; or the disk failed.
         """
-        with told(self._directory):
+        with translating_errors(self._directory):
             _sync_and_close(self._file)
         try:
             summary = check_snapshot(self._path)
@@ -296,7 +296,7 @@ class Transfer:
         if summary.head != self._head:
             self.abandon()
             raise StorageError(f"{self._path}: it is not the snapshot that was offered")
-        with told(self._directory):
+        with translating_errors(self._directory):
             _give_name(self._path, self._head)
         return summary
 

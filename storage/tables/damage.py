@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import lmdb
 
 from ...errors import DamagedTablesError, StorageError
-from ..lmdb.environment import remove_environment, sync_directory, told
+from ..lmdb.environment import remove_environment, sync_directory, translating_errors
 from ..lmdb.private import FILE_MODE
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def whole(directory: Path, opened: Callable[[], T]) -> T:
             "%s: they are thrown away, and made anew from a snapshot and the log", damage
         )
     remove_environment(directory)
-    with told(directory):
+    with translating_errors(directory):
         (directory / MARK).unlink(missing_ok=True)  # last: with it the next start does this again
         sync_directory(directory)
     return opened()

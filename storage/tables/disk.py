@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import lmdb
 
-from ..lmdb.environment import INITIAL_MAP_BYTES, Environment, told
+from ..lmdb.environment import INITIAL_MAP_BYTES, Environment, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
 from ..log.identity import (
@@ -295,7 +295,7 @@ class TablesDisk:
         return self._transact(put)
 
     def _transact(self, change: Callable[[Transaction], None]) -> bool:
-        with told(self._environment.directory):
+        with translating_errors(self._environment.directory):
             try:
                 with self._environment.begin_writing() as txn:
                     change(txn)
@@ -332,7 +332,7 @@ def tables_position(directory: Path) -> int:
         StoreBusyError: this very process has them open.
         StorageError: they are damaged.
     """
-    with told(directory):
+    with translating_errors(directory):
         if not (directory / DATA_FILE).exists():
             return 0
     check_mark(directory)

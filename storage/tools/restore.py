@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from ...errors import PrunedError, StorageError, StoreMismatchError
-from ..lmdb.environment import content_of, sync_directory, told
+from ..lmdb.environment import content_of, sync_directory, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import decode_header_untrusted
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
@@ -291,7 +291,7 @@ def _prepare(target: Path) -> Path:
     """Return where a store is made that has no name yet."""
     check_empty(target)
     unfinished = _unfinished(target)
-    with told(target):
+    with translating_errors(target):
         shutil.rmtree(unfinished, ignore_errors=True)
     SnapshotFolder(target / "snapshots").open([])
     return unfinished
@@ -303,7 +303,7 @@ def _finish(target: Path) -> VerifyReport:
     report = verify(unfinished)
     if not report.ok:
         raise StorageError(f"{unfinished}: {report.findings[0]}")
-    with told(target):
+    with translating_errors(target):
         if unfinished.parent == target:
             unfinished.rename(target / "log")
             sync_directory(target)
