@@ -46,7 +46,7 @@ def way_out(config: NodeConfig) -> str:
 
 
 @contextmanager
-def told_the_way_out(config: NodeConfig) -> Generator[None]:
+def advising_recovery(config: NodeConfig) -> Generator[None]:
     """Add to the errors of a damaged store what an operator types.
 
     Raises:
@@ -72,7 +72,7 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
         StorageError: it is another member's, is in use, or is damaged beyond repair.
     """
     others = config.own.standby or len(config.voters) > 1
-    with told_the_way_out(config):
+    with advising_recovery(config):
         store = Store.open(
             config.directory / "log",
             cluster=config.cluster,

@@ -63,18 +63,18 @@ from .network import (
     parse_address,
     parse_address_untrusted,
 )
-from .streams import WEATHER, FrameStream, open_stream
+from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .testing.memory_network import MemoryHost, MemoryNetwork
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
+    "CONNECTION_ERRORS",
     "MAX_BATCH_BYTES",
     "MAX_FRAME_BYTES",
     "MAX_STRING_BYTES",
     "MAX_TERM_SPANS",
     "NULL_VALUE",
     "PROTOCOL_VERSION",
-    "WEATHER",
     "Address",
     "AdmissionRequest",
     "AppendFlags",

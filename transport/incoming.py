@@ -18,7 +18,15 @@ from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus,
 from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
 from .messages import AppendPosition, CommitPosition, Hello, HelloReply, Message
 from .network import Address, Connection
-from .streams import HELLOS, WEATHER, FrameStream, describe, first_message, second_hello, send_all
+from .streams import (
+    CONNECTION_ERRORS,
+    HELLOS,
+    FrameStream,
+    describe,
+    first_message,
+    second_hello,
+    send_all,
+)
 from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
@@ -143,7 +151,7 @@ class Reception:
             self._pending[scope] = host
             try:
                 return await self._hear_hello(connection)
-            except WEATHER as error:
+            except CONNECTION_ERRORS as error:
                 self._say(f"no hello from {host}: {describe(error)}")
             finally:
                 self._pending.pop(scope, None)
@@ -188,7 +196,7 @@ class Reception:
         try:
             with trio.fail_after(self._limits.hello_seconds):
                 await send_all(connection, encode(reply))
-        except WEATHER:
+        except CONNECTION_ERRORS:
             connection.close()  # a link that was registered ends when it is read from
         return accepted
 
@@ -256,7 +264,7 @@ class Reception:
                 RECEIVE_BYTES, lambda data: deliver(_decoded(connection, decoder, data))
             )
         except BaseException as error:
-            if isinstance(error, WEATHER) and not bugs:
+            if isinstance(error, CONNECTION_ERRORS) and not bugs:
                 log.info("link from member %d ended: %s", member, describe(error))
             else:  # cancelled, or a bug in the handler: no time for more reports
                 if self._links.get(member) is connection:

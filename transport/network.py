@@ -119,14 +119,14 @@ class Connection(Protocol):
         """
         ...
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """Call `heed` with what comes, as if each were received; the end too, and then again.
+    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
+        """Call `callback` with what comes, as if each were received; the end too, and then again.
 
         It may return `ready.IDLE`.
 
         Raises:
             trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
-            BaseException: whatever `heed` raised.
+            BaseException: whatever `callback` raised.
         """
         ...
 
@@ -210,12 +210,12 @@ class TcpConnection:
             if (data := self._take(max_bytes)) is not None:
                 return data
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
+    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
         """See `Connection`."""
 
         def take() -> object:
             data = self._take(max_bytes)
-            return heed(data) if data is not None else IDLE
+            return callback(data) if data is not None else IDLE
 
         if self._closed:
             raise trio.ClosedResourceError

@@ -27,7 +27,7 @@ from ..errors import HandshakeError
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import Hello
 from .network import Address, Connection, Network
-from .streams import WEATHER, describe, dial
+from .streams import CONNECTION_ERRORS, describe, dial
 
 log = logging.getLogger("quorate.transport")
 
@@ -132,7 +132,7 @@ class OutgoingLink:
         if not (self._messages.size or self._bulk.size):
             try:
                 taken = connection.send_nowait(frame)
-            except WEATHER as error:
+            except CONNECTION_ERRORS as error:
                 self.close(describe(error))
                 return False
             if taken == len(frame):
@@ -170,7 +170,7 @@ class OutgoingLink:
                 connection, decoder, rest = await dial(
                     self._network, self._address, self.hello, self._limits
                 )
-            except WEATHER as error:
+            except CONNECTION_ERRORS as error:
                 self.refused = isinstance(error, ConnectionRefusedError)
                 refusal = isinstance(error, HandshakeError)
                 self._say(describe(error), logging.WARNING if refusal else logging.INFO)
@@ -208,7 +208,7 @@ class OutgoingLink:
         """Wait for the connection's end, or for what must not come."""
         try:
             return bool(await connection.receive(1))
-        except WEATHER as error:
+        except CONNECTION_ERRORS as error:
             self.close(describe(error))
             return False
 
@@ -218,7 +218,7 @@ class OutgoingLink:
                 await self._filled.wait()
                 await connection.wait_writable()
                 self._flush(connection)
-        except WEATHER as error:
+        except CONNECTION_ERRORS as error:
             self.close(describe(error))  # which ends _sends_more too
 
     def _flush(self, connection: Connection) -> None:

@@ -22,7 +22,7 @@ from .messages import Hello, HelloReply, Message
 from .network import Address, Connection, Network
 from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
 
-WEATHER: Final = (
+CONNECTION_ERRORS: Final = (
     OSError,
     WireError,
     HandshakeError,

@@ -30,7 +30,7 @@ import trio
 from ...errors import WireError
 from ...node.state_machine.service import KEY_VALUE, Command
 from ...storage import BatchHeader, CheckedEntries, Entry, EntryKind
-from ...storage.tables.damage import whole
+from ...storage.tables.damage import open_or_rebuild
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import FlushJob, Tables
 from ...storage.writing.group_commit import ExecutorFactory, ThreadExecutor
@@ -132,7 +132,7 @@ class KeyValueService:
                 share=1 - member_id % PACES / (2 * PACES),
             )
 
-        service = cls(whole(directory, opened))
+        service = cls(open_or_rebuild(directory, opened))
         service.remade = len(tries) > 1
         return service
 

@@ -53,7 +53,7 @@ def unpack_untrusted(layout: struct.Struct, key: bytes, body: bytes) -> tuple[in
     return layout.unpack(body)
 
 
-def kept_here(member_id: int, what: str, read: Callable[[], T]) -> T:
+def irreplaceable_row(member_id: int, what: str, read: Callable[[], T]) -> T:
     """Return a row of a member that nobody else has.
 
     Args:

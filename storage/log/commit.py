@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import LostStoreError, StoreFullError
-from ..lmdb.sealed_rows import kept_here
+from ..lmdb.sealed_rows import irreplaceable_row
 from ..writing.kernel_writer import write_span
 from .journal import Held, JournalRow, load_row, read_journal, save_row
 from .log_table import last_record, put_record
@@ -165,12 +165,14 @@ def journal_goes_on(
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
     if last is None:
-        start = kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
+        start = irreplaceable_row(
+            member_id, "where its log begins", lambda: load_origin(txn, dbs)[0]
+        )
         end = -1, start
     else:
         end = last.term, last.end
     words = "what its journal adds to the log"
-    return end, kept_here(member_id, words, lambda: load_row(txn, dbs))
+    return end, irreplaceable_row(member_id, words, lambda: load_row(txn, dbs))
 
 
 def carry_over(
@@ -215,7 +217,9 @@ def carry_over(
         for record in tail.records:
             put_record(txn, dbs, record)
         if tail.damage is not None:
-            before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+            before = irreplaceable_row(
+                member_id, "what else it has lost", lambda: load_lost(txn, dbs)
+            )
             txn.put(LOST_KEY, encode_lost(max(before, tail.lost)), db=dbs.meta)
         save_row(txn, dbs, empty)
 

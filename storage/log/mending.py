@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import DamagedRecordError, StorageError, WireError
-from ..lmdb.sealed_rows import kept_here
+from ..lmdb.sealed_rows import irreplaceable_row
 from .batch import check_sum_untrusted
 from .changes import put_terms
 from .log_table import (
@@ -106,7 +106,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
 
 
 def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:
-    return kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
+    return irreplaceable_row(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
 
 
 def _damaged_snapshots(
@@ -328,6 +328,6 @@ def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -
         txn.delete(KEY.pack(record.term, record.position), db=dbs.log)
     rows = load_terms(txn, dbs, member_id)
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
-    before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+    before = irreplaceable_row(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
     lost = max(before, (tail[-1].term, tail[-1].position + 1))
     txn.put(LOST_KEY, encode_lost(lost), db=dbs.meta)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ...errors import DamagedRecordError
-from ..lmdb.sealed_rows import kept_here, seal, unpack_untrusted, unseal_untrusted
+from ..lmdb.sealed_rows import irreplaceable_row, seal, unpack_untrusted, unseal_untrusted
 from .identity import (
     IDENTITY_KEY,
     SERVICE_KEY,
@@ -309,7 +309,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     Raises:
         StorageError: something of it is damaged (DamagedRecordError where a place is known).
     """
-    kept = functools.partial(kept_here, member_id)
+    kept = functools.partial(irreplaceable_row, member_id)
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
         snapshots = tuple(decode_snapshot_untrusted(member_id, key, row) for key, row in cursor)

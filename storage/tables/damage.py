@@ -39,7 +39,7 @@ DAMAGE: Final = (StorageError, *DAMAGED_PAGES)
 T = TypeVar("T")
 
 
-def found_damaged(directory: Path, error: Exception) -> DamagedTablesError:
+def report_damage(directory: Path, error: Exception) -> DamagedTablesError:
     """Note durably, if that can be, that tables are damaged; return the error to raise."""
     with contextlib.suppress(OSError):
         handle = os.open(directory / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -62,7 +62,7 @@ def check_mark(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def telling_damage(directory: Path) -> Generator[None]:
+def classifying_damage(directory: Path) -> Generator[None]:
     """Tell damage that is met when tables are opened from what else may be wrong.
 
     Raises:
@@ -86,7 +86,7 @@ def _is_damage(error: BaseException) -> bool:
     return isinstance(error, (*DAMAGED_PAGES, DamagedTablesError, lmdb.InvalidError, struct.error))
 
 
-def whole(directory: Path, opened: Callable[[], T]) -> T:
+def open_or_rebuild(directory: Path, opened: Callable[[], T]) -> T:
     """Open tables; damaged ones are thrown away first.
 
     Args:

@@ -30,7 +30,7 @@ from ..log.identity import (
     decode_identity_untrusted,
     encode_identity,
 )
-from .damage import DAMAGE, DAMAGED_PAGES, check_mark, found_damaged, telling_damage
+from .damage import DAMAGE, DAMAGED_PAGES, check_mark, classifying_damage, report_damage
 from .flush import Cut, write_changes
 from .memtable import HASHED_BYTES, Record, stored_key
 from .rows import (
@@ -112,7 +112,7 @@ class TablesDisk:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
-        with telling_damage(directory):
+        with classifying_damage(directory):
             return cls._open(directory, initialise, Identity(cluster, member_id, 0), map_bytes)
 
     @classmethod
@@ -154,7 +154,7 @@ class TablesDisk:
             data = self._view.get(stored_key(key), None, self._dbs.records)
             return None if data is None else decode_record_untrusted(key, data)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def has(self, key: bytes) -> bool:
         """Say whether there is a record; it is not read."""
@@ -176,7 +176,7 @@ class TablesDisk:
             data = self._view.get(stored, None, self._dbs.records)
             return None if data is None else hashed_key_untrusted(stored, data)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""
@@ -193,7 +193,7 @@ class TablesDisk:
             cursor = self._view.cursor(self._dbs.deadlines)
             return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def notes(self) -> dict[bytes, bytes]:
         """Read all notes.
@@ -205,7 +205,7 @@ class TablesDisk:
             cursor = self._view.cursor(self._dbs.notes)
             return {key: decode_note_untrusted(key, data) for key, data in cursor}
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def refresh(self) -> None:
         """See what was flushed since."""
@@ -235,7 +235,7 @@ class TablesDisk:
         """
         raw = self._environment.raw
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
-        found = functools.partial(found_damaged, self._environment.directory)
+        found = functools.partial(report_damage, self._environment.directory)
         view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, found)
         self._views = [view]  # only one snapshot is taken at a time
         return view
@@ -302,7 +302,7 @@ class TablesDisk:
             except lmdb.MapFullError:
                 return False
             except DAMAGED_PAGES as error:
-                raise found_damaged(self._environment.directory, error) from error
+                raise report_damage(self._environment.directory, error) from error
         return True
 
     def _clear(self, txn: Transaction, position: int) -> None:

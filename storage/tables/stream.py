@@ -68,9 +68,9 @@ class TablesView:
         txn: Transaction,
         databases: tuple[lmdb._Database, ...],
         left_out: frozenset[bytes],
-        found_damaged: Callable[[Exception], StorageError],
+        report_damage: Callable[[Exception], StorageError],
     ) -> None:
-        self._found_damaged = found_damaged
+        self._found_damaged = report_damage
         self._txn: Transaction | None = txn
         self._databases = databases
         self._left_out = left_out

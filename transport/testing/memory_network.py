@@ -288,10 +288,10 @@ class MemoryConnection:
         self._check()
         return self._incoming.take(max_bytes)
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
+    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
         """See `Connection`."""
         while True:
-            heed(await self.receive(max_bytes))
+            callback(await self.receive(max_bytes))
 
     def _check(self) -> None:
         if self._outgoing.ended:
