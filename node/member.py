@@ -114,7 +114,7 @@ class Member:
             network=network,
             handler=self,
             rng=rng,
-            history=store.standing.history,
+            history=store.voting_status.history,
             service=kind_of(service),
         )
         applier = Applier(store, service)

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from ..errors import SafetyViolationError
-from ..storage import NodeState, StandingKind
+from ..storage import NodeState, VotingRight
 from ..storage.log.state import NOTHING_LOST
 from .follower.catchup_rate import Backlog
 from .leader.clocks import Clocks
@@ -195,7 +195,7 @@ class Core:
     @property
     def votes(self) -> bool:
         """Whether we may vote, stand and be counted: see :mod:`.admission`."""
-        return not self.standby and self.store.recorded.standing.kind is StandingKind.MEMBER
+        return not self.standby and self.store.recorded.voting_status.kind is VotingRight.VOTER
 
     @property
     def floor(self) -> LogEnd:
@@ -203,7 +203,7 @@ class Core:
 
         Who has less votes only for who has it, and never stands.
         """
-        return max(LogEnd(*self.store.standing.floor), LogEnd(*self.store.recorded.lost))
+        return max(LogEnd(*self.store.voting_status.floor), LogEnd(*self.store.recorded.lost))
 
     @property
     def may_stand(self) -> bool:

@@ -22,10 +22,10 @@ from .log.commit import Write
 from .log.founding import force, found, make_store
 from .log.identity import Identity
 from .log.readonly import ReadOnlyStore, open_readonly
-from .log.standing import Standing, StandingKind
 from .log.store import Store
 from .log.term_table import ForcedRow, SnapshotRow, TermRow
 from .log.vote import NodeState
+from .log.voting_status import VotingRight, VotingStatus
 from .snapshots.file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump
@@ -57,14 +57,14 @@ __all__ = [
     "SnapshotReader",
     "SnapshotRow",
     "SnapshotWriter",
-    "Standing",
-    "StandingKind",
     "Store",
     "Summary",
     "TermRow",
     "ThreadExecutor",
     "Transfer",
     "VerifyReport",
+    "VotingRight",
+    "VotingStatus",
     "Write",
     "check_batch_untrusted",
     "check_received_untrusted",

@@ -15,7 +15,6 @@ import attrs
 from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
 from .identity import SERVICE_KEY, encode_service
 from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
-from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
 from .state import (
     ADMISSION_KEY,
     COMMITTED_KEY,
@@ -41,6 +40,7 @@ from .term_table import (
     with_term,
 )
 from .vote import NODE_STATE_KEY, NodeState, encode_node_state
+from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -96,7 +96,7 @@ def append(
         header.commit_position,
         header.timestamp_ms,
         old.suspended,
-        old.standing,
+        old.voting_status,
         admission,
         old.forced,
         lost,
@@ -173,14 +173,16 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
     return Change(attrs.evolve(old, last_commit_position=known), apply)
 
 
-def set_standing(dbs: Databases, old: Recorded, standing: Standing) -> Change:
-    """Replace the standing; a store that has a vote keeps it."""
-    assert old.standing.kind is not StandingKind.MEMBER, f"{old.standing} can't become {standing}"
+def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
+    """Replace the status; a store that has a vote keeps it."""
+    assert old.voting_status.kind is not VotingRight.VOTER, (
+        f"{old.voting_status} can't become {status}"
+    )
 
     def apply(txn: Transaction) -> None:
-        txn.put(STANDING_KEY, encode_standing(standing), db=dbs.meta)
+        txn.put(VOTING_STATUS_KEY, encode_voting_status(status), db=dbs.meta)
 
-    return Change(attrs.evolve(old, standing=standing), apply)
+    return Change(attrs.evolve(old, voting_status=status), apply)
 
 
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:

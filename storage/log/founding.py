@@ -13,9 +13,9 @@ from .commit import carry_over
 from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
 from .mending import mend
 from .readonly import open_readonly
-from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
-from .state import LOST_KEY, MAX_DBS, Databases, initialise, load, load_identity, load_standing
+from .state import LOST_KEY, MAX_DBS, Databases, initialise, load, load_identity, load_voting_status
 from .term_table import ForcedRow, encode_forced
+from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
     import random
@@ -40,10 +40,10 @@ def found(directories: Mapping[int, Path], *, cluster: str, rng: random.Random) 
     founders = tuple((member, rng.getrandbits(64)) for member in sorted(directories))
     for member, instance in founders:
         identity = Identity(cluster, member, instance)
-        make_store(directories[member], identity, Standing(StandingKind.MEMBER, founders))
+        make_store(directories[member], identity, VotingStatus(VotingRight.VOTER, founders))
 
 
-def make_store(directory: Path, identity: Identity, standing: Standing) -> Standing:
+def make_store(directory: Path, identity: Identity, status: VotingStatus) -> VotingStatus:
     """Make a store if there is none; return how the one that is there stands to its cluster.
 
     A fresh one that is there may become one that recovers.
@@ -57,23 +57,23 @@ def make_store(directory: Path, identity: Identity, standing: Standing) -> Stand
     environment = Environment.open(
         directory,
         max_dbs=MAX_DBS,
-        initialise=functools.partial(initialise, identity=identity, standing=standing),
+        initialise=functools.partial(initialise, identity=identity, status=status),
     )
     with environment.opening():
         dbs = environment.databases(Databases)
         known = environment.read(lambda txn: load_identity(txn, dbs))
         check_identity(known, cluster=identity.cluster, member_id=identity.member_id)
-        there = environment.read(lambda txn: load_standing(txn, dbs))
-        if (there.kind, standing.kind) == (StandingKind.FRESH, StandingKind.RECOVERING):
-            row = encode_standing(standing)
+        there = environment.read(lambda txn: load_voting_status(txn, dbs))
+        if (there.kind, status.kind) == (VotingRight.NEW, VotingRight.RECOVERING):
+            row = encode_voting_status(status)
             environment.write(lambda txn: _put(txn, dbs, row))
-            there = standing
+            there = status
     environment.close()
     return there
 
 
 def _put(txn: Transaction, dbs: Databases, row: bytes) -> None:
-    txn.put(STANDING_KEY, row, db=dbs.meta)
+    txn.put(VOTING_STATUS_KEY, row, db=dbs.meta)
 
 
 def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
@@ -93,7 +93,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
         StorageError: it has no vote, so it lacks what others had acknowledged; or it is damaged.
     """
     with open_readonly(directory) as store:  # also that there is one, and that it can be read
-        check_has_vote(directory, store.standing)
+        check_has_vote(directory, store.voting_status)
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with environment.opening():
         dbs = environment.databases(Databases)
@@ -109,7 +109,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
             key, value = encode_forced(row)
             txn.put(key, value, db=dbs.meta)
             txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
-            txn.put(STANDING_KEY, encode_standing(Standing()), db=dbs.meta)
+            txn.put(VOTING_STATUS_KEY, encode_voting_status(VotingStatus()), db=dbs.meta)
             txn.delete(LOST_KEY, db=dbs.meta)
 
         environment.write(write)
@@ -117,13 +117,13 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
     return row
 
 
-def check_has_vote(directory: Path, standing: Standing) -> None:
+def check_has_vote(directory: Path, status: VotingStatus) -> None:
     """Refuse a store that may lack what was acknowledged.
 
     Raises:
         StorageError: it has no vote.
     """
-    if standing.kind is not StandingKind.MEMBER:
+    if status.kind is not VotingRight.VOTER:
         raise StorageError(f"{directory}: this store has no vote: it may lack what others had")
 
 

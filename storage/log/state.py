@@ -23,7 +23,6 @@ from .identity import (
     service_untrusted,
 )
 from .log_table import KEY, check_record_untrusted, last_record, record_before
-from .standing import STANDING_KEY, Standing, decode_standing_untrusted, encode_standing
 from .term_table import (
     FORCED_PREFIX,
     ForcedRow,
@@ -36,6 +35,12 @@ from .term_table import (
     row_of,
 )
 from .vote import NODE_STATE_KEY, NodeState, decode_node_state_untrusted, encode_node_state
+from .voting_status import (
+    VOTING_STATUS_KEY,
+    VotingStatus,
+    decode_voting_status_untrusted,
+    encode_voting_status,
+)
 
 if TYPE_CHECKING:
     import lmdb
@@ -84,7 +89,7 @@ class Recorded:
     last_commit_position: int = 0
     last_timestamp_ms: int = 0
     suspended: bool = False
-    standing: Standing = attrs.field(factory=Standing)
+    voting_status: VotingStatus = attrs.field(factory=VotingStatus)
     admission: tuple[int, int] = (-1, 0)
     forced: tuple[ForcedRow, ...] = ()
     lost: tuple[int, int] = NOTHING_LOST
@@ -132,9 +137,9 @@ class StateView:
         return self.recorded.node_state
 
     @property
-    def standing(self) -> Standing:
+    def voting_status(self) -> VotingStatus:
         """Whether this store has a vote at all."""
-        return self.recorded.standing
+        return self.recorded.voting_status
 
     @property
     def last_commit_position(self) -> int:
@@ -147,14 +152,16 @@ class StateView:
         return self.recorded.last_timestamp_ms
 
 
-def initialise(raw: lmdb.Environment, identity: Identity, standing: Standing | None = None) -> None:
-    """Fill a new environment; its standing is FRESH unless given."""
+def initialise(
+    raw: lmdb.Environment, identity: Identity, status: VotingStatus | None = None
+) -> None:
+    """Fill a new environment; its voting status is NEW unless given."""
     dbs = Databases(raw, create=True)
     with raw.begin(write=True) as txn:
         txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
         txn.put(NODE_STATE_KEY, encode_node_state(NodeState()), db=dbs.meta)
         txn.put(ORIGIN_KEY, encode_origin(0, 0), db=dbs.meta)
-        txn.put(STANDING_KEY, encode_standing(standing or Standing()), db=dbs.meta)
+        txn.put(VOTING_STATUS_KEY, encode_voting_status(status or VotingStatus()), db=dbs.meta)
 
 
 def encode_origin(start_position: int, timestamp_ms: int) -> bytes:
@@ -260,13 +267,13 @@ def encode_lost(lost: tuple[int, int]) -> bytes:
     return seal(LOST_KEY, _ORIGIN.pack(*lost))
 
 
-def load_standing(txn: Transaction, dbs: Databases) -> Standing:
+def load_voting_status(txn: Transaction, dbs: Databases) -> VotingStatus:
     """Read whether the store has a vote.
 
     Raises:
         StorageError: the row is missing or damaged.
     """
-    return decode_standing_untrusted(txn.get(STANDING_KEY, db=dbs.meta))
+    return decode_voting_status_untrusted(txn.get(VOTING_STATUS_KEY, db=dbs.meta))
 
 
 def load_node_state(txn: Transaction, dbs: Databases) -> NodeState:
@@ -322,7 +329,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
         suspended=kept("whether it is suspended", lambda: load_suspended(txn, dbs)),
-        standing=kept("whether it may vote", lambda: load_standing(txn, dbs)),
+        voting_status=kept("whether it may vote", lambda: load_voting_status(txn, dbs)),
         admission=kept("whom it has admitted", lambda: load_admission(txn, dbs)),
         forced=kept("whether a quorum was forced", lambda: load_forced(txn, dbs)),
         lost=kept("what else it has lost", lambda: load_lost(txn, dbs)),

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ..writing.group_commit import ExecutorFactory
     from .changes import Change
-    from .standing import Standing
     from .vote import NodeState
+    from .voting_status import VotingStatus
 
 log = logging.getLogger("quorate.storage")
 
@@ -204,9 +204,9 @@ class Store(StateView):
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
 
-    async def save_standing(self, standing: Standing) -> None:
+    async def save_voting_status(self, status: VotingStatus) -> None:
         """Make durable whether this store has a vote; one that has keeps it."""
-        await self._durably(lambda dbs, old: changes.set_standing(dbs, old, standing))
+        await self._durably(lambda dbs, old: changes.set_voting_status(dbs, old, status))
 
     async def add_snapshot(self, row: SnapshotRow) -> None:
         """Record that a snapshot exists."""

@@ -16,9 +16,9 @@ from ..lmdb.file_check import DATA_FILE
 from ..log.batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.readonly import open_readonly
-from ..log.standing import Standing  # noqa: TC001 - as above
 from ..log.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
 from ..log.vote import NodeState  # noqa: TC001 - as above
+from ..log.voting_status import VotingStatus  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ class Description:
     file_bytes: int
     page_bytes: int
     free_pages: int
-    standing: Standing
+    standing: VotingStatus
     forced: tuple[ForcedRow, ...]
 
 
@@ -86,7 +86,7 @@ def describe(directory: Path) -> Description:
             file_bytes=(directory / DATA_FILE).stat().st_size,
             page_bytes=page_bytes,
             free_pages=free_pages,
-            standing=recorded.standing,
+            standing=recorded.voting_status,
             forced=recorded.forced,
         )
 

@@ -26,10 +26,10 @@ from ..log.batch import decode_header_untrusted
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
-from ..log.standing import Standing, StandingKind
 from ..log.store import Store
 from ..log.term_table import SnapshotRow, TermRow
 from ..log.vote import NodeState
+from ..log.voting_status import VotingRight, VotingStatus
 from ..snapshots.file import SnapshotHead, SnapshotReader
 from ..snapshots.folder import SnapshotFolder, write_whole
 from ..tables.disk import tables_position
@@ -237,7 +237,7 @@ async def restore(
             if store.terms:  # it follows or begins no term that its log has already
                 await store.save_node_state(NodeState(store.log_term))
             if recovering:
-                await store.save_standing(Standing(StandingKind.RECOVERING))
+                await store.save_voting_status(VotingStatus(VotingRight.RECOVERING))
             nursery.cancel_scope.cancel()
     return _finish(target).batches
 

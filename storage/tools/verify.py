@@ -39,8 +39,8 @@ from ..log.state import (
     load_lost,
     load_node_state,
     load_origin,
-    load_standing,
     load_terms,
+    load_voting_status,
 )
 from ..log.term_table import (
     ForcedRow,
@@ -197,7 +197,7 @@ class _Verifier:
         try:
             self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
             load_node_state(txn, self.dbs)
-            load_standing(txn, self.dbs)
+            load_voting_status(txn, self.dbs)
             self.forced = load_forced(txn, self.dbs)
             if (lost := load_lost(txn, self.dbs)) != NOTHING_LOST:
                 words = "what was here was damaged, is cut off, and has not come back yet"

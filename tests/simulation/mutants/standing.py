@@ -11,7 +11,7 @@ from quorate.node.membership.admission import Founders
 from quorate.node.protocol import rules
 from quorate.node.protocol.rules import BallotDecision, LogEnd
 from quorate.node.state import Core
-from quorate.storage import StandingKind
+from quorate.storage import VotingRight
 
 if TYPE_CHECKING:
     import pytest
@@ -51,7 +51,7 @@ def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
     """Vote and stand with a log whose end was damaged as if it had never been longer."""
 
     def floor(core: Core) -> LogEnd:
-        return LogEnd(*core.store.standing.floor)
+        return LogEnd(*core.store.voting_status.floor)
 
     patch.setattr(Core, "floor", property(floor))
 
@@ -61,9 +61,9 @@ def answer_each_founder(patch: pytest.MonkeyPatch) -> None:
 
     async def found(self: Founders) -> None:
         core = self._core  # pyright: ignore[reportPrivateUsage]
-        while core.store.standing.kind is StandingKind.FRESH:
+        while core.store.voting_status.kind is VotingRight.NEW:
             if (stores := self._complete()) is not None:  # pyright: ignore[reportPrivateUsage]
-                await core.store.save_standing(stores)
+                await core.store.save_voting_status(stores)
                 return
             known = self._stores()  # pyright: ignore[reportPrivateUsage]
             core.broadcast(self._founding(known, core.log_end, founded=False))  # pyright: ignore[reportPrivateUsage]

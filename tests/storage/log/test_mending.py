@@ -169,8 +169,8 @@ async def test_a_forced_quorum_goes_on_without_what_was_damaged(tmp_path: Path) 
     batches = await make(tmp_path)
     row = stored(tmp_path, b"meta", b"standing")
     async with running(open_strictly(tmp_path)) as store:
-        await store.save_standing(
-            type(store.standing)(type(store.standing.kind).MEMBER, ((5, 1),), (-1, 0))
+        await store.save_voting_status(
+            type(store.voting_status)(type(store.voting_status.kind).VOTER, ((5, 1),), (-1, 0))
         )
     assert stored(tmp_path, b"meta", b"standing") != row
     spoil(tmp_path, batches, 7)

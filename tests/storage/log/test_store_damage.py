@@ -16,10 +16,10 @@ from quorate.storage import (
     verify,
 )
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.standing import STANDING_KEY
 from quorate.storage.log.state import ORIGIN_KEY, SUSPENDED_KEY
 from quorate.storage.log.term_table import encode_term
 from quorate.storage.log.vote import NODE_STATE_KEY
+from quorate.storage.log.voting_status import VOTING_STATUS_KEY
 from tests.support.storage_world import (
     batch_at,
     begin_term,
@@ -206,9 +206,9 @@ async def test_other_rows_that_nobody_else_has_are_named(
 
 async def test_a_store_that_does_not_know_whether_it_may_vote_is_refused(tmp_path: Path) -> None:
     await make(tmp_path)
-    row = stored(tmp_path, b"meta", STANDING_KEY)
+    row = stored(tmp_path, b"meta", VOTING_STATUS_KEY)
     for damaged in (flipped(row, 0), None):
-        tamper(tmp_path, b"meta", STANDING_KEY, damaged)
+        tamper(tmp_path, b"meta", VOTING_STATUS_KEY, damaged)
         with pytest.raises(LostStoreError, match=r"standing.*whether it may vote is lost"):
             open_fifth(tmp_path)
 
