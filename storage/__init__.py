@@ -21,6 +21,7 @@ from .log.batch import (
 from .log.commit import Write
 from .log.founding import force, found, make_store
 from .log.identity import Identity
+from .log.log_end import EMPTY_LOG, LogEnd
 from .log.readonly import ReadOnlyStore, open_readonly
 from .log.store import Store
 from .log.term_table import ForcedRow, SnapshotRow, TermRow
@@ -35,6 +36,7 @@ from .writing.group_commit import Executor, ExecutorFactory, InlineExecutor, Job
 __all__ = [
     "BATCH_ALIGNMENT",
     "DESCRIPTOR_BYTES",
+    "EMPTY_LOG",
     "HEADER_BYTES",
     "MAX_BATCH_BYTES",
     "BatchHeader",
@@ -50,6 +52,7 @@ __all__ = [
     "Identity",
     "InlineExecutor",
     "Job",
+    "LogEnd",
     "NodeState",
     "ReadOnlyStore",
     "SnapshotFolder",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import TransportError
-from ...storage.log.state import NOTHING_LOST
+from ...storage.log.log_end import EMPTY_LOG, LogEnd
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from ..follower.following import Following
 from ..follower.snapshot_install import install
@@ -208,7 +208,7 @@ async def follower_ready(e: Election, role: Following) -> State:
     core = e.core
     await role.anchor()
     # Here is all that this leader had sent when we joined, so all that we ever had of its term.
-    if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
+    if EMPTY_LOG < core.store.recorded.lost < LogEnd(role.term + 1, 0):
         await core.store.regain()
     await core.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY

@@ -62,11 +62,10 @@ from typing import TYPE_CHECKING, Final, cast
 import trio
 
 from ...errors import LostStoreError, RefusedError, WireError
-from ...storage import Entry, EntryKind, VotingRight, VotingStatus
+from ...storage import EMPTY_LOG, Entry, EntryKind, LogEnd, VotingRight, VotingStatus
 from ...storage.log.voting_status import encode_voting_status
 from ...transport import AdmissionRequest, AppendFlags, Founding, FoundingStore
 from ..protocol.role import Signal
-from ..protocol.rules import NEVER, LogEnd
 
 if TYPE_CHECKING:
     from ...storage import Store
@@ -211,7 +210,7 @@ class Founders:
             self._heard[sender] = message
             self._changed.notify()
         elif standing.kind is VotingRight.VOTER and not message.founded:
-            floor = LogEnd(*standing.floor)
+            floor = standing.floor
             self._core.send(sender, self._founding(standing.founders, floor, founded=True))
 
     def _complete(self) -> VotingStatus | None:
@@ -223,7 +222,7 @@ class Founders:
                 if (own.member_id, own.instance_id) in stores:
                     return _member(stores, _end(message))
                 unlisted = own.member_id not in {member for member, _ in stores}
-                if unlisted and core.log_end == NEVER:
+                if unlisted and core.log_end == EMPTY_LOG:
                     return VotingStatus(VotingRight.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
         stores, left_out = self._stores(), self._left_out
@@ -274,7 +273,7 @@ class Founders:
 
 
 def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
-    return VotingStatus(VotingRight.VOTER, stores, (floor.term, floor.position))
+    return VotingStatus(VotingRight.VOTER, stores, floor)
 
 
 def _end(message: Founding) -> LogEnd:
@@ -359,7 +358,7 @@ def decode_admission_untrusted(payload: bytes) -> tuple[int, int, VotingStatus]:
         founders = tuple(sorted((int(one), int(stores[one], 16)) for one in stores))
         member, instance = cast("int", admits["member"]), int(cast("str", admits["instance"]), 16)
         term, position = cast("list[int]", admits["floor"])
-        standing = VotingStatus(VotingRight.VOTER, founders, (int(term), int(position)))
+        standing = VotingStatus(VotingRight.VOTER, founders, LogEnd(int(term), int(position)))
         encode_voting_status(standing)  # its numbers fit
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise WireError(f"an entry of membership that can't be read: {error!r}") from error

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
-from ...storage import SnapshotFolder, Store, TermRow, ThreadExecutor, decode_header_untrusted
+from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
 from ...storage.log.term_table import term_at
 from ...transport import CONNECTION_ERRORS, NULL_VALUE
 from ...transport.streams import describe
@@ -261,10 +261,7 @@ class Backup:
         known = submitted.terms[-1].term if submitted.terms else -1
         if header.term < known or header.timestamp_ms < submitted.last_timestamp_ms:
             raise WireError(f"{header} does not go on from term {known}")
-        row = None
-        if header.term > known:
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-        self.store.append(batch.data, term_row=row)
+        self.store.append(batch.data, header=header)
 
     async def _save(self) -> None:
         """Wait until what came is durable, and note that all of it is committed."""

@@ -14,12 +14,12 @@ import attrs
 
 from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
 from .identity import SERVICE_KEY, encode_service
+from .log_end import EMPTY_LOG, LogEnd
 from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
 from .state import (
     ADMISSION_KEY,
     COMMITTED_KEY,
     LOST_KEY,
-    NOTHING_LOST,
     ORIGIN_KEY,
     SUSPENDED_KEY,
     Databases,
@@ -68,25 +68,21 @@ def nothing(_dbs: Databases, old: Recorded) -> Change:
     return Change(old, lambda _txn: None)
 
 
-def append(
-    dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
-) -> Change:
-    """Add a batch, whose header is `header`, at the end, and the row of its term with it."""
+def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
+    """Add a batch, whose header is `header`, at the end; a new term gets its row."""
     term, position, end = header.term, header.position, header.end
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
     assert position == old.append_position, f"{header}: the log ends elsewhere"
-    terms = old.terms if term_row is None else with_term(old.terms, term_row)
+    terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
     assert row is not None, f"{header}: its term is not in the recording log"
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
-    if term_row is not None:
-        assert (term_row.term, term_row.base) == (term, position), f"{term_row}"
     record = Record(term, position, batch)
     # An entry that admits a store is alone in its batch.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
-    admission = (term, end) if admits else old.admission
-    lost = NOTHING_LOST if (term, end) >= old.lost else old.lost
+    admission = LogEnd(term, end) if admits else old.admission
+    lost = EMPTY_LOG if LogEnd(term, end) >= old.lost else old.lost
     after = Recorded(
         old.start_position,
         end,
@@ -116,6 +112,13 @@ def append(
     return Change(after, apply, record if alone else None)
 
 
+def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRow, ...]:
+    """Return `terms`, with a row for the batch's term if that is above all others."""
+    if terms and header.term <= terms[-1].term:
+        return terms
+    return with_term(terms, TermRow(header.term, header.position, None, header.timestamp_ms))
+
+
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
     """Replace the rows of the recording log; terms that are new begin at the end of the log."""
     if len(terms) > len(old.terms):
@@ -140,7 +143,7 @@ def regained(dbs: Databases, old: Recorded) -> Change:
     def apply(txn: Transaction) -> None:
         txn.delete(LOST_KEY, db=dbs.meta)
 
-    return Change(attrs.evolve(old, lost=NOTHING_LOST), apply)
+    return Change(attrs.evolve(old, lost=EMPTY_LOG), apply)
 
 
 def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
@@ -219,8 +222,8 @@ def install(
     key, value = encode_snapshot(snapshot)
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
     # Whom the log that is left out admitted is not known: as if it had at its very end.
-    admission = (snapshot.term, snapshot.position)
-    lost = NOTHING_LOST if admission >= old.lost else old.lost
+    admission = LogEnd(snapshot.term, snapshot.position)
+    lost = EMPTY_LOG if admission >= old.lost else old.lost
 
     def apply(txn: Transaction) -> None:
         for table in (dbs.log, dbs.terms, dbs.snapshots):

@@ -18,6 +18,7 @@ from ...errors import LostStoreError, StoreFullError
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..writing.kernel_writer import write_span
 from .journal import Held, JournalRow, load_row, read_journal, save_row
+from .log_end import LogEnd
 from .log_table import last_record, put_record
 from .reader import LogReader
 from .state import LOST_KEY, encode_lost, load_lost, load_origin
@@ -154,9 +155,7 @@ class Recorder:
         self.environment.close()
 
 
-def journal_goes_on(
-    txn: Transaction, dbs: Databases, member_id: int
-) -> tuple[tuple[int, int], JournalRow]:
+def journal_goes_on(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
     """Return term and end of the last batch in LMDB, unchecked, and the journal's row.
 
     Raises:
@@ -168,9 +167,9 @@ def journal_goes_on(
         start = irreplaceable_row(
             member_id, "where its log begins", lambda: load_origin(txn, dbs)[0]
         )
-        end = -1, start
+        end = LogEnd(-1, start)
     else:
-        end = last.term, last.end
+        end = LogEnd(last.term, last.end)
     words = "what its journal adds to the log"
     return end, irreplaceable_row(member_id, words, lambda: load_row(txn, dbs))
 

@@ -52,6 +52,7 @@ from ..lmdb.private import open_private
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
 from ..writing.kernel_writer import Span, open_synced
 from .batch import HEADER_BYTES, decode_header_untrusted
+from .log_end import EMPTY_LOG, LogEnd
 from .log_table import Record, check_record_untrusted
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Tail:
 
     records: tuple[Record, ...] = ()
     damage: DamagedRecordError | None = None
-    lost: tuple[int, int] = (-1, 0)
+    lost: LogEnd = EMPTY_LOG
     newer: bool = False
 
 
@@ -231,9 +232,7 @@ class Found:
 
     data: bytes = b""
 
-    def tail(
-        self, member_id: int, row: JournalRow, log: tuple[int, int], log_term: int = -1
-    ) -> Tail:
+    def tail(self, member_id: int, row: JournalRow, log: LogEnd, log_term: int = -1) -> Tail:
         """Return what continues a log; `log` is term and end of its last batch."""
         term, end = log
         # A group begins there, and nothing of a client's, so it is believed whatever its salt.
@@ -280,7 +279,7 @@ class Found:
             position=records[-1].end if records else -1,
             reason=f"the journal is {words}; it had the log up to {last.end}",
         )
-        return Tail(tuple(records), damage, (last.term, last.end))
+        return Tail(tuple(records), damage, LogEnd(last.term, last.end))
 
 
 @attrs.frozen

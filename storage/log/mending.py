@@ -36,6 +36,7 @@ from ...errors import DamagedRecordError, StorageError, WireError
 from ..lmdb.sealed_rows import irreplaceable_row
 from .batch import check_sum_untrusted
 from .changes import put_terms
+from .log_end import LogEnd
 from .log_table import (
     KEY,
     Record,
@@ -329,5 +330,5 @@ def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -
     rows = load_terms(txn, dbs, member_id)
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
     before = irreplaceable_row(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
-    lost = max(before, (tail[-1].term, tail[-1].position + 1))
+    lost = max(before, LogEnd(tail[-1].term, tail[-1].position + 1))
     txn.put(LOST_KEY, encode_lost(lost), db=dbs.meta)

@@ -8,6 +8,7 @@ from ...errors import DamagedRecordError
 from ..lmdb.environment import Environment
 from .batch import decode_header_untrusted
 from .journal import Held, load_row, read_journal
+from .log_end import LogEnd
 from .reader import LogReader
 from .state import MAX_DBS, Databases, StateView, ending_with, load, load_identity
 from .term_table import row_of
@@ -57,7 +58,7 @@ class ReadOnlyStore(StateView):
         recorded, row = self.environment.read(
             lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
-        tail = found.tail(member_id, row, (-1, recorded.append_position))
+        tail = found.tail(member_id, row, LogEnd(-1, recorded.append_position))
         self.tail = Held(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)

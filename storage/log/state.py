@@ -22,6 +22,7 @@ from .identity import (
     encode_identity,
     service_untrusted,
 )
+from .log_end import EMPTY_LOG, LogEnd
 from .log_table import KEY, check_record_untrusted, last_record, record_before
 from .term_table import (
     FORCED_PREFIX,
@@ -53,7 +54,6 @@ SUSPENDED_KEY: Final = b"suspended"
 COMMITTED_KEY: Final = b"committed"
 ADMISSION_KEY: Final = b"admission"
 LOST_KEY: Final = b"lost"
-NOTHING_LOST: Final = (-1, 0)
 MAX_DBS: Final = 4
 LOG_TABLE: Final = "log"
 _ORIGIN: Final = struct.Struct("<qq")
@@ -77,7 +77,7 @@ class Recorded:
 
     `admission` is term and end of the last batch that admitted a member's new store: at least
     of the last one that is in the log. `lost` is where a log ends, at least, that has what was
-    damaged at the end of this one (see :mod:`.mending`); `NOTHING_LOST` if nothing was.
+    damaged at the end of this one (see :mod:`.mending`); `EMPTY_LOG` if nothing was.
     `service` is the kind of the service, empty if the store was never opened with one.
     """
 
@@ -90,9 +90,9 @@ class Recorded:
     last_timestamp_ms: int = 0
     suspended: bool = False
     voting_status: VotingStatus = attrs.field(factory=VotingStatus)
-    admission: tuple[int, int] = (-1, 0)
+    admission: LogEnd = EMPTY_LOG
     forced: tuple[ForcedRow, ...] = ()
-    lost: tuple[int, int] = NOTHING_LOST
+    lost: LogEnd = EMPTY_LOG
     service: str = ""
 
 
@@ -231,7 +231,7 @@ def encode_committed(position: int) -> bytes:
     return seal(COMMITTED_KEY, _COMMITTED.pack(position))
 
 
-def load_admission(txn: Transaction, dbs: Databases) -> tuple[int, int]:
+def load_admission(txn: Transaction, dbs: Databases) -> LogEnd:
     """Read term and end of the last batch that admitted a store; (-1, 0) if there was none.
 
     Raises:
@@ -239,17 +239,17 @@ def load_admission(txn: Transaction, dbs: Databases) -> tuple[int, int]:
     """
     value = txn.get(ADMISSION_KEY, db=dbs.meta)
     if value is None:
-        return -1, 0
+        return EMPTY_LOG
     term, end = unpack_untrusted(_ORIGIN, ADMISSION_KEY, unseal_untrusted(ADMISSION_KEY, value))
-    return term, end
+    return LogEnd(term, end)
 
 
-def encode_admission(admission: tuple[int, int]) -> bytes:
+def encode_admission(admission: LogEnd) -> bytes:
     """Return the row for `ADMISSION_KEY`."""
     return seal(ADMISSION_KEY, _ORIGIN.pack(*admission))
 
 
-def load_lost(txn: Transaction, dbs: Databases) -> tuple[int, int]:
+def load_lost(txn: Transaction, dbs: Databases) -> LogEnd:
     """Read where a log ends, at least, that has what was damaged at the end of this one.
 
     Raises:
@@ -257,12 +257,12 @@ def load_lost(txn: Transaction, dbs: Databases) -> tuple[int, int]:
     """
     value = txn.get(LOST_KEY, db=dbs.meta)
     if value is None:
-        return NOTHING_LOST
+        return EMPTY_LOG
     term, position = unpack_untrusted(_ORIGIN, LOST_KEY, unseal_untrusted(LOST_KEY, value))
-    return term, position
+    return LogEnd(term, position)
 
 
-def encode_lost(lost: tuple[int, int]) -> bytes:
+def encode_lost(lost: LogEnd) -> bytes:
     """Return the row for `LOST_KEY`."""
     return seal(LOST_KEY, _ORIGIN.pack(*lost))
 

@@ -149,20 +149,19 @@ class Store(StateView):
         batch: bytes,
         *,
         header: BatchHeader | None = None,
-        term_row: TermRow | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
         """Append a batch that begins at `appended_position`; `done` is called when it is durable.
 
-        Its bytes were checked by the caller, who may have its header at hand. `term_row`, with the
-        first batch of a term, is durable together with it; it closes the term before.
+        Its bytes were checked by the caller, who may have its header at hand. The first batch
+        of a term makes the row of that term, durable together with it; it closes the term before.
 
         Raises:
             WireError: no header is given, and `batch` has none of a batch.
         """
         before = self.submitted
         header = header or decode_header_untrusted(batch)
-        change = changes.append(self._dbs, before, batch, header, term_row)
+        change = changes.append(self._dbs, before, batch, header)
         after = change.after
         regained = after.lost != before.lost
 
@@ -182,11 +181,11 @@ class Store(StateView):
         self.submitted = after
         self.executor.submit(Write(change, written))
 
-    async def append_durably(self, batch: bytes, *, term_row: TermRow | None = None) -> None:
+    async def append_durably(self, batch: bytes) -> None:
         """Append a batch and return when it is durable; see `append`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         written = trio.Event()
-        self.append(batch, term_row=term_row, done=written.set)
+        self.append(batch, done=written.set)
         await written.wait()
 
     async def save_node_state(self, state: NodeState) -> None:

@@ -1,6 +1,6 @@
 """Whether a store may vote.
 
-A store made when its cluster already has a history replaces one that was lost, and with that one its
+A store made when its cluster already has a history replaces one that was lost, and with it the
 votes and the entries that it had acknowledged. Such a store has no vote, durably, from its first
 moment until the other members admit it. :mod:`quorate.node.membership.admission` has the rules and
 the reason why they are safe.
@@ -27,6 +27,7 @@ import attrs
 
 from ...errors import StorageError
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
+from .log_end import EMPTY_LOG, LogEnd
 
 VOTING_STATUS_KEY: Final = b"standing"
 
@@ -59,7 +60,7 @@ class VotingStatus:
 
     kind: VotingRight = VotingRight.NEW
     founders: tuple[tuple[int, int], ...] = ()
-    floor: tuple[int, int] = (-1, 0)
+    floor: LogEnd = EMPTY_LOG
 
     @property
     def history(self) -> int:
@@ -69,7 +70,8 @@ class VotingStatus:
         """
         if self.kind is not VotingRight.VOTER:
             return 0
-        return int.from_bytes(blake2b(_body(self), digest_size=8).digest()) or 1  # 0 says "not known"
+        # 0 says "not known".
+        return int.from_bytes(blake2b(_body(self), digest_size=8).digest()) or 1
 
 
 def _body(status: VotingStatus) -> bytes:
@@ -94,4 +96,4 @@ def decode_voting_status_untrusted(value: bytes | None) -> VotingStatus:
     if kind not in {*VotingRight} or len(rest) % _FOUNDER.size:
         raise StorageError(f"row {VOTING_STATUS_KEY!r} is damaged: kind {kind}, {len(body)} bytes")
     founders = tuple((member, instance) for member, instance in _FOUNDER.iter_unpack(rest))
-    return VotingStatus(VotingRight(kind), founders, (term, position))
+    return VotingStatus(VotingRight(kind), founders, LogEnd(term, position))

@@ -27,7 +27,7 @@ from ..log.identity import Identity  # noqa: TC001 - resolved at run time by tho
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
 from ..log.store import Store
-from ..log.term_table import SnapshotRow, TermRow
+from ..log.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
 from ..log.vote import NodeState
 from ..log.voting_status import VotingRight, VotingStatus
 from ..snapshots.file import SnapshotHead, SnapshotReader
@@ -333,14 +333,10 @@ async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store)
 
 
 async def _copy(batches: Iterator[bytes], store: Store) -> None:
-    unsettled, known = 0, store.log_term
+    unsettled = 0
     for batch in batches:
         header = decode_header_untrusted(batch)
-        row = None
-        if header.term > known:
-            known = header.term
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-        store.append(batch, term_row=row)
+        store.append(batch, header=header)
         unsettled += header.length
         if unsettled >= SETTLE_BYTES:
             await store.settled()

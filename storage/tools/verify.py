@@ -28,11 +28,11 @@ from ..log.batch import (
 from ..log.commit import journal_goes_on
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.journal import read_journal
+from ..log.log_end import EMPTY_LOG
 from ..log.log_table import KEY, decode_key_untrusted
 from ..log.state import (
     LOG_TABLE,
     MAX_DBS,
-    NOTHING_LOST,
     Databases,
     load_forced,
     load_identity,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Transaction
     from ..log.journal import JournalRow, Tail
+    from ..log.log_end import LogEnd
 
 MAX_FINDINGS: Final = 1000
 """As many findings a report holds; more are counted only."""
@@ -199,7 +200,7 @@ class _Verifier:
             load_node_state(txn, self.dbs)
             load_voting_status(txn, self.dbs)
             self.forced = load_forced(txn, self.dbs)
-            if (lost := load_lost(txn, self.dbs)) != NOTHING_LOST:
+            if (lost := load_lost(txn, self.dbs)) != EMPTY_LOG:
                 words = "what was here was damaged, is cut off, and has not come back yet"
                 self.found(lost[0], lost[1] - 1, words)
         except StorageError as error:
@@ -278,7 +279,7 @@ class _Verifier:
     def tail_of(self, environment: Environment) -> Tail:
         """Read the journal, and check what was carried over since LMDB was read."""
 
-        def rest(txn: Transaction) -> tuple[tuple[int, int], JournalRow, list[tuple[bytes, bytes]]]:
+        def rest(txn: Transaction) -> tuple[LogEnd, JournalRow, list[tuple[bytes, bytes]]]:
             return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
 
         member_id = self.identity.member_id

@@ -6,7 +6,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from quorate.storage import InlineExecutor, Store, Write, decode_header_untrusted
+from quorate.storage import InlineExecutor, LogEnd, Store, Write, decode_header_untrusted
 from quorate.storage.lmdb.checksum import crc32c
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.log.journal import JOURNAL_FILE, load_row, read_journal
@@ -89,4 +89,6 @@ def group_of(row: JournalRow, batch: bytes) -> bytes:
 
 def tail_of(directory: Path, whole: list[bytes]) -> Tail:
     """Judge the journal of a store whose LMDB has the first two batches."""
-    return read_journal(directory).tail(1, row_in(directory), (0, len(whole[0]) + len(whole[1])))
+    return read_journal(directory).tail(
+        1, row_in(directory), LogEnd(0, len(whole[0]) + len(whole[1]))
+    )

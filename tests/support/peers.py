@@ -20,7 +20,6 @@ from quorate.storage import (
     InlineExecutor,
     NodeState,
     Store,
-    TermRow,
     decode_header_untrusted,
     encode_batch,
 )
@@ -113,8 +112,7 @@ async def record(
             last = NULL_VALUE
             for each in batches:
                 head = decode_header_untrusted(each)
-                row = TermRow(head.term, head.position, None, EPOCH_MS)
-                store.append(each, term_row=row if head.term > last else None)
+                store.append(each)
                 last = head.term
             for term in opened:
                 base = store.appended_position

@@ -13,10 +13,11 @@ from quorate.errors import LostStoreError, RefusedError, WireError, leaves
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
-from quorate.node.protocol.rules import LogEnd, consider
+from quorate.node.protocol.rules import consider
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import (
     EntryKind,
+    LogEnd,
     NodeState,
     VotingRight,
     VotingStatus,
@@ -270,7 +271,7 @@ def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
 def test_an_admission_is_what_was_encoded() -> None:
     rng = random.Random(0)
     founders = tuple((i, rng.getrandbits(64)) for i in range(9))
-    standing = VotingStatus(VotingRight.VOTER, founders, (3, 96))
+    standing = VotingStatus(VotingRight.VOTER, founders, LogEnd(3, 96))
     assert decode_admission_untrusted(encode_admission(2, 5, standing)) == (2, 5, standing)
 
 

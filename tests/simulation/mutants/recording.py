@@ -151,11 +151,9 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
     """
     append = changes.append
 
-    def append_alone(
-        dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
-    ) -> Change:
-        change = append(dbs, old, batch, header, term_row)
-        if term_row is None:
+    def append_alone(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
+        change = append(dbs, old, batch, header)
+        if change.after.terms is old.terms:
             return change
 
         def apply(txn: Transaction) -> None:
