@@ -16,19 +16,18 @@ from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
 from .identity import SERVICE_KEY, encode_service
 from .log_end import EMPTY_LOG, LogEnd
 from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
-from .state import (
+from .meta_rows import (
     ADMISSION_KEY,
     COMMITTED_KEY,
     LOST_KEY,
     ORIGIN_KEY,
     SUSPENDED_KEY,
-    Databases,
-    Recorded,
-    encode_admission,
     encode_committed,
+    encode_last_admission,
     encode_origin,
     encode_suspended,
 )
+from .state import Recorded
 from .term_table import (
     SnapshotRow,
     TermRow,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..lmdb.environment import Transaction
+    from .databases import Databases
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
         if terms is not old.terms:
             put_terms(txn, dbs, old.terms, terms)
         if admits:
-            txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+            txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
@@ -232,7 +232,7 @@ def install(
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
-        txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 

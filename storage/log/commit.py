@@ -17,11 +17,11 @@ import attrs
 from ...errors import LostStoreError, StoreFullError
 from ..lmdb.sealed_rows import irreplaceable_row
 from ..writing.kernel_writer import write_span
-from .journal import Held, JournalRow, load_row, read_journal, save_row
+from .journal import HeldRecords, JournalRow, load_row, read_journal, save_row
 from .log_end import LogEnd
 from .log_table import last_record, put_record
+from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin
 from .reader import LogReader
-from .state import LOST_KEY, encode_lost, load_lost, load_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ..lmdb.environment import Environment, Transaction
     from ..writing.kernel_writer import Span
     from .changes import Change
+    from .databases import Databases
     from .identity import Identity
     from .journal import Journal
     from .log_table import Record
-    from .state import Databases
 
 log = logging.getLogger("quorate.storage")
 
@@ -64,16 +64,16 @@ class Recorder:
         self._journal = journal
         self._tail: list[Record] = []
         self._begun: tuple[Span, list[Record]] | None = None
-        self._held = Held(journal.row.generation, self._tail)  # replaced as a whole
+        self._held = HeldRecords(journal.row.generation, self._tail)  # replaced as a whole
 
     def reader(self, member_id: int) -> LogReader:
         """Return what reads all that was made durable."""
         return LogReader(self.environment, self.dbs, member_id, self.tail)
 
-    def tail(self) -> Held:
+    def tail(self) -> HeldRecords:
         """Return what the journal holds and LMDB does not."""
         held = self._held
-        return Held(held.generation, tuple(held.records))
+        return HeldRecords(held.generation, tuple(held.records))
 
     def begin(self, group: Sequence[Write]) -> Span | None:
         """Return what makes a group durable when it is written; None if it takes more than that."""
@@ -137,7 +137,7 @@ class Recorder:
         if fits or tail:
             self._journal.begin(row)
             self._tail = []
-            self._held = Held(row.generation, self._tail)
+            self._held = HeldRecords(row.generation, self._tail)
 
     def rest(self) -> None:
         """Carry over what the journal holds, since there is nothing else to write.

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Transaction
-    from .state import Databases
+    from .databases import Databases
 
 JOURNAL_FILE: Final = "journal"
 JOURNAL_BYTES: Final = 2 << 20
@@ -194,7 +194,7 @@ def save_row(txn: Transaction, dbs: Databases, row: JournalRow) -> None:
 
 
 @attrs.frozen
-class Tail:
+class JournalTail:
     """What a journal adds to the log.
 
     Args:
@@ -211,7 +211,7 @@ class Tail:
 
 
 @attrs.frozen
-class Held:
+class HeldRecords:
     """What a journal holds and LMDB does not, as long as LMDB says that generation.
 
     Args:
@@ -224,7 +224,7 @@ class Held:
 
 
 @attrs.frozen
-class Found:
+class JournalScan:
     """The bytes of a journal's file: taken before LMDB is looked at, and judged by what that says.
 
     In this order, since the member may run, and carry over to LMDB what was just read here.
@@ -232,7 +232,7 @@ class Found:
 
     data: bytes = b""
 
-    def tail(self, member_id: int, row: JournalRow, log: LogEnd, log_term: int = -1) -> Tail:
+    def tail(self, member_id: int, row: JournalRow, log: LogEnd, log_term: int = -1) -> JournalTail:
         """Return what continues a log; `log` is term and end of its last batch."""
         term, end = log
         # A group begins there, and nothing of a client's, so it is believed whatever its salt.
@@ -240,7 +240,7 @@ class Found:
         if first is not None and first.generation > row.generation:
             return attrs.evolve(self._damaged(member_id, [], 0, first), newer=True)
         if not row.size:
-            return Tail()
+            return JournalTail()
         blank = bool(self.data) and not any(self.data[:_HEAD_BYTES])  # never so once LMDB has a row
         older = blank or (first is not None and not first.begins(row))
         if older or len(self.data) != row.size:
@@ -264,14 +264,14 @@ class Found:
         if group is not None:  # whole, and not where the log ends
             behind.append(group)
         if not behind:
-            return Tail(tuple(records))
+            return JournalTail(tuple(records))
         last = max(behind, key=lambda it: (it.generation, it.term, it.end))
         return self._damaged(member_id, records, at, last)
 
     @staticmethod
     def _damaged(
         member_id: int, records: list[Record], at: int, last: _Group, *, older: bool = False
-    ) -> Tail:
+    ) -> JournalTail:
         words = "older than data.mdb" if older else f"damaged at byte {at}"
         damage = DamagedRecordError(
             member_id=member_id,
@@ -279,7 +279,7 @@ class Found:
             position=records[-1].end if records else -1,
             reason=f"the journal is {words}; it had the log up to {last.end}",
         )
-        return Tail(tuple(records), damage, LogEnd(last.term, last.end))
+        return JournalTail(tuple(records), damage, LogEnd(last.term, last.end))
 
 
 @attrs.frozen
@@ -300,15 +300,15 @@ class _Group:
 _NO_GROUP: Final = _Group(0, 0, -1, 0, b"")
 
 
-def read_journal(directory: Path) -> Found:
+def read_journal(directory: Path) -> JournalScan:
     """Read the file of a journal, if there is one; the member may run."""
     path = directory / JOURNAL_FILE
     with translating_errors(directory):
         if not path.exists():
-            return Found()
+            return JournalScan()
         with path.open("rb") as file:
             size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)  # too long, then
-            return Found(file.read(size))
+            return JournalScan(file.read(size))
 
 
 def _blocks(length: int) -> int:

@@ -18,7 +18,7 @@ from .batch import BatchHeader, check_sum_untrusted
 
 if TYPE_CHECKING:
     from ..lmdb.environment import Cursor, Transaction
-    from .state import Databases
+    from .databases import Databases
 
 KEY: Final = struct.Struct(">QQ")
 END_KEY: Final = b"\xff" * KEY.size

@@ -45,7 +45,7 @@ from .log_table import (
     last_record,
     record_before,
 )
-from .state import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
+from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
 from .term_table import (
     TermRow,
     cut_at,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..lmdb.environment import Environment, Transaction
-    from .state import Databases
+    from .databases import Databases
 
 log = logging.getLogger("quorate.storage")
 
@@ -162,7 +162,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
     if _meet(rows):
         return []
     try:
-        left = RecordingLog(rows, lambda term: _first_of(txn, dbs, term), start, end)
+        left = TermTableRepair(rows, lambda term: _first_of(txn, dbs, term), start, end)
         return left.mended()
     except StorageError as error:
         term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
@@ -212,7 +212,7 @@ def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
 
 
 @attrs.frozen
-class RecordingLog:
+class TermTableRepair:
     """What is left of a recording log, and what the log tells of it.
 
     Args:

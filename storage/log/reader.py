@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ...errors import DamagedRecordError, PrunedError, StorageError
-from .journal import Held, load_row
+from .journal import HeldRecords, load_row
 from .log_table import (
     END_KEY,
     KEY,
@@ -18,7 +18,7 @@ from .log_table import (
     record_at,
     record_before,
 )
-from .state import load_origin
+from .meta_rows import load_origin
 from .term_table import term_at
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Environment, Transaction
     from .batch import BatchHeader
+    from .databases import Databases
     from .log_table import Record
-    from .state import Databases, Recorded
+    from .state import Recorded
     from .term_table import TermRow
 
 CHUNK_BYTES: Final = 1 << 20
@@ -49,7 +50,7 @@ class LogReader:
     environment: Environment
     dbs: Databases
     member_id: int
-    tail: Callable[[], Held] = Held
+    tail: Callable[[], HeldRecords] = HeldRecords
 
     def chunk(
         self, terms: tuple[TermRow, ...], position: int, stop: int, limit_bytes: int

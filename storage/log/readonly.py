@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from ...errors import DamagedRecordError
 from ..lmdb.environment import Environment
 from .batch import decode_header_untrusted
-from .journal import Held, load_row, read_journal
+from .databases import MAX_DBS, Databases
+from .journal import HeldRecords, load_row, read_journal
 from .log_end import LogEnd
+from .meta_rows import load_identity
 from .reader import LogReader
-from .state import MAX_DBS, Databases, StateView, ending_with, load, load_identity
+from .state import StateView, ending_with, load
 from .term_table import row_of
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class ReadOnlyStore(StateView):
         self.identity = identity
         self.environment = environment
         self.dbs = dbs
-        self.tail = Held()
+        self.tail = HeldRecords()
         self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
         super().__init__(self._load())
 
@@ -59,7 +61,7 @@ class ReadOnlyStore(StateView):
             lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
         tail = found.tail(member_id, row, LogEnd(-1, recorded.append_position))
-        self.tail = Held(row.generation, tail.records)
+        self.tail = HeldRecords(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)
         return recorded

@@ -31,6 +31,7 @@ from ..log.identity import (
     encode_identity,
 )
 from .damage import DAMAGE, DAMAGED_PAGES, check_mark, classifying_damage, report_damage
+from .databases import TABLES_MAX_DBS, TablesDatabases
 from .flush import Cut, write_changes
 from .memtable import HASHED_BYTES, Record, stored_key
 from .rows import (
@@ -39,7 +40,7 @@ from .rows import (
     decode_record_untrusted,
     hashed_key_untrusted,
 )
-from .stream import TablesView
+from .view import TablesView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,27 +49,10 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Transaction
 
-TABLES_MAX_DBS: Final = 4
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
 _INCOMPLETE: Final = -1
 _SPARE_BYTES: Final = 256 << 20
-
-
-class TablesDatabases:
-    """Handles of the sub-databases of open tables."""
-
-    def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
-        self.records = raw.open_db(b"records", create=create)
-        self.deadlines = raw.open_db(b"deadlines", create=create)
-        self.meta = raw.open_db(b"meta", create=create)
-        # tables of an earlier version have none
-        self.notes = raw.open_db(b"notes", create=create or not raw.flags()["readonly"])
-
-    @property
-    def streamed(self) -> tuple[lmdb._Database, ...]:
-        """Those that a snapshot holds, in its order."""
-        return self.records, self.deadlines, self.notes
 
 
 class TablesDisk:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import lmdb
 
     from ..lmdb.environment import Transaction
-    from .disk import TablesDatabases
+    from .databases import TablesDatabases
 
 T = TypeVar("T")
 

@@ -42,9 +42,9 @@ from .deadlines import Deadlines
 from .disk import TablesDisk
 from .flush import Cut
 from .layers import LayeredTables
+from .loader import Step, TablesLoader
 from .memtable import Layer, stored_key
 from .notes import Notes
-from .stream import Step, TablesLoader, TablesView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from typing import Never, Self
 
     from ..writing.group_commit import ExecutorFactory
+    from .view import TablesView
 
 FLUSH_BYTES: Final = 64 << 20
 FLUSH_INTERVAL_S: Final = 30.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Environment, Transaction
-    from ..log.state import Databases
+    from ..log.databases import Databases
 
 _META_PAGES: Final = 2
 

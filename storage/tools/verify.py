@@ -26,14 +26,12 @@ from ..log.batch import (
     check_batch_untrusted,
 )
 from ..log.commit import journal_goes_on
+from ..log.databases import LOG_TABLE, MAX_DBS, Databases
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.journal import read_journal
 from ..log.log_end import EMPTY_LOG
 from ..log.log_table import KEY, decode_key_untrusted
-from ..log.state import (
-    LOG_TABLE,
-    MAX_DBS,
-    Databases,
+from ..log.meta_rows import (
     load_forced,
     load_identity,
     load_lost,
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Transaction
-    from ..log.journal import JournalRow, Tail
+    from ..log.journal import JournalRow, JournalTail
     from ..log.log_end import LogEnd
 
 MAX_FINDINGS: Final = 1000
@@ -276,7 +274,7 @@ class _Verifier:
         if tail.damage is not None:
             self.found(tail.damage.term, tail.damage.position, tail.damage.reason)
 
-    def tail_of(self, environment: Environment) -> Tail:
+    def tail_of(self, environment: Environment) -> JournalTail:
         """Read the journal, and check what was carried over since LMDB was read."""
 
         def rest(txn: Transaction) -> tuple[LogEnd, JournalRow, list[tuple[bytes, bytes]]]:

@@ -9,7 +9,7 @@ import attrs
 from ...errors import StorageError
 from ..lmdb.environment import Environment
 from ..lmdb.file_check import unreadable
-from ..tables.disk import TABLES_MAX_DBS, TablesDatabases
+from ..tables.databases import TABLES_MAX_DBS, TablesDatabases
 from ..tables.memtable import HASHED_BYTES
 from ..tables.rows import (
     decode_deadline_untrusted,

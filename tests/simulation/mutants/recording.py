@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
-    from quorate.storage.log.state import Databases, Recorded
+    from quorate.storage.log.databases import Databases
+    from quorate.storage.log.state import Recorded
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from quorate.storage import (
 from quorate.storage.log.founding import force
 from quorate.storage.log.log_end import EMPTY_LOG, LogEnd
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.mending import RecordingLog
-from quorate.storage.log.state import LOST_KEY, encode_lost
+from quorate.storage.log.mending import TermTableRepair
+from quorate.storage.log.meta_rows import LOST_KEY, encode_lost
 from quorate.storage.log.term_table import encode_term
 from tests.support.storage_world import (
     batch_at,
@@ -288,7 +288,7 @@ def test_what_is_made_again_is_what_was_there_or_nothing(
 
     left = {term: None if term in gone else row for term, row in rows.items()}
     try:
-        made = RecordingLog(left, first_of, start, end).mended()
+        made = TermTableRepair(left, first_of, start, end).mended()
     except StorageError:
         assert start > 0
     else:

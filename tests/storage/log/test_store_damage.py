@@ -16,7 +16,7 @@ from quorate.storage import (
     verify,
 )
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.state import ORIGIN_KEY, SUSPENDED_KEY
+from quorate.storage.log.meta_rows import ORIGIN_KEY, SUSPENDED_KEY
 from quorate.storage.log.term_table import encode_term
 from quorate.storage.log.vote import NODE_STATE_KEY
 from quorate.storage.log.voting_status import VOTING_STATUS_KEY
