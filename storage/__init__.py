@@ -19,7 +19,7 @@ from .log.batch import (
     encode_batch,
 )
 from .log.commit import Write
-from .log.founding import force, found, make_store
+from .log.founding import force, make_store
 from .log.identity import Identity
 from .log.log_end import EMPTY_LOG, LogEnd
 from .log.readonly import ReadOnlyStore, open_readonly
@@ -78,7 +78,6 @@ __all__ = [
     "dump",
     "encode_batch",
     "force",
-    "found",
     "head_of",
     "make_store",
     "open_readonly",

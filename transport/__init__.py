@@ -64,7 +64,6 @@ from .network import (
     parse_address_untrusted,
 )
 from .streams import CONNECTION_ERRORS, FrameStream, open_stream
-from .testing.memory_network import MemoryHost, MemoryNetwork
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
@@ -101,8 +100,6 @@ __all__ = [
     "LogBatch",
     "LogJoined",
     "LogSubscribe",
-    "MemoryHost",
-    "MemoryNetwork",
     "Message",
     "Network",
     "NewLeadershipTerm",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ...node import Member, NodeConfig
-    from ...transport import MemoryNetwork
+    from ...transport.testing import MemoryNetwork
     from .disk import LaneFactory
 
 LITTER: Final = ("log/notes.txt", "service/photo.jpg", "snapshots/snapshot-of-monday.bak")

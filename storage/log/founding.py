@@ -20,29 +20,11 @@ from .term_table import ForcedRow, encode_forced
 from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping
     from pathlib import Path
 
     import lmdb
 
     from ..lmdb.environment import Transaction
-
-
-def found(directories: Mapping[int, Path], *, cluster: str, rng: random.Random) -> None:
-    """Make the stores of a new cluster that begins with just these, whoever of them runs first.
-
-    For who has all of them at hand, as a simulation does; members found a cluster by themselves.
-
-    Args:
-        directories: where to make the store of each member.
-        cluster: its name.
-        rng: draws the instance ids.
-    """
-    founders = tuple((member, rng.getrandbits(64)) for member in sorted(directories))
-    for member, instance in founders:
-        identity = Identity(cluster, member, instance)
-        make_store(directories[member], identity, VotingStatus(VotingRight.VOTER, founders))
 
 
 def make_store(directory: Path, identity: Identity, status: VotingStatus) -> VotingStatus:

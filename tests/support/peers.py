@@ -36,7 +36,6 @@ from quorate.transport import (
     Links,
     LogBatch,
     LogJoined,
-    MemoryNetwork,
     Message,
     NewLeadershipTerm,
     ReplayRequest,
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from quorate.node import NodeConfig
+    from quorate.transport.testing import MemoryNetwork
 
 ME = 0
 """The real member; the others are scripted."""

@@ -34,7 +34,8 @@ from quorate.storage import (
 )
 from quorate.storage.log.commit import Write
 from quorate.storage.writing.group_commit import nothing
-from quorate.transport import AppendFlags, MemoryNetwork, TermSpan
+from quorate.transport import AppendFlags, TermSpan
+from quorate.transport.testing import MemoryNetwork
 from tests.support.peers import ME, PATIENCE, Peer, record
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from quorate.transport import (
     FrameStream,
     Hello,
     LogBatch,
-    MemoryNetwork,
     ReplayRequest,
     StreamPurpose,
     TcpNetwork,
@@ -23,6 +22,7 @@ from quorate.transport import (
     open_stream,
 )
 from quorate.transport.streams import joined
+from quorate.transport.testing import MemoryNetwork
 from tests.support.transport_world import (
     Recorder,
     address,
