@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quorate.errors import StorageError
 from quorate.storage.lmdb.checksum import crc32c
 from quorate.storage.lmdb.file_check import DATA_FILE
-from quorate.storage.tables import flush, rows, stream
+from quorate.storage.tables import flush, rows, view
 from quorate.storage.tables.memtable import stored_key
 from quorate.storage.tables.rows import (
     NATIVE,
@@ -224,7 +224,7 @@ async def test_tables_are_whole_without_what_was_compiled(
     module = load_without(rows, "quorate.storage.tables._rows")
     assert not module.NATIVE
     monkeypatch.setattr(flush, "encode_rows", module.encode_rows)
-    monkeypatch.setattr(stream, "unchecked_rows", module.unchecked_rows)
+    monkeypatch.setattr(view, "unchecked_rows", module.unchecked_rows)
 
     async with running(
         Tables.open(tmp_path, cluster="c", member_id=1, executor=InlineExecutor)
