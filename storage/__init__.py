@@ -1,4 +1,4 @@
-"""The persistent storage engine of a member: log recording, recording log, node state, tables.
+"""The persistent storage engine of a member: log recording, table of terms, node state, tables.
 
 Knows nothing of networks or elections.
 """

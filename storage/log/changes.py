@@ -1,8 +1,9 @@
-"""What can be written: each change as the state it leads to and the LMDB operations that do it.
+"""Every change of a store: the state that it leads to, and the LMDB operations that make it.
 
-A change is made against the state that was submitted before it, and checked against that; a
-change that breaks a rule is a bug of the caller and fails an assertion. Its operations may run
-more than once, each time in a fresh transaction.
+A change is made against the submitted state, and checked against it. A change that breaks a rule is
+a bug of the caller, and fails an assertion. The operations may run more than once, each time in a
+fresh transaction: LMDB repeats a transaction that did not fit its map. So they change nothing but
+the transaction.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Change:
-    """A change.
+    """One change.
 
     Args:
         after: the state once it is durable.
-        apply: makes it in a transaction.
-        record: what it appends, if it does nothing else.
+        apply: makes it in a transaction; may be called again.
+        record: set if the change only appends this record. Only such a change may take the journal.
     """
 
     after: Recorded
@@ -64,25 +65,30 @@ class Change:
 
 
 def nothing(_dbs: Databases, old: Recorded) -> Change:
-    """Change nothing: durable when everything before it is."""
+    """Change nothing. Durable once everything before it is."""
     return Change(old, lambda _txn: None)
 
 
 def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
-    """Add a batch, whose header is `header`, at the end; a new term gets its row."""
+    """Append a batch with this header; a new term gets its row."""
     term, position, end = header.term, header.position, header.end
+    # Asserted although callers check what comes from outside: a gap in the log is never noticed by
+    # the one who makes it, only at the next start.
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
     assert position == old.append_position, f"{header}: the log ends elsewhere"
     terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
-    assert row is not None, f"{header}: its term is not in the recording log"
+    assert row is not None, f"{header}: its term is not in the table of terms"
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
     record = Record(term, position, batch)
-    # An entry that admits a store is alone in its batch.
+    # An entry that admits a store is alone in its batch, so the first kind says it all. Where the
+    # last one is matters to votes: see :mod:`quorate.node.membership.admission`.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
     admission = LogEnd(term, end) if admits else old.admission
+    # Past the end of what was lost, this log has it again, or a newer leader's batches instead.
     lost = EMPTY_LOG if LogEnd(term, end) >= old.lost else old.lost
+    # Positional, not attrs.evolve: that takes longer than all the rest of this function.
     after = Recorded(
         old.start_position,
         end,
@@ -108,19 +114,20 @@ def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> 
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
+    # Anything beyond the record must be in the same transaction, which the journal has none of.
     alone = terms is old.terms and not admits and lost == old.lost
     return Change(after, apply, record if alone else None)
 
 
 def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRow, ...]:
-    """Return `terms`, with a row for the batch's term if that is above all others."""
+    """Return `terms`, with a row for the batch's term if that term is above all others."""
     if terms and header.term <= terms[-1].term:
         return terms
     return with_term(terms, TermRow(header.term, header.position, None, header.timestamp_ms))
 
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
-    """Replace the rows of the recording log; terms that are new begin at the end of the log."""
+    """Replace the table of terms. A term that is new must begin at the end of the log."""
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
     return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
@@ -138,7 +145,7 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
 
 
 def regained(dbs: Databases, old: Recorded) -> Change:
-    """Note that the log has again what was damaged at its end."""
+    """Note that the log again has the batches that were damaged at its end."""
 
     def apply(txn: Transaction) -> None:
         txn.delete(LOST_KEY, db=dbs.meta)
@@ -156,7 +163,7 @@ def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
 
 
 def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
-    """Note of what kind the service is that the log is of; that never changes."""
+    """Note the kind of service that the log belongs to; it never changes."""
     assert old.service in {"", kind}, f"{old.service} can't become {kind}"
 
     def apply(txn: Transaction) -> None:
@@ -166,7 +173,7 @@ def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
 
 
 def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
-    """Note that the log up to a position is committed, which its batches alone do not say."""
+    """Note that the log is committed up to a position; its batches alone do not say so."""
     assert position <= old.append_position, f"{position} is behind the end {old.append_position}"
 
     def apply(txn: Transaction) -> None:
@@ -177,7 +184,7 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
 
 
 def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
-    """Replace the status; a store that has a vote keeps it."""
+    """Replace the voting status; a store that has a vote keeps it."""
     assert old.voting_status.kind is not VotingRight.VOTER, (
         f"{old.voting_status} can't become {status}"
     )
@@ -200,7 +207,7 @@ def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
 
 
 def remove_snapshots(dbs: Databases, old: Recorded, removed: Collection[SnapshotRow]) -> Change:
-    """Forget snapshots."""
+    """Remove rows of snapshots."""
 
     def apply(txn: Transaction) -> None:
         for row in removed:
@@ -218,10 +225,10 @@ def install(
     *,
     suspended: bool,
 ) -> Change:
-    """Let the log begin, empty, at the position of a snapshot from elsewhere."""
+    """Begin the log anew, empty, at the position of a snapshot from another member."""
     key, value = encode_snapshot(snapshot)
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
-    # Whom the log that is left out admitted is not known: as if it had at its very end.
+    # The dropped log may have admitted a store anywhere. The safe guess is: at its very end.
     admission = LogEnd(snapshot.term, snapshot.position)
     lost = EMPTY_LOG if admission >= old.lost else old.lost
 
@@ -260,7 +267,16 @@ def truncate(
     commit_position: int,
     timestamp_ms: int,
 ) -> Change:
-    """Drop everything at and behind `position`; the rest is what the last batch left says."""
+    """Drop the batches at and behind `position`.
+
+    Args:
+        dbs: of the store.
+        old: the state before.
+        position: the end of the log then.
+        last_term: the last term to keep; None keeps every term that begins at or before `position`.
+        commit_position: what the last batch left says is committed.
+        timestamp_ms: the time of that batch.
+    """
     row = term_at(old.terms, position)
     key = END_KEY if row is None else KEY.pack(row.term, position)
     terms = cut_at(old.terms, position, last_term)
@@ -281,7 +297,7 @@ def truncate(
 
 
 def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
-    """Put a batch in the place of a damaged or missing one of its term and position."""
+    """Put a batch where the one of its term and position is damaged or missing."""
     header = decode_header_untrusted(batch)
     key = KEY.pack(header.term, header.position)
 
@@ -292,9 +308,9 @@ def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
 
 
 def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
-    """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
+    """Drop every batch before `key`, which is the key of the first one to keep, at `position`."""
     if position <= old.start_position:
-        return nothing(dbs, old)  # the log began anew in between
+        return nothing(dbs, old)  # a snapshot was installed in between: the log begins later
     origin = encode_origin(position, timestamp_ms)
 
     def apply(txn: Transaction) -> None:
@@ -304,14 +320,16 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
 
     after = attrs.evolve(old, start_position=position)
     if position == old.append_position:
-        after = attrs.evolve(after, last_commit_position=position)  # only committed ones are pruned
+        after = attrs.evolve(
+            after, last_commit_position=position
+        )  # only committed batches are pruned
     return Change(after, apply)
 
 
 def put_terms(
     txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
 ) -> None:
-    """Write the rows of the recording log that differ, and whose they are, in a transaction."""
+    """Write the rows that differ, and the kind of service, in a transaction."""
     if dbs.service:
         txn.put(SERVICE_KEY, encode_service(dbs.service), db=dbs.meta)
     for before, after in itertools.zip_longest(old, new):

@@ -247,8 +247,8 @@ def carry_over(
     if tail.newer:
         # The old data.mdb may miss a vote. To go on could elect two leaders in one term.
         raise LostStoreError(
-            f"member {member_id}: its journal is newer than data.mdb, which somebody replaced by an "
-            "older copy; its vote may be lost with the newer one. Put that back, or see "
+            f"member {member_id}: its journal is newer than data.mdb, which an older copy "
+            "replaced; its vote may be lost with the newer file. Put that back, or see "
             "`quorate recover --help`"
         )
     if not row.size:

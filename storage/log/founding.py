@@ -65,7 +65,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
 
     The store is a fresh one from then on, with all that is in it: with the fresh stores of all
     other members it founds the cluster, whose history is another one than before. What was done is
-    marked in its recording log, in the same transaction.
+    marked in its table of terms, in the same transaction.
 
     Args:
         directory: of the store.

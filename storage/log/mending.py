@@ -1,6 +1,6 @@
-"""What a store that is being opened mends by itself: rows of the recording log, and its own end.
+"""What a store that is being opened mends by itself: rows of the table of terms, and its own end.
 
-**Rows of the recording log** say nothing that cannot be told without them, mostly: a term begins
+**Rows of the table of terms** say nothing that cannot be told without them, mostly: a term begins
 where the one before ends, or where its first batch is, and ends where the next one begins. So a
 damaged or missing row is made again from its neighbours and from the keys of the log. Where these
 do not settle it (the batches are pruned, and the row beside is gone too) the store is refused. A
@@ -19,7 +19,7 @@ without this member, of which one has them and votes for nobody who has not. The
 any follower that is behind. The note is the term of the last of them and the position one behind
 its beginning: a log that goes beyond its beginning in that term has the very batch, since a term
 has one writer. Nothing rests on the damaged bytes; the keys are believed only if they fit to the
-intact batch in front and to the recording log.
+intact batch in front and to the table of terms.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         peers: there are other members, from whom what is cut off comes back.
 
     Raises:
-        DamagedRecordError: a row of the recording log can't be told, or the place of a batch.
+        DamagedRecordError: a row of the table of terms can't be told, or the place of a batch.
     """
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
@@ -85,7 +85,7 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
             log.error(
-                "member %d: recording log: the row of term %d was damaged or missing; by its "
+                "member %d: table of terms: the row of term %d was damaged or missing; by its "
                 "neighbours and the log it covers %d to %s, and is mended",
                 member_id,
                 row.term,
@@ -127,7 +127,8 @@ def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
     txn.delete(key, db=dbs.snapshots)
 
 
-# --- the recording log ----------------------------------------------------------------------------
+# --- the table of terms
+# ----------------------------------------------------------------------------
 
 
 def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermRow]:
@@ -166,7 +167,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
         return left.mended()
     except StorageError as error:
         term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
-        reason = f"recording log: the row of the term is damaged or missing, and {error}"
+        reason = f"table of terms: the row of the term is damaged or missing, and {error}"
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
@@ -213,7 +214,7 @@ def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
 
 @attrs.frozen
 class TermTableRepair:
-    """What is left of a recording log, and what the log tells of it.
+    """What is left of a table of terms, and what the log tells of it.
 
     Args:
         rows: those that there are, by their terms; None for a damaged one.

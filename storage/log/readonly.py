@@ -118,7 +118,7 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
     """Return the state with one more batch, checked by the caller, at the end of the log.
 
     Raises:
-        DamagedRecordError: it does not lie where the recording log says.
+        DamagedRecordError: it does not lie where the table of terms says.
     """
     header = decode_header_untrusted(record.batch)
     row = row_of(recorded.terms, header.term)
@@ -127,6 +127,6 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
             member_id=member_id,
             term=header.term,
             position=header.position,
-            reason=f"the recording log says {row}",
+            reason=f"the table of terms says {row}",
         )
     return ending_with(recorded, header)

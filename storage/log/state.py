@@ -100,7 +100,7 @@ class StateView:
 
     @property
     def log_term(self) -> int:
-        """The last term of the recording log, -1 without one."""
+        """The last term of the table of terms, -1 without one."""
         return self.recorded.terms[-1].term if self.recorded.terms else -1
 
     @property
@@ -168,7 +168,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"recording log: {words}"
+            member_id=member_id, term=term, position=-1, reason=f"table of terms: {words}"
         )
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
@@ -223,7 +223,7 @@ def _with_last_batch(
             member_id=member_id,
             term=last.term,
             position=last.position,
-            reason=f"the recording log says {row}, the log starts at {recorded.start_position}",
+            reason=f"the table of terms says {row}, the log starts at {recorded.start_position}",
         )
     return attrs.evolve(
         recorded,

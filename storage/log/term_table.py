@@ -1,4 +1,4 @@
-"""The recording log: which term covers which positions of the log, and which snapshots exist.
+"""The table of terms: which term covers which positions of the log, and which snapshots exist.
 
 It also tells where an operator has forced a quorum.
 
@@ -195,7 +195,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
         (term,) = unpack_untrusted(_TERM_KEY, key, key)
     except StorageError as error:
         raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"recording log: {error}"
+            member_id=member_id, term=term, position=-1, reason=f"table of terms: {error}"
         ) from error
     return TermRow(term, base, None if end == _OPEN else end, timestamp_ms)
 

@@ -70,7 +70,7 @@ class SnapshotHead:
         position: log position that it covers up to; the end of a batch.
         term: leadership term of that batch.
         timestamp_ms: log time of that batch.
-        terms: the recording log up to there, newest `MAX_TERMS` of it; the last row is open.
+        terms: the table of terms up to there, newest `MAX_TERMS` of it; the last row is open.
         suspended: an operator has suspended the cluster.
         service: the kind of the service whose state it is, empty if that is not known.
     """
@@ -90,7 +90,7 @@ class SnapshotHead:
 
     @property
     def row(self) -> SnapshotRow:
-        """Its row in the recording log."""
+        """Its row in the table of terms."""
         return SnapshotRow(self.position, self.term, self.timestamp_ms, self.name)
 
 
@@ -106,8 +106,8 @@ def head_of(
 ) -> SnapshotHead:
     """Make the head of a snapshot that stands behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
-    assert rows, f"term {term} is not in the recording log"
-    assert rows[-1].term == term, f"term {term} is not in the recording log"
+    assert rows, f"term {term} is not in the table of terms"
+    assert rows[-1].term == term, f"term {term} is not in the table of terms"
     rows[-1] = attrs.evolve(rows[-1], end=None)
     return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)
 

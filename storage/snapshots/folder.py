@@ -1,7 +1,7 @@
 """The folder of a member's snapshots: how one comes into being, arrives, and goes away.
 
 A snapshot is written under another name, synced and renamed into place, and the folder is synced;
-only then its row is put into the recording log, which makes it exist. It goes the other way round:
+only then its row is put into the table of terms, which makes it exist. It goes the other way round:
 first the row, then the file. So a crash leaves, besides what the rows name, only leftovers, which
 are removed at the next start. A transfer that broke off is kept, for it can go on.
 
@@ -68,7 +68,7 @@ class SnapshotFolder:
         Args:
             rows: the snapshots that the store names.
             cluster: whose store it is.
-            terms: its recording log. A store without terms is new: nothing is removed then.
+            terms: its table of terms. A store without terms is new: nothing is removed then.
 
         Returns:
             The rows whose files are missing.
@@ -311,7 +311,7 @@ def _head_in(path: Path) -> SnapshotHead | None:
 
 
 def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
-    """Whether a snapshot is of the log with this recording log, which goes on from it.
+    """Whether a snapshot is of the log with this table of terms, which goes on from it.
 
     Two logs of one name may have the same terms, but not terms that began in the same millisecond.
     """

@@ -42,7 +42,7 @@ class LookedAt:
     """A snapshot that was looked at.
 
     Args:
-        row: of the recording log.
+        row: of the table of terms.
         file_bytes: of its file.
         raw_bytes: unpacked.
         digest: equal for equal states.
@@ -65,7 +65,7 @@ class RecoveryPlan:
         start_position: where the log begins.
         append_position: where it ends.
         commit_position: up to where it is known to be committed.
-        log_term: the last term in the recording log, -1 without one.
+        log_term: the last term in the table of terms, -1 without one.
         tables_position: up to which the tables are complete, 0 without any.
         tables_damage: why they can't be read, empty if they can.
         snapshots: all of them, newest first, each one read whole.

@@ -2,7 +2,7 @@
 
 A pure function that returns data; whoever calls it prints it. It reads in short transactions, so a
 member may run meanwhile, in another process. It checks every checksum, that every
-batch is the one its key names, that the log has no hole, that terms lie where the recording log
+batch is the one its key names, that the log has no hole, that terms lie where the table of terms
 says and are opened once, that the leader's clock never went back, and that every snapshot beside
 it is whole. It goes on after a finding.
 """
@@ -90,7 +90,7 @@ class VerifyReport:
         batches: how many batches were looked at.
         entries: how many entries the intact ones hold.
         bytes: length of all batches.
-        terms: rows of the recording log.
+        terms: rows of the table of terms.
         findings: the first `MAX_FINDINGS` of what is wrong, in the order of the log.
         count: how many findings there are altogether.
         forced: where an operator has forced a quorum; that is no damage.
@@ -213,7 +213,7 @@ class _Verifier:
                 self.guarded(decode_term_untrusted, key, value)
         self.load_terms(txn)
         for term, words in incoherences(self.terms):
-            self.found(term, -1, f"recording log: {words}")
+            self.found(term, -1, f"table of terms: {words}")
 
     def guarded(
         self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes
@@ -234,11 +234,11 @@ class _Verifier:
         return ""
 
     def knows(self, txn: Transaction, row: SnapshotRow) -> bool:
-        """Whether the recording log names a snapshot now."""
+        """Whether the table of terms names a snapshot now."""
         return txn.get(encode_snapshot(row)[0], db=self.dbs.snapshots) is not None
 
     def load_terms(self, txn: Transaction) -> None:
-        """Read the recording log; one that is damaged (and was reported) counts as empty."""
+        """Read the table of terms; one that is damaged (and was reported) counts as empty."""
         with contextlib.suppress(DamagedRecordError):
             self.terms = load_terms(txn, self.dbs, self.identity.member_id)
 
@@ -330,7 +330,7 @@ class _Verifier:
             yield f"its header says term {header.term}, position {header.position}"
         row = row_of(self.terms, term)
         if row is None:
-            yield "its term is not in the recording log"
+            yield "its term is not in the table of terms"
         elif position < row.base or (row.end is not None and position + header.length > row.end):
             yield f"its term covers {row.base} to {row.end}, the batch {position} to {header.end}"
         if header.timestamp_ms < self.timestamp_ms:
