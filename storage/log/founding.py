@@ -1,4 +1,8 @@
-"""Stores that are made before their member runs: those of a new cluster, and one for a lost one."""
+"""Stores that are made or changed while their member does not run.
+
+`make_store` makes the store of a founding member, or one that replaces a lost store. `force` begins
+a new cluster with what one surviving store has.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def make_store(directory: Path, identity: Identity, status: VotingStatus) -> VotingStatus:
-    """Make a store if there is none; return how the one that is there stands to its cluster.
+    """Make a store unless there is one; return the voting status of the store that is there.
 
-    A fresh one that is there may become one that recovers.
+    A NEW store that is there may become RECOVERING. Any other status stays.
 
     Raises:
-        StoreMismatchError: there is one of another cluster, member or format.
+        StoreMismatchError: there is a store of another cluster, member or format.
         StoreBusyError: it is open.
         StoreFullError: there is no room to make it.
         StorageError: it is damaged.
@@ -61,11 +65,11 @@ def _put(txn: Transaction, dbs: Databases, row: bytes) -> None:
 
 
 def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
-    """Let a cluster begin anew with what one member's store has; its member must not run.
+    """Begin a cluster anew with the store of one member; that member must not run.
 
-    The store is a fresh one from then on, with all that is in it: with the fresh stores of all
-    other members it founds the cluster, whose history is another one than before. What was done is
-    marked in its table of terms, in the same transaction.
+    The store keeps its log and becomes NEW, with another instance id. Together with NEW stores of
+    all other members it then founds the cluster, which has another history than before. A row in
+    the store says that this was done, written in the same transaction.
 
     Args:
         directory: of the store.
@@ -74,14 +78,16 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
 
     Raises:
         StoreBusyError: its member runs.
-        StorageError: it has no vote, so it lacks what others had acknowledged; or it is damaged.
+        StorageError: the store has no vote, so acknowledged entries may be missing; or it is
+        damaged.
     """
-    with open_readonly(directory) as store:  # also that there is one, and that it can be read
+    with open_readonly(directory) as store:  # raises if there is none
         check_has_vote(directory, store.voting_status)
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
+        # As at a normal start, so that the row written below names the real end of the log.
         carry_over(environment, dbs, identity, peers=True)
         mend(environment, dbs, identity.member_id, peers=True)
         recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
@@ -94,6 +100,7 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
             txn.put(key, value, db=dbs.meta)
             txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
             txn.put(VOTING_STATUS_KEY, encode_voting_status(VotingStatus()), db=dbs.meta)
+            # Nobody can send again what was cut off: the new history is without it.
             txn.delete(LOST_KEY, db=dbs.meta)
 
         environment.write(write)
@@ -102,15 +109,18 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
 
 
 def check_has_vote(directory: Path, status: VotingStatus) -> None:
-    """Refuse a store that may lack what was acknowledged.
+    """Refuse a store from which acknowledged entries may be missing.
 
     Raises:
         StorageError: it has no vote.
     """
     if status.kind is not VotingRight.VOTER:
-        raise StorageError(f"{directory}: this store has no vote: it may lack what others had")
+        raise StorageError(
+            f"{directory}: this store has no vote, so acknowledged entries may be missing from it; "
+            "expected the store of a voting member"
+        )
 
 
 def nothing_to_make(_raw: lmdb.Environment) -> None:
-    """Stand in for what makes a store where there is one."""
+    """The `initialise` of an environment that is known to exist."""
     raise AssertionError("there is a store")  # pragma: no cover - it was opened before

@@ -52,12 +52,12 @@ _COMMITTED: Final = struct.Struct("<q")
 
 
 def encode_origin(start_position: int, timestamp_ms: int) -> bytes:
-    """Return the row that says where the log begins, and the time of the last batch before."""
+    """Return the row that says where the log begins, with the time of the batch before."""
     return seal(ORIGIN_KEY, _PAIR.pack(start_position, timestamp_ms))
 
 
 def decode_origin_untrusted(value: bytes | None) -> tuple[int, int]:
-    """Return where the log begins, and the time of the last batch before.
+    """Return where the log begins, and the time of the batch before.
 
     Raises:
         StorageError: the row is missing or damaged.
@@ -68,16 +68,16 @@ def decode_origin_untrusted(value: bytes | None) -> tuple[int, int]:
 
 
 def load_identity(txn: Transaction, dbs: Databases) -> Identity:
-    """Read whose store it is.
+    """Read the identity of the store.
 
     Raises:
-        StoreMismatchError: that can't be told, or the format is another one.
+        StoreMismatchError: it can't be read, or the format is another one.
     """
     return decode_identity_untrusted(txn.get(IDENTITY_KEY, db=dbs.meta))
 
 
 def load_origin(txn: Transaction, dbs: Databases) -> tuple[int, int]:
-    """Read where the log begins, and the time of the last batch before.
+    """Read where the log begins, and the time of the batch before.
 
     Raises:
         StorageError: the row is missing or damaged.
@@ -101,7 +101,9 @@ def encode_suspended(suspended: bool) -> bytes:  # noqa: FBT001 - a value
 
 
 def load_committed(txn: Transaction, dbs: Databases) -> int:
-    """Read up to where a backup, which gets nothing else, knew its log to be committed; 0 if none.
+    """Read the position up to which a backup knew its log to be committed; 0 without one.
+
+    A backup gets batches only once they are committed, so its last batch says too little.
 
     Raises:
         StorageError: the row is damaged.
@@ -119,7 +121,7 @@ def encode_committed(position: int) -> bytes:
 
 
 def load_last_admission(txn: Transaction, dbs: Databases) -> LogEnd:
-    """Read term and end of the last batch that admitted a store; (-1, 0) if there was none.
+    """Read a lower bound on the end of the last batch that admitted a store.
 
     Raises:
         StorageError: the row is damaged.
@@ -137,7 +139,7 @@ def encode_last_admission(admission: LogEnd) -> bytes:
 
 
 def load_lost(txn: Transaction, dbs: Databases) -> LogEnd:
-    """Read where a log ends, at least, that has what was damaged at the end of this one.
+    """Read the end that a log must reach to have what was damaged at the end of this one.
 
     Raises:
         StorageError: the row is damaged.
@@ -155,7 +157,7 @@ def encode_lost(lost: LogEnd) -> bytes:
 
 
 def load_voting_status(txn: Transaction, dbs: Databases) -> VotingStatus:
-    """Read whether the store has a vote.
+    """Read the voting status.
 
     Raises:
         StorageError: the row is missing or damaged.

@@ -1,7 +1,7 @@
-"""What a store holds besides the batches, as one value, and how it is read from the disk.
+"""The state of a store except for its batches: one frozen value, and how it is read from disk.
 
-A write carries the state that is true once it is durable; so the state before the disk (what
-was submitted) and the state on the disk (what is durable) are two values of one type.
+A change carries the state that holds once it is durable. So what was submitted and what is durable
+are two values of one type, see `store`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,23 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Recorded:
-    """The state of a store; positions are byte offsets in the log.
+    """The state of a store. Positions are byte offsets in the log.
 
-    `admission` is term and end of the last batch that admitted a member's new store: at least
-    of the last one that is in the log. `lost` is where a log ends, at least, that has what was
-    damaged at the end of this one (see :mod:`.mending`); `EMPTY_LOG` if nothing was.
-    `service` is the kind of the service, empty if the store was never opened with one.
+    Args:
+        start_position: first position kept.
+        append_position: end of the log.
+        terms: the table of terms, ascending.
+        snapshots: rows of the snapshots that exist, ascending.
+        node_state: the vote.
+        last_commit_position: the log is committed at least up to here.
+        last_timestamp_ms: log time of the last batch.
+        suspended: an operator has suspended the cluster.
+        voting_status: whether the store has a vote.
+        admission: a lower bound on the end of the last batch that admitted a store.
+        forced: where a quorum was forced, the oldest first.
+        lost: a log that reaches this end has what was damaged at the end of this log (see
+            `mending`). `EMPTY_LOG` if nothing was.
+        service: kind of the service, empty if the store was never opened with one.
     """
 
     start_position: int = 0
@@ -74,10 +85,10 @@ class Recorded:
 
 
 class StateView:
-    """Shows the parts of a state that is replaced as a whole.
+    """Properties of a state that is replaced as a whole.
 
     Attributes:
-        recorded: all of it, as one consistent value.
+        recorded: all of it, one consistent value.
     """
 
     def __init__(self, recorded: Recorded) -> None:
@@ -85,7 +96,7 @@ class StateView:
 
     @property
     def start_position(self) -> int:
-        """First kept position of the log."""
+        """First position of the log that is kept."""
         return self.recorded.start_position
 
     @property
@@ -95,12 +106,12 @@ class StateView:
 
     @property
     def terms(self) -> tuple[TermRow, ...]:
-        """The terms, ascending; those that were skipped have no row. Only the last may be open."""
+        """The table of terms, ascending. Skipped terms have no row; the last row may be open."""
         return self.recorded.terms
 
     @property
     def log_term(self) -> int:
-        """The last term of the table of terms, -1 without one."""
+        """The last term in the table of terms, -1 without one."""
         return self.recorded.terms[-1].term if self.recorded.terms else -1
 
     @property
@@ -115,12 +126,12 @@ class StateView:
 
     @property
     def voting_status(self) -> VotingStatus:
-        """Whether this store has a vote at all."""
+        """Whether this store has a vote."""
         return self.recorded.voting_status
 
     @property
     def last_commit_position(self) -> int:
-        """At least this was committed, by the header of the last batch or the word of a backup."""
+        """The log is committed at least up to here, by its last batch or by a backup's row."""
         return self.recorded.last_commit_position
 
     @property
@@ -142,10 +153,13 @@ def initialise(
 
 
 def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = False) -> Recorded:
-    """Read the state; the last batch of the log is checked, unless the reader is `lenient`.
+    """Read the state.
+
+    The last batch of the log is checked. If it is damaged and the reader is `lenient`, the log ends
+    before the damage.
 
     Raises:
-        StorageError: something of it is damaged (DamagedRecordError where a place is known).
+        StorageError: something is damaged (DamagedRecordError if its place in the log is known).
     """
     kept = functools.partial(irreplaceable_row, member_id)
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
@@ -156,15 +170,17 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         append_position=start,
         terms=load_terms(txn, dbs, member_id),
         snapshots=snapshots,
-        node_state=kept("whom it has voted for", lambda: load_node_state(txn, dbs)),
+        node_state=kept("its vote", lambda: load_node_state(txn, dbs)),
         last_commit_position=start,
         last_timestamp_ms=timestamp_ms,
         suspended=kept("whether it is suspended", lambda: load_suspended(txn, dbs)),
         voting_status=kept("whether it may vote", lambda: load_voting_status(txn, dbs)),
-        admission=kept("whom it has admitted", lambda: load_last_admission(txn, dbs)),
+        admission=kept("its last admission", lambda: load_last_admission(txn, dbs)),
         forced=kept("whether a quorum was forced", lambda: load_forced(txn, dbs)),
         lost=kept("what else it has lost", lambda: load_lost(txn, dbs)),
-        service=kept("whose it is", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))),
+        service=kept(
+            "its kind of service", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))
+        ),
     )
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
@@ -182,7 +198,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
 
 
 def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:
-    """Return the state with a batch, which the caller has checked, at the end of the log."""
+    """Return the state with one more batch, checked by the caller, at the end of the log."""
     return attrs.evolve(
         recorded,
         append_position=header.end,
@@ -194,7 +210,7 @@ def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:
 def _with_last_whole_batch(
     txn: Transaction, dbs: Databases, member_id: int, recorded: Recorded
 ) -> Recorded:
-    """Return the state as if the log ended in front of the damage at its end."""
+    """Return the state of a log that ends before the damage at its end."""
     with txn.cursor(dbs.log) as cursor:
         record = last_record(cursor, member_id)
         while record is not None and record.position >= recorded.start_position:
@@ -211,7 +227,7 @@ def _with_last_whole_batch(
 def _with_last_batch(
     txn: Transaction, dbs: Databases, member_id: int, recorded: Recorded
 ) -> Recorded:
-    """Return the state with what the last batch says, and check that the tables agree with it."""
+    """Return the state with what the last batch says; check that the tables agree with it."""
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
     if last is None:
