@@ -92,7 +92,7 @@ async def test_a_store_behind_a_link_is_opened_and_made_there(tmp_path: Path) ->
 def test_a_link_to_a_volume_that_is_not_there_is_named(tmp_path: Path) -> None:
     link = tmp_path / "log"
     link.symlink_to(tmp_path / "volume" / "log")
-    with pytest.raises(StorageError, match=r"log: a link to .*volume/log.*is its volume mounted"):
+    with pytest.raises(StorageError, match=r"log: a link to .*volume/log.*mount its volume"):
         make_directory(link)
 
 

@@ -184,7 +184,7 @@ async def test_a_damaged_vote_is_refused(tmp_path: Path) -> None:
     await make(tmp_path)
     row = stored(tmp_path, b"meta", NODE_STATE_KEY)
     tamper(tmp_path, b"meta", NODE_STATE_KEY, flipped(row, 2))
-    with pytest.raises(LostStoreError, match=r"node_state.*whom it has voted for is lost"):
+    with pytest.raises(LostStoreError, match=r"node_state.*its vote is lost"):
         open_fifth(tmp_path)
     assert any("node_state" in finding.reason for finding in verify(tmp_path).findings)
 
