@@ -1,30 +1,39 @@
 """The materialised tables: what the log's commands have made so far, as keys and records.
 
-A memtable over LMDB. Applying a command touches a dictionary and nothing else; a flush, in the
-background, writes the changes since the last one *and the log position they belong to* in one
-transaction. A member that restarts applies the log again from exactly there. So the tables may
-outgrow memory, and nothing here waits for a disk, except a read of a record that is neither in
-the memtable nor in the page cache.
+The idea
+--------
+A memtable over LMDB. Applying a command changes a dictionary and nothing else. A flush in the
+background writes the changes since the last flush *and the log position they belong to*, in one
+transaction. A member that restarts applies the log again from exactly that position. So the tables
+may outgrow memory, and applying never waits for a disk. Only a read waits, of a record that is
+neither in the memtable nor in the page cache.
 
-**Layers.** ``get`` looks at the memtable, then at the frozen memtable that is being flushed, then
-at LMDB as of the last flush. Flushing freezes the memtable, puts an empty one on top, and hands
-the frozen one to the executor's writer; when that is durable, the frozen one is dropped. Deleted
-keys are entries too, for they hide what is below; ``clear`` is an empty layer that hides
-everything below, so it costs nothing until it is flushed.
+A flush
+-------
+::
 
-**Cuts.** A flush may only freeze the memtable where the log has a batch boundary:
-:meth:`Tables.advance` names these points, and puts and deletes between two of them belong to the
-second one.
+    memtable                 changes since the last cut
+       | cut at a batch boundary (`_freeze`)
+    frozen memtable          read only; the executor's writer puts it into LMDB
+       | durable (`_written`)
+    disk                     the frozen memtable is dropped, its memory freed step by step
 
-**Counting.** A put does not look whether LMDB has the key already. ``len`` does, once for each key
-of the memtable, and from then on each batch does for its own keys, until nobody has asked between
-two cuts: the count is exact, paid for only where somebody counts, and at once only by the first.
+Only one flush is under way at a time. A flush may cut the memtable only where the log has a batch
+boundary: :meth:`Tables.advance` names these, and puts between two of them belong to the later one.
 
-A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
-restarts too, and whoever owns the tables acts on it.
+When to flush
+-------------
+After `flush_interval_s`, or once the memtable has `flush_bytes`, or once `FLUSH_LOG_BYTES` of log
+would have to be replayed. Members of one cluster apply the same commands; `share` makes them flush
+at different times, so that not all disks are busy at once.
 
-Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives during a flush; by
-`PATIENCE` times as much for as long as its owner wants the tables to be patient.
+Expiry is data here. :attr:`Tables.deadlines` knows, across restarts too, which key is due when; the
+owner of the tables deletes it.
+
+What we do not do
+-----------------
+Memory is bounded by about twice `flush_bytes` plus what arrives during a flush, and by `PATIENCE`
+times as much while the tables are patient. Nothing slows the log down if flushes are slower.
 """
 
 from __future__ import annotations
@@ -55,23 +64,26 @@ if TYPE_CHECKING:
     from .view import TablesView
 
 FLUSH_BYTES: Final = 64 << 20
+"""Memory of the memtable at which it is flushed. With less there are more flushes, each of which
+writes every page that it touches; with more, memory."""
 FLUSH_INTERVAL_S: Final = 30.0
+"""Longest time that a change stays in memory only. With more, a restart replays more log."""
 FLUSH_LOG_BYTES: Final = 320 << 20
-"""What is written over again and again takes no memory, but a restart has to replay it all. A
-snapshot flushes as well, usually after 256 MiB and a little: a flush shortly before it would be in
-vain."""
+"""Log after which to flush although memory is small: keys that are overwritten again and again take
+no memory, but a restart replays all of that log. A snapshot flushes too, usually after a little
+more than 256 MiB; a smaller figure would flush in vain shortly before it."""
 
 REST: Final = 2.0
-"""How long a loading of patient tables rests after each step, as a part of what that took: others
-share the processors and the disk with it, and serve the clients meanwhile."""
+"""Rest after each step of loading patient tables, as a multiple of the step's time. Without it,
+clients of the other members feel the load on processors and disks that they share with this one."""
 
 PATIENCE: Final = 4
-"""So many times as much memory may fill while a member fetches log that it lacks. A flush writes
-each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
-the log comes so fast that there would be one after the other."""
+"""Memory factor while a member catches up. The log then comes so fast that one flush would follow
+another,
+and each writes nearly all pages if keys are spread: fewer flushes write less."""
 
 LOG_PATIENCE: Final = 8
-"""Likewise of log, which a restart would apply again."""
+"""The same factor for log, which a restart would apply again."""
 
 # How long, and how often, the event loop lets a flush have the interpreter. Where there are
 # processors for both they would take it from each other for each row, and the flush of a member
@@ -82,7 +94,12 @@ _GIVE_WAY_EACH_S: Final = 0.002
 
 @attrs.frozen(eq=False)
 class FlushJob:
-    """A job of the executor: a cut to write, and what to do then."""
+    """A job of the executor.
+
+    Args:
+        cut: what to write.
+        done: called on trio's thread once it is durable.
+    """
 
     cut: Cut
     done: Callable[[], None]
@@ -92,7 +109,7 @@ class Tables(LayeredTables):
     """Keys and records, complete up to a log position. Everything runs on the trio thread.
 
     Attributes:
-        patient: let more gather before a flush than usual, and rest again and again in `load`.
+        patient: gather more before a flush than usual, and rest between the steps of `load`.
     """
 
     def __init__(
@@ -112,7 +129,7 @@ class Tables(LayeredTables):
         self._applied = (disk.position, disk.timestamp_ms)
         self._give_way_at = 0.0
         self.patient = False
-        self._fits = True  # what the last write said
+        self._fits = True  # whether the last write fitted the map
         self._cut_wanted = False
         self._cuts = 0
         self._durable_cuts = 0
@@ -136,23 +153,23 @@ class Tables(LayeredTables):
         share: float = 1.0,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
-        """Open the tables in `directory`; make them when there are none.
+        """Open the tables in `directory`; make them if there are none.
 
         Args:
-            directory: theirs alone.
+            directory: of the tables; nothing else is in it.
             cluster: name of the cluster.
             member_id: which member of it.
-            executor: what writes them.
-            flush_bytes: memory that the memtable may take before it is flushed.
-            flush_interval_s: how long a change may stay in memory only, in seconds.
-            share: of the interval; and of the memory, at which to flush already for the first time,
-                and after a flush for another reason. Tables with shares of their own that are given
-                the same changes then flush at different times, and not more often for that.
+            executor: runs the writes.
+            flush_bytes: memory of the memtable at which it is flushed.
+            flush_interval_s: longest time that a change stays in memory only, in seconds.
+            share: fraction of the interval to use, and of the memory for the first flush and for
+                the one after a flush for another reason. Members with different shares flush at
+                different times, and no more often.
             map_bytes: address space to begin with.
 
         Raises:
-            StoreMismatchError: they are another cluster's or member's, or of another format.
-            StoreBusyError: they are open already.
+            StoreMismatchError: they are of another cluster, member or format.
+            StoreBusyError: another handle has them open.
             StoreFullError: there is no room to make them.
             StorageError: they are damaged.
         """
@@ -170,7 +187,7 @@ class Tables(LayeredTables):
             raise
 
     def close(self) -> None:
-        """Close them, after `run` has ended; idempotent. What is not flushed is lost."""
+        """Close them, after `run` has ended; idempotent. Changes that are not flushed are lost."""
         self._disk.close()
 
     @property
@@ -184,14 +201,14 @@ class Tables(LayeredTables):
         return self._disk.timestamp_ms
 
     def reset(self) -> None:
-        """Delete everything and forget the log position, to be built again from the log's start."""
+        """Delete everything, log position included: to be rebuilt from the start of the log."""
         self.clear()
         for key in list(self.notes.rows):
             self.delete_note(key)
         self.advance(0, 0)
 
     def advance(self, position: int, timestamp_ms: int) -> None:
-        """Everything up to `position`, a batch boundary of the log, is applied."""
+        """Note that everything up to `position`, a batch boundary of the log, is applied."""
         self._applied = (position, timestamp_ms)
         self._settled = True
         layer = self._layer
@@ -215,10 +232,10 @@ class Tables(LayeredTables):
     # --- flushing
 
     async def flush(self) -> None:
-        """Make everything up to now durable, or up to the next batch boundary if amidst a batch.
+        """Make everything so far durable; inside a batch, everything up to the next boundary.
 
         Raises:
-            StorageError: nothing is being written any more.
+            StorageError: writing has ended.
         """
         cut = self._cuts + 1
         self._cut_wanted = True
@@ -232,13 +249,13 @@ class Tables(LayeredTables):
     async def save(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> Iterator[bytes]:
-        """Cut, started from then on; return the contents as of the cut, as a stream of pieces.
+        """Take a cut, and return its content as a stream of pieces; `started` once it is cut.
 
-        The pieces may be taken on another thread. Only a flush that is under way delays the cut.
+        The pieces may be read on another thread. Only a flush that is under way delays the cut.
 
         Raises:
-            StorageError: nothing is being written any more; or, from the pieces, that the file had
-                to grow, or the tables were closed.
+            StorageError: writing has ended; or, from the pieces, the file had to grow, or the
+                tables were closed.
         """
         while self._frozen is not None:
             await self._flushed()
@@ -257,15 +274,15 @@ class Tables(LayeredTables):
         return view.pieces()
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """Replace the contents by those of another member's tables at a log position.
+        """Replace the content by a stream of another member's tables at a log position.
 
         Raises:
-            StorageError: the pieces are damaged, or the disk failed: the tables are incomplete,
-                and empty when they are opened again.
+            StorageError: the pieces are damaged, or the disk failed. The tables are incomplete
+                then, and empty when they are opened again.
         """
         while self._frozen is not None:
             await self._flushed()
-        self._settled = False  # nothing of the old contents is flushed any more
+        self._settled = False  # so that no flush writes old content over the new
         loader = TablesLoader(self._disk, pieces, position, timestamp_ms)
         while True:
             began = trio.current_time()
@@ -290,26 +307,26 @@ class Tables(LayeredTables):
         await self._flushes.park()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Flush now and then until cancelled, and at the end once more.
+        """Flush until cancelled, and once more at the end.
 
-        At the end a flush that is under way is completed, and no other one begins: what it does
-        not hold will be applied again from the log.
+        At the end a flush that is under way is completed, and no other begins: the log will be
+        applied again from there.
 
         Raises:
-            StoreFullError: the disk has no room; nothing of the last flush was written.
+            StoreFullError: the disk is full; nothing of the last flush was written.
             StorageError: the disk failed.
         """
         try:
             async with trio.open_nursery() as nursery:
                 writing: trio.CancelScope = await nursery.start(self._write_jobs)
-                writing.shield = True  # not sooner: a start that is cancelled would never end
+                writing.shield = True  # not before `start`: cancelled there, it would never end
                 task_status.started()
                 try:
                     await self._flush_for_ever()
                 finally:
                     if self._settled and self._frozen is None:
                         self._freeze()
-                    writing.cancel()  # what was submitted is written first
+                    writing.cancel()  # ends it once everything submitted is written
         finally:
             self._flushes.unpark_all()
 
@@ -325,7 +342,7 @@ class Tables(LayeredTables):
             await self._free_memory()
 
     async def _write_jobs(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Run the executor, which `run` shields from its own end, for its last flush."""
+        """Run the executor, which `run` shields from cancellation until its last flush."""
         try:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
@@ -335,19 +352,20 @@ class Tables(LayeredTables):
             self._ended = True
 
     def _freeze(self) -> None:
-        """Cut: from here on changes go into an empty memtable, and the full one is written."""
+        """Take a cut: from here on changes go into an empty memtable; the full one is written."""
         assert self._frozen is None, "one flush at a time"
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
-        # Members that are full flush one after the other, and go on so. Now others may flush, too.
+        # After a flush for lack of memory the next one comes at the full limit: by then members
+        # with other shares are out of step. Any other flush starts with this member's share again.
         self._limit_share = 1.0 if self._full.is_set() else self._share
         self._cuts += 1
         for event in (self._changed, self._full):
-            event.set()  # a snapshot cuts, too: who waits for them has to look again
+            event.set()  # `_flush_for_ever` may be waiting for a cut that a snapshot just took
         self._changed = trio.Event()
         self._full = trio.Event()
-        self._frozen.runs()  # sorted here, for the writer only reads
+        self._frozen.runs()  # sorts; the writer's thread must find it unchangeable
         changes = self.deadlines.take_changes(), self.notes.take_changes()
         self._submit(Cut(self._frozen, *changes, *self._applied))
 
@@ -360,13 +378,13 @@ class Tables(LayeredTables):
             self._fits = self._disk.write(job.cut)
 
     def _written(self, cut: Cut) -> None:
-        """Let go of the frozen memtable: what it held can be read from the disk."""
+        """Drop the frozen memtable: its content can be read from the disk now."""
         if not self._fits:
             self._disk.grow()
             self._submit(cut)
             return
         self._disk.refresh()
-        if self._view_wanted is not None:  # before anything else is written
+        if self._view_wanted is not None:  # before the next flush: the view must show this cut
             self._view, self._view_wanted = self._disk.open_view(self._view_wanted), None
         self._unused.append(cut.layer)
         self._frozen = None

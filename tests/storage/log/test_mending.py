@@ -246,7 +246,7 @@ async def test_what_is_pruned_is_not_guessed(tmp_path: Path) -> None:
     for term in (1, 2):
         key, value = encode_term(rows[term])
         tamper(tmp_path, b"terms", key, flipped(value, 3))
-    with pytest.raises(DamagedRecordError, match=r"of term 2 before \d+ is pruned") as caught:
+    with pytest.raises(DamagedRecordError, match=r"of term 2 before \d+ are pruned") as caught:
         open_with_peers(tmp_path)
     assert caught.value.term == 1
 
