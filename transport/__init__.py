@@ -1,9 +1,11 @@
 """Consensus messages and their wire form, links between members, and streams.
 
-This room knows nothing of elections or of the store: a record batch is opaque bytes here. Read
-`messages` for what members say to each other, `wire` for how that looks as bytes, `network` for
-the seam under which TCP or a network in memory lies, `links` for one member's links to its peers,
-and `streams` for catch-up and replay.
+This room moves messages. It knows no elections and no store: a record batch is opaque bytes here.
+It judges form only; whether a term or a position makes sense, the receiver decides.
+
+Read `messages` for what members say, `wire` for how that looks as bytes, and `links` for how it
+gets from one member to another. Below them, `network` is the seam: TCP there, a network in memory
+in `testing`. `streams` carries catch-up, replay, snapshots and backups.
 """
 
 from .codec import MAX_BATCH_BYTES
