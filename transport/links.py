@@ -93,9 +93,10 @@ class Links:
         history: int = 0,
         service: str = "",
     ) -> None:
-        if len(cluster.encode()) > MAX_STRING_BYTES:
+        size = len(cluster.encode())
+        if size > MAX_STRING_BYTES:
             raise ConfigurationError(
-                f"cluster: a name of {len(cluster.encode())} bytes, expected at most {MAX_STRING_BYTES}"
+                f"cluster: a name of {size} bytes, expected at most {MAX_STRING_BYTES}"
             )
         self._cluster = cluster
         self._member_id = member_id
@@ -246,9 +247,7 @@ class Links:
         return await open_stream(self._network, address, hello, self._limits)
 
     def set_history(self, history: int) -> None:
-        """Note the cluster's history, now that it is known; links of members with another one
-        end.
-        """
+        """Note the cluster's history, which is known now; links of other histories end."""
         self._history = history
         self._reception.know_history(history)
         # A link that is up keeps its old hello; the next dial says the history.

@@ -104,8 +104,7 @@ class FrameStream:
             raise
 
     async def receive(self) -> Message | None:
-        """Wait for the next message; None means that the other end closed the stream between two
-        frames.
+        """Wait for the next message; None if the other end closed the stream between two frames.
 
         Raises:
             WireError: the bytes are no valid frame, or the stream ended inside one.

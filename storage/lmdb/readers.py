@@ -109,8 +109,8 @@ def _no_writer(directory: Path) -> Generator[None]:
         return
     except PermissionError:
         raise StoreAccessError(
-            f"{path}: user {user()} may not read it, which reading the store needs; run this as "
-            f"{owner_of(path)}"
+            f"{path}: user {user()} may not read it, which reading the store needs; it belongs to "
+            f"{owner_of(path)}: run this as that user"
         ) from None
     try:
         try:

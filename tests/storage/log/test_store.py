@@ -231,9 +231,9 @@ async def test_a_position_inside_of_a_batch_is_refused(tmp_path: Path) -> None:
         await begin_term(store, 0)
         end = await begin_term(store, 1)
         for position in (32, end - 32, end // 2 + 32, 1):
-            with pytest.raises(StorageError, match="is inside of the batch"):
+            with pytest.raises(StorageError, match="is inside the batch"):
                 await store.read(position)
-            with pytest.raises(StorageError, match="is inside of the batch"):
+            with pytest.raises(StorageError, match="is inside the batch"):
                 list(store.scan(position))
 
 
