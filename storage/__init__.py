@@ -1,6 +1,15 @@
-"""The persistent storage engine of a member: log recording, table of terms, node state, tables.
+"""The persistent storage of a member: its log, its tables, its snapshots.
 
-Knows nothing of networks or elections.
+Nothing here knows networks or elections. The rooms, from the bottom up; imports go down only::
+
+    tools                     look into a store, restore one
+    snapshots    tables       state of the service: as files, as keys and records
+    log                       batches, table of terms, vote, identity
+    lmdb         writing      one LMDB environment; ordered durable writes off the event loop
+    testing                   what only tests and simulations use, above all of them
+
+Read `log/store.py` for what is durable and when, `log/commit.py` for how, and `tables/tables.py`
+for the state that the log's commands make.
 """
 
 from .log.batch import (
