@@ -96,7 +96,7 @@ class Links:
         size = len(cluster.encode())
         if size > MAX_STRING_BYTES:
             raise ConfigurationError(
-                f"cluster: a name of {size} bytes, expected at most {MAX_STRING_BYTES}"
+                f"cluster: a name of {size} bytes, expected at most {MAX_STRING_BYTES} bytes"
             )
         self._cluster = cluster
         self._member_id = member_id
@@ -108,6 +108,7 @@ class Links:
         self._limits = limits or LinkLimits()
         self._history = history
         self._service = service
+        # The two halves know nothing of each other except for `_nudge`.
         self._reception = Reception(
             cluster=cluster,
             member_id=member_id,
@@ -139,8 +140,10 @@ class Links:
         Raises:
             OSError: the address can't be bound.
         """
+        # One nursery for all: a bug in a handler ends every link, and `run` raises it.
         async with trio.open_nursery() as nursery:
             serve = partial(self._network.serve, self._bind, self._reception.handle)
+            # Listen before the first dial: a peer that we dial dials back at once.
             bound: Address = await nursery.start(serve)
             for link in self._links.values():
                 nursery.start_soon(link.run)
@@ -168,6 +171,7 @@ class Links:
         link = self._links[member]
         sent = link.send(frame)
         if not sent:  # the peer will see its stream end, and ask for the log again
+            # Dropping it silently would leave a hole in the log that the peer can't see.
             link.close("its queue is full, and this frame must not be missed")
         return sent
 
@@ -176,6 +180,7 @@ class Links:
 
         Ask before you make bulk. What is made then fits: `send_bulk` accepts up to a whole queue.
         """
+        # Half, not all: what is being made right now also has to fit.
         return self._links[member].has_room
 
     def send_bulk(self, member: int, message: Message) -> bool:
@@ -184,6 +189,7 @@ class Links:
         Returns:
             False if there is no link, or a whole queue of bulk waits: the message is dropped.
         """
+        # Its own queue: bulk that piles up must not take the room of heartbeats and votes.
         link = self._links[member]
         return link.connected and link.send_bulk(encode(message))
 
@@ -191,7 +197,7 @@ class Links:
         """Send a message to every peer that has a link, in ascending order of ids."""
         frame = encode(message)  # once for all of them
         for link in self._links.values():
-            link.send(frame)
+            link.send(frame)  # False is ignored: what is broadcast is repeated
 
     def connected(self, member: int) -> bool:
         """Whether our link to the peer is up."""
@@ -207,10 +213,12 @@ class Links:
 
     def trouble(self, member: int) -> str:
         """Return why there is no link to the peer; empty if there is one, or none was tried."""
+        # For status and logs. `refused` is the one that decisions may rest on.
         return self._links[member].trouble
 
     def disconnect(self, member: int) -> None:
         """Close our link to the peer; it is dialled again."""
+        # `OutgoingLink.run` dials again after its usual pause.
         self._links[member].close("closed by this member")
 
     async def flush(self) -> None:
@@ -218,6 +226,7 @@ class Links:
 
         A peer that does not read holds it up, so the caller sets a timeout.
         """
+        # One after the other is enough: all of them go on emptying.
         for link in self._links.values():
             await link.flush()
 
@@ -238,6 +247,7 @@ class Links:
             trio.BrokenResourceError: the connection broke, or ended before the answer.
             trio.TooSlowError: connecting, or the answer, took too long.
         """
+        # With an address anybody may answer; with an id the answer must come from that member.
         called, address = NULL_VALUE, member
         if isinstance(address, int):
             called, address = address, self._peers[address]
@@ -256,10 +266,12 @@ class Links:
 
     def dial_anew(self) -> None:
         """Close our links; their successors tell the peers our history."""
+        # A hello is said once per connection, so the peers learn it only from new ones.
         for link in self._links.values():
             link.close("dialled again, to announce the history")
 
     def _nudge(self, member: int) -> None:
+        # After a long outage the pause between dials may be a second; the peer is up now.
         self._links[member].nudge()
 
     def _hello(
@@ -270,6 +282,7 @@ class Links:
         log_session_id: int = NULL_VALUE,
         join_position: int = NULL_VALUE,
     ) -> Hello:
+        # Built anew each time: the history may have become known since the last one.
         return Hello(
             cluster=self._cluster,
             member_id=self._member_id,

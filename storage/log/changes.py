@@ -128,6 +128,7 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
     """Replace the table of terms. A term that is new must begin at the end of the log."""
+    # A term that began inside the log would claim batches that another leader wrote.
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
     return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
@@ -135,6 +136,7 @@ def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Chan
 
 def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     """Replace the vote."""
+    # The last line of defence of the protocol: two votes in one term elect two leaders.
     assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
     row = encode_node_state(state)
 
@@ -179,6 +181,7 @@ def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
     def apply(txn: Transaction) -> None:
         txn.put(COMMITTED_KEY, encode_committed(position), db=dbs.meta)
 
+    # What is known to be committed never shrinks, even if this caller knows of less.
     known = max(position, old.last_commit_position)
     return Change(attrs.evolve(old, last_commit_position=known), apply)
 
@@ -233,6 +236,7 @@ def install(
     lost = EMPTY_LOG if admission >= old.lost else old.lost
 
     def apply(txn: Transaction) -> None:
+        # One transaction: a crash leaves the old log, or the snapshot with an empty one.
         for table in (dbs.log, dbs.terms, dbs.snapshots):
             txn.drop(table, delete=False)
         put_terms(txn, dbs, (), terms)
@@ -277,6 +281,7 @@ def truncate(
         commit_position: what the last batch left says is committed.
         timestamp_ms: the time of that batch.
     """
+    # At the end of the log no term covers `position`, and there is no batch to drop.
     row = term_at(old.terms, position)
     key = END_KEY if row is None else KEY.pack(row.term, position)
     terms = cut_at(old.terms, position, last_term)
@@ -301,6 +306,7 @@ def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
     header = decode_header_untrusted(batch)
     key = KEY.pack(header.term, header.position)
 
+    # The state stays: the new batch has the place, the length and the header of the old one.
     def apply(txn: Transaction) -> None:
         txn.put(key, batch, db=dbs.log)
 
@@ -330,6 +336,7 @@ def put_terms(
     txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
 ) -> None:
     """Write the rows that differ, and the kind of service, in a transaction."""
+    # Written with each change of terms, so a store with a log also says which service made it.
     if dbs.service:
         txn.put(SERVICE_KEY, encode_service(dbs.service), db=dbs.meta)
     for before, after in itertools.zip_longest(old, new):

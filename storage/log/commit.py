@@ -125,6 +125,7 @@ class Recorder:
         if not records or not self._journal.row.size:
             return None
         span = self._journal.group(records)
+        # Not in the tail yet: readers may see only what is durable.
         self._begun = span, records
         return span
 
@@ -143,6 +144,7 @@ class Recorder:
         """Return the group's records if it only appends and they fit; else none."""
         records: list[Record] = []
         length = 0
+        # All or nothing: a group is one commit, so one change of another kind decides for all.
         for write in group:
             record = write.change.record
             if record is None:  # a vote, a new term, a truncation: all of the group goes to LMDB
@@ -159,6 +161,7 @@ class Recorder:
             StorageError: the disk failed.
         """
         records = self._appended(group)
+        # On the writer thread: where there is no compiled writer, appends come here too.
         span = self._begin(records)
         if span is not None:
             self.end(write_span(span))
@@ -175,10 +178,13 @@ class Recorder:
                 put_record(txn, self.dbs, record)
             for write in group:
                 write.change.apply(txn)
+            # The new generation in the same transaction: from the moment it is durable, the groups
+            # just carried over are void, and no batch can be taken twice.
             if fits or tail:
                 save_row(txn, self.dbs, row)
 
         self.environment.write(apply, passing=self.passing)
+        # Nothing was in the journal, and nothing goes there: its row need not change.
         if fits or tail:
             # A new list: readers may still hold the old one, which is in LMDB by now.
             self._journal.begin(row)
@@ -195,6 +201,7 @@ class Recorder:
 
     def close(self) -> None:
         """Close the journal and the environment; idempotent."""
+        # Batches may be left in the journal: the next start carries them over.
         self._journal.close()
         self.environment.close()
 
@@ -251,10 +258,10 @@ def carry_over(
             "replaced; its vote may be lost with the newer file. Put that back, or see "
             "`quorate recover --help`"
         )
-    if not row.size:
+    if not row.size:  # LMDB knows of no journal, so there is nothing to carry over
         return row
     if tail.damage is not None:
-        if not peers:
+        if not peers:  # a cluster of one: nobody could send the batches again
             raise tail.damage
         log.error(
             "%s. The batches may have been acknowledged: until another member has sent them again, "
@@ -268,6 +275,7 @@ def carry_over(
         for record in tail.records:
             put_record(txn, dbs, record)
         if tail.damage is not None:
+            # An older note may reach further; keep the later end.
             before = irreplaceable_row(
                 member_id, "what else it has lost", lambda: load_lost(txn, dbs)
             )

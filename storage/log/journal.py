@@ -152,6 +152,7 @@ class Journal:
 
     def has_room(self, length: int) -> bool:
         """Say whether batches of this many bytes should become the next group."""
+        # A group is one write at one place: it has to fit in front of the end of the file.
         return length <= GROUP_BYTES and self._end + _blocks(_HEAD_BYTES + length) <= self._size
 
     def group(self, records: Sequence[Record]) -> Span:
@@ -196,6 +197,7 @@ class Journal:
 
     def begin(self, row: JournalRow) -> None:
         """Start from the first byte; LMDB durably has this row, and all batches of the journal."""
+        # Old groups stay in the file behind the end; the new generation in LMDB voids them.
         self.row, self._end = row, 0
 
     def close(self) -> None:
@@ -284,10 +286,13 @@ class JournalScan:
         # A file that LMDB's row knows always begins with a group: zeros there are an older file.
         blank = bool(self.data) and not any(self.data[:_HEAD_BYTES])
         older = blank or (first is not None and not first.begins(row))
+        # LMDB's row says that there is a file of this size, begun in this generation or the one
+        # before.
         if older or len(self.data) != row.size:
             # Nothing in the file says how far the log went; no further than a full journal.
             most = attrs.evolve(_NO_GROUP, term=max(term, log_term), end=end + row.size)
             return self._damaged(member_id, [], 0 if older else len(self.data), most, older=older)
+        # Walk the groups of this generation for as long as each continues the log.
         records: list[Record] = []
         at = 0
         group = _group_untrusted(self.data, 0, row)
@@ -365,6 +370,8 @@ def _blocks(length: int) -> int:
 def _encode(row: JournalRow, term: int, end: int, batches: Sequence[bytes]) -> bytes:
     """Return a group, padded to whole blocks."""
     length = sum(map(len, batches))
+    # The length is in the head, not the number of batches: a reader then needs no batch to be whole
+    # to know where the next group begins.
     facts = _FACTS.pack(row.salt, row.generation, term, end, length)
     padding = bytes(-(_HEAD_BYTES + length) % _BLOCK_BYTES)
     return b"".join((_START.pack(_MAGIC, crc32c(facts)), facts, *batches, padding))

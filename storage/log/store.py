@@ -96,10 +96,12 @@ class Store(StateView):
         recorded: Recorded,
         executor: ExecutorFactory[Write],
     ) -> None:
-        super().__init__(recorded)
+        super().__init__(recorded)  # nothing is submitted yet, so both states are the same
         self.identity = identity
         self.executor = executor(recorder.write, delivered=self._delivered, idle=recorder.rest)
+        # Groups that only append may bypass the writer thread, see `Recorder.begin`.
         self.executor.by_spans(recorder.begin, recorder.end)
+        # One callback per group, set once by the member; no list of observers to call on this path.
         self.on_durable: Callable[[int], None] = lambda _position: None
         self.recorder = recorder
         self._dbs = recorder.dbs
@@ -133,6 +135,7 @@ class Store(StateView):
             LostStoreError: the vote, or whether there is one, is damaged.
         """
         draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - simulations seed it
+        # Drawn even if there is a store: the generator then goes on the same way in both cases.
         new = Identity(cluster, member_id, draw(64))
         environment = Environment.open(
             directory,
@@ -148,12 +151,15 @@ class Store(StateView):
             # The journal before mending: its batches may continue a log whose end looks damaged.
             row = carry_over(environment, dbs, identity, peers=peers)
             mend(environment, dbs, member_id, peers=peers)
+            # Only now is the state read: carrying over and mending change it.
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
+        # The salt is drawn anew at each start, so no client can learn it from an old file.
         journal = Journal(directory, row, salt=draw(64), size=journal_bytes)
         return cls(Recorder(environment, dbs, journal), identity, recorded, executor)
 
     def close(self) -> None:
         """Close the store, after `run` has ended; idempotent."""
+        # Journal first, then LMDB; neither may be written any more.
         self.recorder.close()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
@@ -200,7 +206,7 @@ class Store(StateView):
         header = header or decode_header_untrusted(batch)
         change = changes.append(self._dbs, before, batch, header)
         after = change.after
-        regained = after.lost != before.lost
+        regained = after.lost != before.lost  # our log just passed what was once cut off
 
         def written() -> None:
             # Reported in the order of submission, so `recorded` never goes back.
@@ -240,6 +246,7 @@ class Store(StateView):
         A new term begins where the term before ends, never inside the log. An open term before it
         is closed there. (Aeron: RecordingLog.ensureCoherent.)
         """
+        # `with_term` makes this idempotent: a follower may call it for a term that has its row.
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
 
@@ -305,6 +312,7 @@ class Store(StateView):
             StorageError: it does not fit between its neighbours, or is no part of this log.
         """
         await self.carried_over()  # the place is looked up in LMDB alone
+        # The header only: the caller has checked the bytes. Its place is checked here.
         old, header = self.submitted, decode_header_untrusted(batch)
         row = row_of(old.terms, header.term)
         if row is None or header.position < max(row.base, old.start_position):
@@ -324,7 +332,7 @@ class Store(StateView):
             PrunedError: `position` is below the first position kept.
             StorageError: no batch begins at `position`.
         """
-        await self.settled()
+        await self.settled()  # so that the batches that are to go can be found in a reader
         old = self.submitted
         self._reader.check_range(old, position)
         if position > old.append_position:
@@ -372,6 +380,7 @@ class Store(StateView):
             StorageError: no batch begins at `position`.
             DamagedRecordError: a batch is damaged or missing.
         """
+        # A reader at the end of the log must still let other tasks run.
         await trio.lowlevel.checkpoint()
         while True:
             recorded = self.recorded
@@ -392,7 +401,7 @@ class Store(StateView):
 
     async def boundary(self, position: int) -> int:
         """Return where the durable batch that covers `position` begins; behind all, the end."""
-        recorded = self.recorded
+        recorded = self.recorded  # one value for the whole read, however the log goes on
         return await self.executor.read(lambda: self._reader.boundary(recorded, position))
 
     async def last_batch(self) -> bytes | None:
@@ -401,7 +410,7 @@ class Store(StateView):
         Raises:
             DamagedRecordError: it is damaged.
         """
-        await self.settled()
+        await self.settled()  # else the batch may be only submitted, and in no reader
         recorded = self.recorded
         if recorded.start_position == recorded.append_position:
             return None
@@ -447,5 +456,6 @@ class Store(StateView):
         # Once per group, not per batch: the leader answers with one message for all of them.
         self.commits += 1
         if self._grown:
+            # Cleared first: the callback may append, and a report of that must not be missed.
             self._grown = False
             self.on_durable(self.recorded.append_position)

@@ -72,6 +72,7 @@ class LayeredTables:
     """
 
     def __init__(self, disk: TablesDisk) -> None:
+        # All deadlines are read at the start: a key must expire even if nobody ever asks for it.
         self.deadlines = Deadlines(disk.deadlines())
         self._expiring = self.deadlines.by_key  # a shortcut for `put`, the hottest function
         self.notes = Notes(disk.notes())
@@ -97,6 +98,7 @@ class LayeredTables:
 
     def get(self, key: bytes) -> Record | None:
         """Return the record of a key, or None."""
+        # ABSENT, since None already means "deleted here": the two must not be confused.
         record = self._layer.records.get(key, ABSENT)
         return self.get_below(key) if record is ABSENT else record
 
@@ -138,7 +140,7 @@ class LayeredTables:
         # The function wrote into our dict, for speed; its figures keep the layer's counts right.
         layer.present += present
         layer.bytes += size + added * ENTRY_BYTES
-        for key in lasting:
+        for key in lasting:  # plain SETs end the deadlines that their keys had
             self.deadlines.set(key, 0)
         return done
 
@@ -146,6 +148,7 @@ class LayeredTables:
         """Delete a key; does nothing if there is none."""
         layer = self._layer
         old = layer.records.get(key, ABSENT)
+        # A key below, or none at all: both get a None here. Looking would cost a read of the disk.
         if old is None:  # deleted already
             return
         if old is ABSENT:
@@ -172,7 +175,7 @@ class LayeredTables:
     def put_note(self, key: bytes, row: bytes) -> None:
         """Set a note; its key has 1 to 64 bytes."""
         self.notes.put(key, row)
-        self._settled = False
+        self._settled = False  # notes belong to a log position as keys do
 
     def delete_note(self, key: bytes) -> None:
         """Delete a note that exists."""
@@ -186,15 +189,17 @@ class LayeredTables:
         if self._frozen is not None:
             record = self._frozen.records.get(key, ABSENT)
             if record is not ABSENT:
-                return record
+                return record  # None too: deleted there
             if self._frozen.cleared:
                 return None
+        # The only step that may wait for a disk, if the page is not in the page cache.
         return self._disk.get(key)
 
     # --- all keys
 
     def __len__(self) -> int:
         """Return the number of keys."""
+        # From now on each batch checks its own keys, so the next call has little left to do.
         self._counted = self._asked = True
         layers = self._layers()
         self._check()
@@ -206,6 +211,7 @@ class LayeredTables:
     def _check(self) -> None:
         """Look up which keys of the layers are below them, where that is unknown."""
         layer, frozen = self._layer, self._frozen
+        # Below a cleared layer there is nothing to look up, and `hits` stays 0.
         if frozen is not None and not frozen.cleared:
             _check(frozen, self._disk.has)
         if not layer.cleared:
@@ -234,7 +240,7 @@ class LayeredTables:
         """
         layers = self._layers()
         pages = [layer.page(after, limit) for layer in layers]
-        if not layers[-1].cleared:
+        if not layers[-1].cleared:  # else everything on disk is hidden
             pages.append(self._disk.page(after, limit))
         # A layer with a cut has more keys behind it. Up to the lowest cut all layers are complete.
         cuts = [cut for _, cut in pages if cut is not None]
@@ -247,11 +253,12 @@ class LayeredTables:
         for one in stored:
             if len(one) != HASHED_BYTES:  # stored as it is
                 key = one
-            else:
+            else:  # only a hash is stored: the key is in a layer, or next to the value on disk
                 key = self._key_of(one)
                 size += len(key)
             if _shows(key, layers):
                 keys.append(key)
+            # Not behind the last one: the page then ends there by itself, with its own place.
             if size > _PAGE_BYTES and one is not stored[-1]:
                 return keys, one
         return keys, place
@@ -259,6 +266,7 @@ class LayeredTables:
     def last_place(self) -> bytes:
         """Return a place with no key behind it and little room before it; empty without keys."""
         layers = self._layers()
+        # The deleted keys count as well: the caller wants a place behind everything, not a key.
         on_disk = b"" if layers[-1].cleared else self._disk.last()
         return max(on_disk, *(layer.last() for layer in layers))
 
@@ -285,6 +293,7 @@ class LayeredTables:
         for layer in self._layers():
             if stored in layer.hashed:
                 return layer.hashed[stored]
+        # In no layer, so the page has it from the disk. Both reads are of one transaction.
         key = self._disk.key_of(stored)
         assert key is not None, "a page of the disk is of the same view"
         return key
@@ -292,11 +301,12 @@ class LayeredTables:
 
 def _shows(key: bytes, layers: list[Layer]) -> bool:
     """Say whether a key found in a layer or on disk is not deleted in a layer above."""
+    # Top first: the topmost layer that knows the key decides.
     for layer in layers:
         record = layer.records.get(key, ABSENT)
         if record is not ABSENT:
             return record is not None
-    return True
+    return True  # on disk, and no layer knows it
 
 
 def _check(layer: Layer, below: Callable[[bytes], bool]) -> None:

@@ -209,6 +209,8 @@ class Tables(LayeredTables):
 
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Note that everything up to `position`, a batch boundary of the log, is applied."""
+        # Called once per batch: it must stay cheap, so conditions are checked and events set, no
+        # more.
         self._applied = (position, timestamp_ms)
         self._settled = True
         layer = self._layer
@@ -219,11 +221,12 @@ class Tables(LayeredTables):
         if layer.bytes > self._flush_bytes * self._limit_share * memory:
             self._full.set()
         log_bytes = position - self._disk.position
+        # Not during a flush: `position` moves only at its end, and a second one would come at once.
         if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * log:
             self._full.set()
         if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()
-        if self._cut_wanted and self._frozen is None:
+        if self._cut_wanted and self._frozen is None:  # `flush` was called inside a batch
             self._freeze()
         if self._disk.writing and (now := trio.current_time()) >= self._give_way_at:
             time.sleep(_GIVE_WAY_S)
@@ -237,6 +240,7 @@ class Tables(LayeredTables):
         Raises:
             StorageError: writing has ended.
         """
+        # Counted, not flagged: a cut that is already being written misses the latest changes.
         cut = self._cuts + 1
         self._cut_wanted = True
         if self._settled and self._frozen is None:
@@ -260,6 +264,8 @@ class Tables(LayeredTables):
         while self._frozen is not None:
             await self._flushed()
         assert self._settled, "amidst a batch"
+        # Expired records are left out: members delete them at different times, and their snapshots
+        # of one position have to be equal.
         now, deadlines = self._applied[1], self.deadlines
         due: frozenset[bytes] = frozenset()
         if deadlines.count_due(now):
@@ -379,13 +385,14 @@ class Tables(LayeredTables):
 
     def _written(self, cut: Cut) -> None:
         """Drop the frozen memtable: its content can be read from the disk now."""
-        if not self._fits:
+        if not self._fits:  # only this thread may change the map, see `disk`
             self._disk.grow()
             self._submit(cut)
             return
         self._disk.refresh()
         if self._view_wanted is not None:  # before the next flush: the view must show this cut
             self._view, self._view_wanted = self._disk.open_view(self._view_wanted), None
+        # Freed later, step by step: dropping a million records at once takes tens of milliseconds.
         self._unused.append(cut.layer)
         self._frozen = None
         self._durable_cuts += 1
