@@ -24,7 +24,6 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
-from ..ready import IDLE, forget, whenever_readable
 
 log = logging.getLogger("quorate.transport")
 
@@ -119,17 +118,6 @@ class Connection(Protocol):
         """
         ...
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """Call `heed` with what comes, as if each were received; the end too, and then again.
-
-        It may return `ready.IDLE`.
-
-        Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
-            BaseException: whatever `heed` raised.
-        """
-        ...
-
     def close(self) -> None:
         """Close at once, any number of times. Bytes taken before are still on their way."""
         ...
@@ -207,34 +195,17 @@ class TcpConnection:
             if self._closed:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._sock)
-            if (data := self._take(max_bytes)) is not None:
-                return data
-
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-
-        def take() -> object:
-            data = self._take(max_bytes)
-            return heed(data) if data is not None else IDLE
-
-        if self._closed:
-            raise trio.ClosedResourceError
-        await whenever_readable(self._sock.fileno(), take)
-
-    def _take(self, max_bytes: int) -> bytes | None:
-        """Return what is there, None if nothing is."""
-        try:
-            return self._sock.recv(max_bytes)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise trio.BrokenResourceError(str(error)) from error
+            try:
+                return self._sock.recv(max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
 
     def close(self) -> None:
         """See `Connection`."""
         if not self._closed:
             self._closed = True
-            forget(self._sock.fileno())
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
@@ -242,13 +213,11 @@ class TcpConnection:
 def _set_options(sock: socket.socket) -> None:
     """Set what a link wants, as far as this system has it; a link works without."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options: list[tuple[int | None, int | bytes]] = [
+    options: list[tuple[int | None, int]] = [
         (socket.TCP_NODELAY, 1),
         (getattr(socket, "TCP_KEEPIDLE", None), KEEPALIVE_IDLE_SECONDS),
         (getattr(socket, "TCP_KEEPINTVL", None), KEEPALIVE_INTERVAL_SECONDS),
         (getattr(socket, "TCP_KEEPCNT", None), KEEPALIVE_PROBES),
-        # BBR, the default of some machines, paces: it delays what a local network takes at once.
-        (getattr(socket, "TCP_CONGESTION", None), b"cubic"),
         (_TCP_RTO_MAX_MS, RETRANSMIT_PAUSE_MS),
     ]
     for option, value in options:

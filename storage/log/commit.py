@@ -16,7 +16,7 @@ import attrs
 
 from ...errors import LostStoreError, StoreFullError
 from ..lmdb.sealed_rows import kept_here
-from ..writing.kernel_writer import write_span
+from ..writing.journal_writer import write_span
 from .journal import Held, JournalRow, load_row, read_journal, save_row
 from .log_table import last_record, put_record
 from .reader import LogReader
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..lmdb.environment import Environment, Transaction
-    from ..writing.kernel_writer import Span
+    from ..writing.journal_writer import Span
     from .changes import Change
     from .identity import Identity
     from .journal import Journal
@@ -51,13 +51,9 @@ class Recorder:
         environment: of the store.
         dbs: its sub-databases.
         journal: of the store, empty.
-
-    Attributes:
-        passing: nobody reads soon what is written now; see `Environment.write`.
     """
 
     def __init__(self, environment: Environment, dbs: Databases, journal: Journal) -> None:
-        self.passing = False
         self.environment = environment
         self.dbs = dbs
         self._journal = journal
@@ -132,7 +128,7 @@ class Recorder:
             if fits or tail:
                 save_row(txn, self.dbs, row)
 
-        self.environment.write(apply, passing=self.passing)
+        self.environment.write(apply)
         if fits or tail:
             self._journal.begin(row)
             self._tail = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from .deadlines import Deadlines
 from .memtable import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .disk import TablesDisk
-
-    Putter: TypeAlias = Callable[
-        [dict[bytes, Record | None], list[bytes], dict[bytes, int]],
-        tuple[list[bytes], int, int, int, list[bytes]],
-    ]
 
 _PAGE_BYTES: Final = 1 << 20
 
@@ -79,23 +74,6 @@ class LayeredTables:
         if record[1] or key in self._expiring:
             self.deadlines.set(key, record[1])
         self._settled = False
-
-    def put_by(self, put: Putter) -> list[bytes]:
-        """Let a function put many records at once that never expire.
-
-        It is given the records of the memtable, the list to which it adds new keys, and the keys
-        that expire. It returns what is its caller's, how many keys are new, how many more records
-        are not None, by how much keys and values have grown, and which keys it has put of those
-        that expire, in their order; one may come again.
-        """
-        layer = self._layer
-        self._settled = False
-        done, added, present, size, lasting = put(layer.records, layer.fresh, self._expiring)
-        layer.present += present
-        layer.bytes += size + added * ENTRY_BYTES
-        for key in lasting:
-            self.deadlines.set(key, 0)
-        return done
 
     def delete(self, key: bytes) -> None:
         """Delete a key; nothing happens if there is none."""

@@ -27,7 +27,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
-from ..lmdb.checksum import crc32c
 from ..writing.group_commit import Lock
 from .memtable import HASHED_BYTES
 from .rows import (
@@ -35,7 +34,6 @@ from .rows import (
     decode_note_untrusted,
     decode_record_untrusted,
     hashed_key_untrusted,
-    unchecked_rows,
 )
 
 if TYPE_CHECKING:
@@ -121,9 +119,8 @@ class TablesView:
 
     def _check(self, table: int, rows: Rows) -> None:
         check = _CHECKS[table]
-        rest = unchecked_rows(rows, crc32c) if table == _RECORDS else rows
         try:
-            for stored, data in rest:
+            for stored, data in rows:
                 check(stored, data)
         except StorageError as error:
             raise self._found_damaged(error) from error

@@ -29,7 +29,6 @@ Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives durin
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -72,12 +71,6 @@ the log comes so fast that there would be one after the other."""
 LOG_PATIENCE: Final = 8
 """Likewise of log, which a restart would apply again."""
 
-# How long, and how often, the event loop lets a flush have the interpreter. Where there are
-# processors for both they would take it from each other for each row, and the flush of a member
-# that has much to do would last for half a minute.
-_GIVE_WAY_S: Final = 0.0002
-_GIVE_WAY_EACH_S: Final = 0.002
-
 
 @attrs.frozen(eq=False)
 class FlushJob:
@@ -101,15 +94,12 @@ class Tables(LayeredTables):
         *,
         flush_bytes: int,
         flush_interval_s: float,
-        share: float,
     ) -> None:
         super().__init__(disk)
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
-        self._flush_interval_s = flush_interval_s * share
-        self._share = self._limit_share = share
+        self._flush_interval_s = flush_interval_s
         self._applied = (disk.position, disk.timestamp_ms)
-        self._give_way_at = 0.0
         self.patient = False
         self._fits = True  # what the last write said
         self._cut_wanted = False
@@ -132,7 +122,6 @@ class Tables(LayeredTables):
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         flush_bytes: int = FLUSH_BYTES,
         flush_interval_s: float = FLUSH_INTERVAL_S,
-        share: float = 1.0,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
         """Open the tables in `directory`; make them when there are none.
@@ -144,9 +133,6 @@ class Tables(LayeredTables):
             executor: what writes them.
             flush_bytes: memory that the memtable may take before it is flushed.
             flush_interval_s: how long a change may stay in memory only, in seconds.
-            share: of the interval; and of the memory, at which to flush already for the first time,
-                and after a flush for another reason. Tables with shares of their own that are given
-                the same changes then flush at different times, and not more often for that.
             map_bytes: address space to begin with.
 
         Raises:
@@ -162,7 +148,6 @@ class Tables(LayeredTables):
                 executor,
                 flush_bytes=flush_bytes,
                 flush_interval_s=flush_interval_s,
-                share=share,
             )
         except BaseException:
             disk.close()
@@ -198,7 +183,7 @@ class Tables(LayeredTables):
         if self._counted:
             self._check()
         memory, log = (PATIENCE, LOG_PATIENCE) if self.patient else (1, 1)
-        if layer.bytes > self._flush_bytes * self._limit_share * memory:
+        if layer.bytes > self._flush_bytes * memory:
             self._full.set()
         log_bytes = position - self._disk.position
         if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * log:
@@ -207,9 +192,6 @@ class Tables(LayeredTables):
             self._changed.set()
         if self._cut_wanted and self._frozen is None:
             self._freeze()
-        if self._disk.writing and (now := trio.current_time()) >= self._give_way_at:
-            time.sleep(_GIVE_WAY_S)
-            self._give_way_at = now + _GIVE_WAY_EACH_S
 
     # --- flushing
 
@@ -339,8 +321,6 @@ class Tables(LayeredTables):
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
-        # Members that are full flush one after the other, and go on so. Now others may flush, too.
-        self._limit_share = 1.0 if self._full.is_set() else self._share
         self._cuts += 1
         for event in (self._changed, self._full):
             event.set()  # a snapshot cuts, too: who waits for them has to look again

@@ -25,7 +25,6 @@ scheduler, the same seed gives the same run.
 
 import errno
 import os
-from collections.abc import Callable
 from random import Random
 from typing import Final, Never
 
@@ -287,11 +286,6 @@ class MemoryConnection:
         await self._incoming.wait_arrival()
         self._check()
         return self._incoming.take(max_bytes)
-
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-        while True:
-            heed(await self.receive(max_bytes))
 
     def _check(self) -> None:
         if self._outgoing.ended:
