@@ -14,15 +14,14 @@ that has most of them; a member gets through, since it says hello at once.
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
 from ..errors import WireError
-from ..ready import IDLE
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
 from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
-from .messages import AppendPosition, CommitPosition, Hello, HelloReply, Message
+from .messages import Hello, HelloReply, Message
 from .network import Address, Connection
 from .streams import (
     CONNECTION_ERRORS,
@@ -36,9 +35,6 @@ from .streams import (
 from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
-
-HEARTBEATS: Final = frozenset((AppendPosition, CommitPosition))
-"""Messages that come again and again on an idle link."""
 
 
 class LinkHandler(Protocol):
@@ -248,36 +244,28 @@ class Reception:
         if self._links.get(member) is not connection:
             return  # replaced by a newer one while it was answered
         log.info("link from member %d at %s is up", member, connection.peer)
-        # Handlers may raise the errors that connections raise; this distinguishes the two.
-        bugs: list[BaseException] = []
-
-        def deliver(messages: list[Message]) -> object:
-            idle = True
-            try:
-                for message in messages:
-                    self._handler.on_message(member, message)
-                    idle &= type(message) in HEARTBEATS
-                if decoder.pending:
-                    self._handler.on_receiving(member)
-            except BaseException as error:
-                bugs.append(error)
-                raise
-            return IDLE if idle and not decoder.pending else None
-
         try:
-            deliver(messages)
-            await connection.listen(
-                RECEIVE_BYTES, lambda data: deliver(_decoded(connection, decoder, data))
-            )
-        except BaseException as error:
-            if isinstance(error, CONNECTION_ERRORS) and not bugs:
-                log.info("link from member %d ended: %s", member, describe(error))
-            else:  # cancelled, or a bug in the handler: report nothing more
-                if self._links.get(member) is connection:
-                    del self._links[member]
-                raise
+            while True:
+                self._deliver(member, messages, pending=decoder.pending)
+                try:
+                    data = await connection.receive(RECEIVE_BYTES)
+                    messages = _decoded(connection, decoder, data)
+                except CONNECTION_ERRORS as error:
+                    log.info("link from member %d ended: %s", member, describe(error))
+                    break
+        except BaseException:
+            # Cancelled, or a bug in the handler: report nothing more.
+            if self._links.get(member) is connection:
+                del self._links[member]
+            raise
         if self._links.get(member) is connection:
             self._end_link(member)
+
+    def _deliver(self, member: int, messages: list[Message], *, pending: int) -> None:
+        for message in messages:
+            self._handler.on_message(member, message)
+        if pending:
+            self._handler.on_receiving(member)
 
     async def _serve_stream(self, hello: Hello, stream: FrameStream) -> None:
         async with stream:

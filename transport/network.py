@@ -24,7 +24,6 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
-from ..ready import IDLE, forget, whenever_readable
 
 log = logging.getLogger("quorate.transport")
 
@@ -122,17 +121,6 @@ class Connection(Protocol):
         """
         ...
 
-    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
-        """Call `callback` with each piece that arrives; at the end with ``b""``, and again.
-
-        It may return `ready.IDLE`.
-
-        Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
-            BaseException: whatever `callback` raised.
-        """
-        ...
-
     def close(self) -> None:
         """Close at once; idempotent. Bytes taken before are still delivered."""
         ...
@@ -210,34 +198,17 @@ class TcpConnection:
             if self._closed:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._sock)
-            if (data := self._take(max_bytes)) is not None:
-                return data
-
-    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-
-        def take() -> object:
-            data = self._take(max_bytes)
-            return callback(data) if data is not None else IDLE
-
-        if self._closed:
-            raise trio.ClosedResourceError
-        await whenever_readable(self._sock.fileno(), take)
-
-    def _take(self, max_bytes: int) -> bytes | None:
-        """Return the bytes that are there, None if there are none."""
-        try:
-            return self._sock.recv(max_bytes)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise trio.BrokenResourceError(str(error)) from error
+            try:
+                return self._sock.recv(max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
 
     def close(self) -> None:
         """See `Connection`."""
         if not self._closed:
             self._closed = True
-            forget(self._sock.fileno())
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
@@ -245,13 +216,11 @@ class TcpConnection:
 def _set_options(sock: socket.socket) -> None:
     """Set the options of a link as far as this system has them; a link works without."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options: list[tuple[int | None, int | bytes]] = [
+    options: list[tuple[int | None, int]] = [
         (socket.TCP_NODELAY, 1),
         (getattr(socket, "TCP_KEEPIDLE", None), KEEPALIVE_IDLE_SECONDS),
         (getattr(socket, "TCP_KEEPINTVL", None), KEEPALIVE_INTERVAL_SECONDS),
         (getattr(socket, "TCP_KEEPCNT", None), KEEPALIVE_PROBES),
-        # BBR, the default of some machines, paces: it delays what a local network takes at once.
-        (getattr(socket, "TCP_CONGESTION", None), b"cubic"),
         (_TCP_RTO_MAX_MS, RETRANSMIT_PAUSE_MS),
     ]
     for option, value in options:

@@ -38,7 +38,6 @@ async def following(e: Election) -> State:
     compared = not isinstance(e.decision, rules.Install)
     role = core.role = Following(core, e.adopted, compared=compared)
     e.inbox.clear()
-    core.store.recorder.passing = True  # the leader's log is read, by who lacks it
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
@@ -47,7 +46,6 @@ async def following(e: Election) -> State:
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
-        core.store.recorder.passing = False
         cancelled = trio.current_effective_deadline() == -math.inf  # the member is
         e.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")

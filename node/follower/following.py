@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import WireError
-from ...ready import stay_awake
 from ...storage import BatchHeader, check_received_untrusted
 from ...transport import (
     NULL_VALUE,
@@ -214,8 +213,6 @@ class Following(Role):
         asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
         if asked:
             self._promise(message.confirm_id)
-        if asked and not timed:
-            stay_awake()  # clients wait for the answer, and ask again
         if asked or timed:  # a heartbeat has the time
             self.report(timed=timed)
 

@@ -88,7 +88,6 @@ class Environment:
         self._reading = reading
         self._readers = ReaderWatch(directory, raw)
         self._using_map = Lock()
-        self._passed: int | None = None  # where begins what is in the page cache and may leave it
 
     @classmethod
     def open(
@@ -180,19 +179,16 @@ class Environment:
         self._readers.look(self.used_bytes())
         return self.raw.begin(write=True)
 
-    def write(self, fn: Callable[[Transaction], None], *, passing: bool = False) -> None:
+    def write(self, fn: Callable[[Transaction], None]) -> None:
         """Make what `fn` does durable as one transaction. `fn` may be called again from scratch.
 
         Args:
             fn: changes.
-            passing: nobody reads soon what that adds: it need not stay in the page cache, and
-                leaves it with the next such write, if no other one comes between.
 
         Raises:
             StoreFullError: the disk has no room; nothing was written.
         """
         with translating_errors(self.directory):
-            begin = self.used_bytes() if passing else None
             while True:
                 try:
                     with self.begin_writing() as txn:
@@ -202,27 +198,10 @@ class Environment:
                         self.raw.set_mapsize(2 * self.raw.info()["map_size"])
                 else:
                     break
-            if self._passed is not None and begin is not None:
-                self._drop_cached(self._passed, begin)
-            self._passed = begin
 
     def used_bytes(self) -> int:
         """Return how many bytes of the file are in use, or once were."""
         return (self.raw.info()["last_pgno"] + 1) * self.raw.stat()["psize"]
-
-    def _drop_cached(self, begin: int, end: int) -> None:
-        """Drop from the page cache what lies between, which is durable, and not of the last write.
-
-        The kernel then takes these very pages for what comes next, and nobody else's. In a virtual
-        machine each new one may have to be asked of the host first: writing a file took nine times
-        as long there as with pages that were in use just before. What was written last stays until
-        there is more: LMDB looks at the last value before it appends another one, and with it the
-        kernel would read as much around it as its readahead has, which may be megabytes.
-        """
-        if begin < end:  # a length of 0 would mean all that follows
-            # It is no more than advice: there may be no descriptor left.
-            with contextlib.suppress(OSError), (self.directory / DATA_FILE).open("rb") as file:
-                os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def databases(self, opened: Callable[[lmdb.Environment], T]) -> T:
         """Return the sub-databases that `opened` opens.

@@ -45,7 +45,7 @@ import attrs
 
 from ...errors import LostStoreError, StoreFullError
 from ..lmdb.sealed_rows import irreplaceable_row
-from ..writing.kernel_writer import write_span
+from ..writing.journal_writer import write_span
 from .journal import HeldRecords, JournalRow, load_row, read_journal, save_row
 from .log_end import LogEnd
 from .log_table import last_record, put_record
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..lmdb.environment import Environment, Transaction
-    from ..writing.kernel_writer import Span
+    from ..writing.journal_writer import Span
     from .changes import Change
     from .databases import Databases
     from .identity import Identity
@@ -86,13 +86,9 @@ class Recorder:
         environment: of the store.
         dbs: its sub-databases.
         journal: of the store; empty.
-
-    Attributes:
-        passing: new pages will not be read soon; see `Environment.write`.
     """
 
     def __init__(self, environment: Environment, dbs: Databases, journal: Journal) -> None:
-        self.passing = False
         self.environment = environment
         self.dbs = dbs
         self._journal = journal
@@ -183,7 +179,7 @@ class Recorder:
             if fits or tail:
                 save_row(txn, self.dbs, row)
 
-        self.environment.write(apply, passing=self.passing)
+        self.environment.write(apply)
         # Nothing was in the journal, and nothing goes there: its row need not change.
         if fits or tail:
             # A new list: readers may still hold the old one, which is in LMDB by now.

@@ -76,7 +76,7 @@ from ..lmdb.checksum import crc32c
 from ..lmdb.environment import sync_directory, translating_errors
 from ..lmdb.private import open_private
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
-from ..writing.kernel_writer import Span, open_synced
+from ..writing.journal_writer import Span, open_synced
 from .batch import HEADER_BYTES, decode_header_untrusted
 from .log_end import EMPTY_LOG, LogEnd
 from .log_table import Record, check_record_untrusted

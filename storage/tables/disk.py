@@ -64,7 +64,6 @@ class TablesDisk:
         position: log position up to which the records are complete.
         timestamp_ms: log time there.
         count: number of records.
-        writing: a flush is under way, and needs the interpreter for each row.
     """
 
     def __init__(self, environment: Environment, dbs: TablesDatabases) -> None:
@@ -75,7 +74,6 @@ class TablesDisk:
         self.position = 0
         self.timestamp_ms = 0
         self.count = 0
-        self.writing = False
         self._load()
 
     @classmethod
@@ -304,11 +302,7 @@ class TablesDisk:
         if cut.layer.cleared:
             txn.drop(self._dbs.records, delete=False)
             txn.drop(self._dbs.deadlines, delete=False)
-        self.writing = True
-        try:
-            write_changes(txn, self._dbs, cut)
-        finally:
-            self.writing = False
+        write_changes(txn, self._dbs, cut)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
 
 

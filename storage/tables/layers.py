@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from .deadlines import Deadlines
 from .memtable import ABSENT, ENTRY_BYTES, HASHED_BYTES, Layer, Record, stored_key
@@ -51,11 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .disk import TablesDisk
-
-    Putter: TypeAlias = Callable[
-        [dict[bytes, Record | None], list[bytes], dict[bytes, int]],
-        tuple[list[bytes], int, int, int, list[bytes]],
-    ]
 
 _PAGE_BYTES: Final = 1 << 20
 """A page ends after this many bytes of long keys, which are up to 512 MiB each; a walk would
@@ -121,28 +116,6 @@ class LayeredTables:
         if record[1] or key in self._expiring:
             self.deadlines.set(key, record[1])
         self._settled = False
-
-    def put_by(self, put: Putter) -> list[bytes]:
-        """Let a function put many records at once; none of them expires.
-
-        Args:
-            put: called with the memtable's records, the list that it appends new keys to, and the
-                keys that expire. Returns replies, the number of new keys, how many more records are
-                not None, by how many bytes keys and values have grown, and which expiring keys it
-                has put, in order and perhaps more than once.
-
-        Returns:
-            The replies.
-        """
-        layer = self._layer
-        self._settled = False
-        done, added, present, size, lasting = put(layer.records, layer.fresh, self._expiring)
-        # The function wrote into our dict, for speed; its figures keep the layer's counts right.
-        layer.present += present
-        layer.bytes += size + added * ENTRY_BYTES
-        for key in lasting:  # plain SETs end the deadlines that their keys had
-            self.deadlines.set(key, 0)
-        return done
 
     def delete(self, key: bytes) -> None:
         """Delete a key; does nothing if there is none."""

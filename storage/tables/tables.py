@@ -24,8 +24,7 @@ boundary: :meth:`Tables.advance` names these, and puts between two of them belon
 When to flush
 -------------
 After `flush_interval_s`, or once the memtable has `flush_bytes`, or once `FLUSH_LOG_BYTES` of log
-would have to be replayed. Members of one cluster apply the same commands; `share` makes them flush
-at different times, so that not all disks are busy at once.
+would have to be replayed.
 
 Expiry is data here. :attr:`Tables.deadlines` knows, across restarts too, which key is due when; the
 owner of the tables deletes it.
@@ -38,7 +37,6 @@ times as much while the tables are patient. Nothing slows the log down if flushe
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -85,12 +83,6 @@ and each writes nearly all pages if keys are spread: fewer flushes write less.""
 LOG_PATIENCE: Final = 8
 """The same factor for log, which a restart would apply again."""
 
-# How long, and how often, the event loop lets a flush have the interpreter. Where there are
-# processors for both they would take it from each other for each row, and the flush of a member
-# that has much to do would last for half a minute.
-_GIVE_WAY_S: Final = 0.0002
-_GIVE_WAY_EACH_S: Final = 0.002
-
 
 @attrs.frozen(eq=False)
 class FlushJob:
@@ -119,15 +111,12 @@ class Tables(LayeredTables):
         *,
         flush_bytes: int,
         flush_interval_s: float,
-        share: float,
     ) -> None:
         super().__init__(disk)
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
-        self._flush_interval_s = flush_interval_s * share
-        self._share = self._limit_share = share
+        self._flush_interval_s = flush_interval_s
         self._applied = (disk.position, disk.timestamp_ms)
-        self._give_way_at = 0.0
         self.patient = False
         self._fits = True  # whether the last write fitted the map
         self._cut_wanted = False
@@ -150,7 +139,6 @@ class Tables(LayeredTables):
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         flush_bytes: int = FLUSH_BYTES,
         flush_interval_s: float = FLUSH_INTERVAL_S,
-        share: float = 1.0,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
         """Open the tables in `directory`; make them if there are none.
@@ -162,9 +150,6 @@ class Tables(LayeredTables):
             executor: runs the writes.
             flush_bytes: memory of the memtable at which it is flushed.
             flush_interval_s: longest time that a change stays in memory only, in seconds.
-            share: fraction of the interval to use, and of the memory for the first flush and for
-                the one after a flush for another reason. Members with different shares flush at
-                different times, and no more often.
             map_bytes: address space to begin with.
 
         Raises:
@@ -180,7 +165,6 @@ class Tables(LayeredTables):
                 executor,
                 flush_bytes=flush_bytes,
                 flush_interval_s=flush_interval_s,
-                share=share,
             )
         except BaseException:
             disk.close()
@@ -218,7 +202,7 @@ class Tables(LayeredTables):
         if self._counted:
             self._check()
         memory, log = (PATIENCE, LOG_PATIENCE) if self.patient else (1, 1)
-        if layer.bytes > self._flush_bytes * self._limit_share * memory:
+        if layer.bytes > self._flush_bytes * memory:
             self._full.set()
         log_bytes = position - self._disk.position
         # Not during a flush: `position` moves only at its end, and a second one would come at once.
@@ -228,9 +212,6 @@ class Tables(LayeredTables):
             self._changed.set()
         if self._cut_wanted and self._frozen is None:  # `flush` was called inside a batch
             self._freeze()
-        if self._disk.writing and (now := trio.current_time()) >= self._give_way_at:
-            time.sleep(_GIVE_WAY_S)
-            self._give_way_at = now + _GIVE_WAY_EACH_S
 
     # --- flushing
 
@@ -363,9 +344,6 @@ class Tables(LayeredTables):
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
-        # After a flush for lack of memory the next one comes at the full limit: by then members
-        # with other shares are out of step. Any other flush starts with this member's share again.
-        self._limit_share = 1.0 if self._full.is_set() else self._share
         self._cuts += 1
         for event in (self._changed, self._full):
             event.set()  # `_flush_for_ever` may be waiting for a cut that a snapshot just took

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
-from ..lmdb.checksum import crc32c
 from ..writing.group_commit import Lock
 from .memtable import HASHED_BYTES
 from .rows import (
@@ -23,7 +22,6 @@ from .rows import (
     decode_note_untrusted,
     decode_record_untrusted,
     hashed_key_untrusted,
-    unchecked_rows,
 )
 from .stream import BLOCK_BYTES, DEADLINES, MAX_ROWS, NOTES, RECORDS, TABLES, pieces_of
 
@@ -108,9 +106,8 @@ class TablesView:
 
     def _check(self, table: int, rows: Rows) -> None:
         check = _CHECKS[table]
-        rest = unchecked_rows(rows, crc32c) if table == RECORDS else rows
         try:
-            for stored, data in rest:
+            for stored, data in rows:
                 check(stored, data)
         except StorageError as error:
             raise self._report_damage(error) from error

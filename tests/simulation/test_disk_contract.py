@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quorate.storage import ExecutorFactory
     from quorate.storage.log.commit import Write
     from quorate.storage.log.log_table import Record
-    from quorate.storage.writing.kernel_writer import Span
+    from quorate.storage.writing.journal_writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]
 

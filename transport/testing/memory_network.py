@@ -26,7 +26,6 @@ same run.
 
 import errno
 import os
-from collections.abc import Callable
 from random import Random
 from typing import Final, Never
 
@@ -288,11 +287,6 @@ class MemoryConnection:
         await self._incoming.wait_arrival()
         self._check()
         return self._incoming.take(max_bytes)
-
-    async def listen(self, max_bytes: int, callback: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-        while True:
-            callback(await self.receive(max_bytes))
 
     def _check(self) -> None:
         if self._outgoing.ended:
