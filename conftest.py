@@ -9,10 +9,6 @@ And what the tests of several rooms need, and which of them may run beside each 
 share them (``make test``), of which one takes all that start members or Spark.
 """
 
-import importlib.util
-import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Final
 
 import pytest
@@ -36,24 +32,6 @@ settings.load_profile("repeatable")
 def same_schedule() -> None:
     """Let trio's scheduler draw the same numbers in every run of a test."""
     trio_run._r.seed(0)  # pyright: ignore[reportPrivateUsage]
-
-
-@pytest.fixture
-def load_without(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], ModuleType]:
-    """Return what loads a module once more, as it is where an extension was not compiled."""
-
-    def load(module: ModuleType, extension: str) -> ModuleType:
-        assert module.__file__ is not None
-        monkeypatch.setitem(sys.modules, extension, None)
-        name = f"{module.__name__}_again"
-        spec = importlib.util.spec_from_file_location(name, module.__file__)
-        assert spec is not None
-        assert spec.loader is not None
-        again = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(again)
-        return again
-
-    return load
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

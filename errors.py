@@ -188,3 +188,17 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+def check_interpreter() -> None:
+    """Refuse ``python -O`` and ``PYTHONOPTIMIZE``.
+
+    Raises:
+        ConfigurationError: assertions are off.
+    """
+    # Assertions carry safety checks: without them a member could go on with broken invariants.
+    if not __debug__:
+        raise ConfigurationError(
+            "Python runs with assertions off (-O or PYTHONOPTIMIZE), but quorate guards its data "
+            "with assertions: start it without -O, and with PYTHONOPTIMIZE unset"
+        )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..errors import check_interpreter
 from ..storage import ThreadExecutor
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.group_commit import nothing
@@ -100,6 +101,7 @@ class Member:
         executor: ExecutorFactory[Write],
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
+        check_interpreter()
         check_service(config, store, service)
         store.opened_with(kind_of(service))
         self.config = config
@@ -114,7 +116,7 @@ class Member:
             network=network,
             handler=self,
             rng=rng,
-            history=store.standing.history,
+            history=store.voting_status.history,
             service=kind_of(service),
         )
         applier = Applier(store, service)
@@ -342,6 +344,7 @@ async def open_member(
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: its address can't be bound.
     """
+    check_interpreter()
     check_arguments(config, service)
     store = open_store(config, rng, executor)
     with closing(store):

@@ -9,14 +9,13 @@ import attrs
 import trio
 
 from ..errors import SafetyViolationError
-from ..storage import NodeState, StandingKind
-from ..storage.log.state import NOTHING_LOST
+from ..storage import EMPTY_LOG, LogEnd, NodeState, VotingRight
 from .follower.catchup_rate import Backlog
 from .leader.clocks import Clocks
 from .leader.lease import Promise
 from .membership.admission import Founders
 from .protocol.role import Role
-from .protocol.rules import LogEnd, quorum
+from .protocol.rules import quorum
 from .readers.pace import Pace
 from .state_machine.actions import Actions
 from .upkeep.repair import Repair
@@ -195,7 +194,7 @@ class Core:
     @property
     def votes(self) -> bool:
         """Whether we may vote, stand and be counted: see :mod:`.admission`."""
-        return not self.standby and self.store.recorded.standing.kind is StandingKind.MEMBER
+        return not self.standby and self.store.recorded.voting_status.kind is VotingRight.VOTER
 
     @property
     def floor(self) -> LogEnd:
@@ -203,7 +202,7 @@ class Core:
 
         Who has less votes only for who has it, and never stands.
         """
-        return max(LogEnd(*self.store.standing.floor), LogEnd(*self.store.recorded.lost))
+        return max(self.store.voting_status.floor, self.store.recorded.lost)
 
     @property
     def may_stand(self) -> bool:
@@ -233,7 +232,7 @@ class Core:
         A log that is behind that is voted for in no case.
         """
         recorded = self.store.recorded
-        return max(LogEnd(*recorded.admission), LogEnd(*recorded.lost))
+        return max(recorded.admission, recorded.lost)
 
     @property
     def damage(self) -> str:
@@ -245,7 +244,7 @@ class Core:
             return f"its tables were damaged, and are made anew from the log: {at} of {end}"
         if self.applier.wanting:
             return "its tables are gone, and it waits for another member's snapshot"
-        if self.store.recorded.lost != NOTHING_LOST:
+        if self.store.recorded.lost != EMPTY_LOG:
             return (
                 f"the end of its log, from {self.store.append_position} on, was damaged; until it "
                 "has it again it votes for nobody who lacks it"

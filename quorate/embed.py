@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, check_interpreter
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
@@ -152,6 +152,7 @@ async def open_node(
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: an address can't be bound.
     """
+    check_interpreter()
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:

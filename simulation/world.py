@@ -13,8 +13,8 @@ from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import Limits
 from ..node.one_error import one_error
-from ..storage import found
-from ..transport import MemoryNetwork
+from ..storage.testing import found_cluster
+from ..transport.testing import MemoryNetwork
 from .machines.disk import Disk, Fate
 from .machines.host import Host, S_co
 from .machines.scheduler import seeded_scheduler
@@ -93,7 +93,9 @@ class World(Generic[S_co]):
         }
         if setting.founded:
             stores = {i: self.hosts[i].config.directory / "log" for i in setting.voters}
-            found(stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders"))
+            found_cluster(
+                stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders")
+            )
 
     def _host(
         self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]

@@ -232,8 +232,6 @@ class PortState:
 
     unfinished_bytes: int = 0
     """Input of all clients together that is not done; see :mod:`.unfinished`."""
-    most_waiting_bytes: int = 0
-    """The most that these two came to, about, since somebody looked."""
 
     coalesced: dict[int, Coalesced] = attrs.field(factory=dict[int, Coalesced])
     """What takes more of this turn: by flags, and whether they are reads."""
@@ -315,13 +313,12 @@ class PortState:
         client.close()
 
     def count_input(self, more: int) -> None:
-        """So much more input is not done, or less; refuse the client that holds most if need be.
+        """Count unfinished input; over the limit, refuse the client that holds most of it.
 
-        Also to be called when more replies wait.
+        Args:
+            more: bytes, negative if there are fewer now.
         """
         self.unfinished_bytes += more
-        waiting = self.unfinished_bytes + self.unread_bytes
-        self.most_waiting_bytes = max(self.most_waiting_bytes, waiting)
         most = self.limits.all_input_bytes
         if more <= 0 or self.unfinished_bytes <= most:
             return

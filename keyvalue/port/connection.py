@@ -38,6 +38,7 @@ from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
 from ...node.requests.gateway import Request, RequestKind
+from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
 from .client_state import PortState, Session
 from .conversation import Conversation
@@ -170,22 +171,34 @@ class Connection:
         self._wait_for(self._events & ~_READ)
         self._finish_if_done()
 
-    def on_event(self, events: int) -> None:
-        """The socket is, or was, ready for some of the events that it waits for."""
+    def on_event(self, events: int) -> bool:
+        """Handle events of the socket.
+
+        Args:
+            events: as epoll reported them; they may be over.
+
+        Returns:
+            Whether plain commands were read and only joined with those of other clients.
+        """
         if events & select.EPOLLOUT and self.fileno >= 0:
             self._drain()
         if self.fileno < 0:
-            return
+            return False
         if events & self._events & _READ:
-            self.on_readable()
-        elif events & ~(_READ | select.EPOLLOUT):
+            return self.on_readable()
+        if events & ~(_READ | select.EPOLLOUT):
             self.close()
+        return False
 
     def on_data(self, data: bytes, count: int) -> bool:
-        """So much was read from the socket, and `.plain` has counted so many commands in it.
+        """Take data that was read from the socket.
+
+        Args:
+            data: not empty.
+            count: `resp_reader.count_untrusted` of it.
 
         Returns:
-            Whether it was just put with what other clients have sent.
+            Whether it was only joined with what other clients have sent.
         """
         if count and not self._outgoing and self._conversation.share(data, count):
             return True
@@ -194,21 +207,20 @@ class Connection:
             self._feed(data)
         return False
 
-    def on_readable(self) -> None:
-        """Read once, and do what can be done."""
+    def on_readable(self) -> bool:
+        """Read once, and execute what is complete; returns what `on_data` does."""
         try:
             data = self._receive(RECEIVE_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self.close()
-            return
-        if not data:
-            self._ended = True  # nothing is left to read, so to close loses no reply
-            self.finish()
-        elif not self._lingering:
-            self.session.seen_at = self._port.now
-            self._feed(data)
+            return False
+        if data:
+            return not self._lingering and self.on_data(data, count_untrusted(data))
+        self._ended = True  # nothing is left to read, so closing loses no reply
+        self.finish()
+        return False
 
     def _feed(self, data: bytes) -> None:
         port, conversation = self._port, self._conversation
@@ -233,20 +245,16 @@ class Connection:
 
     # Replies ---------------------------------------------------------------------------------
 
-    def settle(self) -> int:
-        """See :class:`.coalesced.Sender`."""
+    def settle(self, reply: bytes) -> bool:
+        """See :class:`.joined.Sender`."""
         usual = self._events == WAIT_READABLE and not self._outgoing
-        return self.fileno if usual and self._conversation.settle() else -1
-
-    def on_unsent(self, reply: bytes, sent: int) -> None:
-        """See :class:`.coalesced.Sender`."""
-        if sent < 0:
-            self.close()
-        elif self.fileno >= 0:
-            self._defer(memoryview(reply)[sent:])
+        if not (usual and self._conversation.settle()):
+            return False
+        self._send_reply(reply)
+        return True
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
-        """See :class:`.coalesced.Sender`."""
+        """See :class:`.joined.Sender`."""
         return self._conversation.take_over(kind, payload, flags, count)
 
     def deliver(self) -> None:
@@ -294,7 +302,6 @@ class Connection:
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
         port.unread_bytes += len(data)
-        port.count_input(0)
         events = self._events | select.EPOLLOUT
         if self._has_enough():
             self.congested = True

@@ -18,11 +18,9 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
-from ... import ready
 from ...node.requests.gateway import NodeStatus
-from ...storage.tables import rows
-from ...storage.writing import kernel_writer
-from ..native import plain, waits
+from ...storage.writing import journal_writer
+from ..native import resp_reader
 from ..protocol import resp
 from ..protocol.glob import matcher
 from .client_state import KEEPALIVE_SECONDS, PortState
@@ -32,8 +30,8 @@ __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply",
 
 REDIS_VERSION: Final = "7.4.0"
 
-COMPILED: Final = all(each.NATIVE for each in (plain, ready, rows, waits, kernel_writer))
-"""Whether all of our C is there."""
+COMPILED: Final = resp_reader.NATIVE and journal_writer.NATIVE
+"""Whether both compiled parts are used."""
 
 _Facts: TypeAlias = dict[str, str | int | float]
 _PAGE_BYTES: Final = resource.getpagesize()

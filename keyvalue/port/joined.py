@@ -1,12 +1,12 @@
-"""Plain commands of many clients, which travel as one request.
+"""Joins the plain commands of many clients into one request.
 
-Most of what comes in a turn of the client port is one SET or GET of each client. To carry each of
-them through the gateway, the log and the state machine by itself costs several times what it costs
-to do it. So the plain ones (:mod:`.plain`) are joined: the payload is that of a pipeline with all
-of them, the replies are cut apart, and are sent in one go.
+In a turn of the client port most clients have sent one SET or GET. A request of its own for each
+would cost several times what executing the command costs: gateway, log and state machine handle
+every request separately. So plain commands (:mod:`~..native.resp_reader`) are joined: the payload
+is that of a pipeline, and the replies are cut apart and sent to each client.
 
-It is one request only while all goes well. One that is sent again after a client has gone, is
-answered in part, or fails, is taken apart into a request for each client.
+If a client disconnects, or the joined request fails or is only partly done, it is split back into
+one request per client.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
 from ...node.requests.gateway import Request, RequestKind
-from ..native.plain import cut_replies_untrusted, send_all
+from ..native.resp_reader import cut_replies_untrusted
 from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, part
 from .routes import RUN_COMMANDS
 
@@ -33,15 +33,12 @@ _READS_AT_ONCE: Final = 64
 class Sender(Protocol):
     """A client's connection, which has nothing else under way."""
 
-    def settle(self) -> int:
-        """Return the socket that the reply can be written to, and have nothing under way.
+    def settle(self, reply: bytes) -> bool:
+        """Send the reply; nothing is under way then.
 
-        Negative if there is more to it; then nothing has changed.
+        Returns:
+            False if the client has sent more, or cannot take the reply: then nothing was done.
         """
-        ...
-
-    def on_unsent(self, reply: bytes, sent: int) -> None:
-        """The socket took only so much of the reply; -1 if it is broken."""
         ...
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
@@ -215,16 +212,10 @@ class Coalesced(Request):
 
     def _deliver(self, replies: list[bytes]) -> None:
         """Give the next clients their replies."""
-        start, counters = self._answered, self._port.counters
+        start = self._answered
         self._answered += len(replies)
-        senders = self._senders[start : self._answered]
-        filenos = [-1 if sender is None else sender.settle() for sender in senders]
-        counters.output_bytes += sum(map(len, replies))
-        for place, sent in send_all(filenos, replies):
-            sender, reply = senders[place], replies[place]
-            if sender is not None and filenos[place] >= 0:
-                sender.on_unsent(reply, sent)
-                continue
-            counters.output_bytes -= len(reply)  # nobody gets it, or it is counted where it is sent
-            if self._senders[start + place] is not None:
-                self._take_apart(start + place).done(reply)
+        for place, reply in enumerate(replies, start):
+            # Read from the list each time: a reply before may have closed this client.
+            sender = self._senders[place]
+            if sender is not None and not sender.settle(reply):
+                self._take_apart(place).done(reply)

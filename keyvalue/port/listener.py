@@ -1,7 +1,7 @@
 """The port that any Redis client talks to: one callback, one epoll, all clients.
 
 All client sockets are registered, level-triggered, with one ``epoll`` object, and there is a turn
-whenever the epoll itself is readable (:mod:`..ready`). So no task is woken for a client; the turn
+whenever the epoll itself is readable. So no task is woken for a client; the turn
 is also what the gateway makes a batch of. Nothing here is awaited but that, which makes
 cancellation simple: it comes between turns, and closes all connections.
 
@@ -34,11 +34,8 @@ import trio
 from ...node.config.config import Redirect
 from ...node.protocol.role import Signal
 from ...node.requests.gateway import Gateway
-from ...ready import whenever_readable
-from ...storage.memory import TRIMMED_BYTES, return_freed_memory, return_large_blocks
-from ..native.plain import receive_untrusted
 from ..protocol import resp
-from ..protocol.parser import CommandParser, ParserLimits, WholeCommands
+from ..protocol.parser import CommandParser, ParserLimits
 from .client_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState, Session
 from .connection import WAIT_READABLE, Connection
 
@@ -105,7 +102,6 @@ class ClientPort:
     ) -> None:
         usual = limits or ClientPortLimits()
         self._state = PortState(gateway, usual, host, port, redirect_port, redirect)
-        self._whole = WholeCommands()
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -113,14 +109,13 @@ class ClientPort:
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
         # What the last turn had no time for; without a connection it is the word to resume.
-        self._unserved: list[tuple[Connection | None, int, bytes | None, int]] = []
+        self._unserved: list[tuple[Connection | None, int]] = []
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
         self._accepting = trio.CancelScope()
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
         self._now = trio.lowlevel.current_clock().current_time  # a turn asks for many a client
-        return_large_blocks()
 
     @property
     def state(self) -> PortState:
@@ -146,7 +141,9 @@ class ClientPort:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._end_lingering)
                 task_status.started((self._state.host, self._state.port))
-                await whenever_readable(self._epoll.fileno(), self._serve)
+                while True:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    self._serve()
         finally:
             for connection in list(self._connections.values()):
                 connection.close()
@@ -183,22 +180,20 @@ class ClientPort:
         ready = iter(
             self._unserved
             or [
-                (connections.get(fileno), events, data, count)
-                for fileno, events, data, count in receive_untrusted(self._epoll, TURN_EVENTS)
+                (connections.get(fileno), events)
+                for fileno, events in self._epoll.poll(0, TURN_EVENTS)
             ]
         )
-        for connection, events, data, count in ready:
+        for connection, events in ready:
             if connection is None:
                 self._resume(turn_ends)
-            elif data is None:
-                connection.on_event(events)
-            elif connection.on_data(data, count):
+            elif connection.on_event(events):
                 continue  # to join them takes little more than a look at the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
         if self._unserved:
-            state.wake()  # what was read from a socket makes it ready no more
+            state.wake()
         state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:
@@ -262,10 +257,7 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _end_lingering(self) -> Never:
-        """Now and then, close what has lingered for long enough, and clients that do not read.
-
-        And give back the memory of what clients have sent, if that was much.
-        """
+        """Close connections that lingered too long, and those whose clients do not read."""
         while True:
             await trio.sleep(LINGER_SECONDS)
             now = trio.current_time()
@@ -273,10 +265,6 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
-            waiting = self._state.unfinished_bytes + self._state.unread_bytes
-            if self._state.most_waiting_bytes - waiting >= TRIMMED_BYTES:
-                return_freed_memory()
-            self._state.most_waiting_bytes = waiting
 
     def _admit(
         self, client: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
@@ -300,7 +288,7 @@ class ClientPort:
         now = trio.current_time()
         session = Session(next(self._ids), _text(address), local, now, now)
         state.admit(session, at_redirect_port=at_redirect_port)
-        parser = CommandParser(self._whole, self._parser_limits)
+        parser = CommandParser(self._parser_limits)
         connection = Connection(client, session, parser, state, self)
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection

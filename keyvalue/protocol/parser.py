@@ -1,40 +1,32 @@
 r"""From hostile bytes to commands: what stands between a client's socket and everything else.
 
-hiredis parses an order of magnitude faster than Python can, but it believes what it reads: the
-twelve bytes ``*4294967295\r\n`` make it allocate a list of 4 G elements, values without end
-gather in its buffer, and a command may hold anything, a map or a nested array. So bytes go one of
-two ways here:
+Bytes go one of two ways here:
 
-- **The fast way**, :class:`WholeCommands`, for the plain commands that a chunk begins with. In C
-  (:mod:`.plain`), or with hiredis for a chunk that claims no huge aggregate: hiredis parses it,
-  each command is encoded again, and the chunk *is* whole plain commands exactly if it equals the
-  join of those encodings (or begins with it: what follows is an incomplete command). That proves
-  everything at once: only bulk strings, no odd length, every line end in place.
+- **The fast way**, :func:`~..native.resp_reader.split_untrusted`, for the plain commands that a
+  chunk begins with: whole arrays of bulk strings, each header in its one canonical form.
 - **The slow way**, :class:`CommandScanner`, for everything else: an incomplete command, an inline
   command (``PING\r\n``), an array of 100,000 arguments, or something wrong. It reads headers
   only, remembers where it is, and so takes time linear in the bytes however they are cut. It
   finds the ends of commands, and wrong bytes as soon as they are seen, in the words of Redis.
 
-What comes out of either is safe to record and to replicate: arrays of bulk strings in their one
+Neither allocates memory for what a header claims: ``*4294967295\r\n`` costs twelve bytes. What
+comes out of either is safe to record and to replicate: arrays of bulk strings in their one
 canonical encoding.
 
-Caveats: where C was not compiled a value that contains ``*`` and six digits goes the slow way,
-which is slower, not different. Redis does not look at the two bytes after a bulk string; here they
-must be CRLF.
+Caveat: Redis does not look at the two bytes after a bulk string; here they must be CRLF.
 """
 
 import re
 from typing import Final, TypeAlias, cast
 
 import attrs
-import hiredis
 
 from ...errors import OversizedRequestError, WireError
-from ..native.plain import NATIVE, split_untrusted
+from ..native.resp_reader import split_untrusted
 from ..state.limits import MAX_ARGUMENTS
 from .resp import pack
 
-__all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken", "WholeCommands"]
+__all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken"]
 
 Arguments: TypeAlias = list[bytes]
 Taken: TypeAlias = tuple[list[Arguments], bytes]
@@ -44,14 +36,6 @@ NOTHING: Final[Taken] = ([], b"")
 
 _ARRAY: Final = ord("*")
 _BULK: Final = ord("$")
-# hiredis allocates a list before it has seen one element of it, nested at most 9 deep. The search
-# for one literal byte, then digits, is what Python's regular expressions are fastest at.
-_HUGE_ARRAY: Final = re.compile(rb"\*[0-9]{6}").search
-_HUGE_OTHERS: Final = tuple(
-    (ord(kind), re.compile(rb"[%b][0-9]{6}" % kind).search) for kind in (b"~", b">", b"|")
-)
-_HARMLESS_HEADER_BYTES: Final = len(b"*99999\r")
-_LEAST_ARGUMENT_BYTES: Final = len(b"$0\r\n\r\n")
 _LENGTH: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,18})\r\n").match
 _MAX_HEADER_BYTES: Final = 32
@@ -69,79 +53,6 @@ class ParserLimits:
 
     request_bytes: int = 32 * 1024 * 1024
     array_elements: int = MAX_ARGUMENTS
-
-
-class WholeCommands:
-    """The fast way. It keeps nothing between calls, so one serves all connections of a thread.
-
-    Args:
-        native: in C, which finds the same.
-    """
-
-    __slots__ = ("_feed", "_missing", "_native", "_next")
-
-    def __init__(self, *, native: bool = NATIVE) -> None:
-        self._native = native
-        self._missing = object()
-        self._renew()
-
-    def _renew(self) -> None:
-        """Forget a reader that holds half a command or has failed."""
-        reader = hiredis.Reader(notEnoughData=self._missing)
-        self._feed = reader.feed
-        self._next = reader.gets
-
-    def split_untrusted(self, data: bytes) -> tuple[list[Arguments], int]:
-        """Take the whole commands from the beginning of data, if it is plain to see where they end.
-
-        Returns:
-            The commands, and where the last of them ends: at the end of data in the usual case.
-            What follows must go the slow way.
-        """
-        if self._native:
-            return split_untrusted(data, MAX_ARGUMENTS)
-        if data[0] != _ARRAY or _claims_much(data):
-            return [], 0
-        try:
-            self._feed(data)
-            first = cast("Arguments", self._next())
-            encoding = pack(tuple(first))
-            # a client that waits for each reply sends just this
-            if encoding == data and len(first) <= MAX_ARGUMENTS:
-                return ([first], len(data)) if first else ([], 0)
-            commands = [first, *iter(self._next, self._missing)]
-            whole = b"".join([pack(tuple(arguments)) for arguments in commands])
-        except (hiredis.ProtocolError, TypeError):
-            self._renew()
-            return [], 0
-        if len(whole) != len(data):
-            self._renew()
-        may_be_long = len(data) > _LEAST_ARGUMENT_BYTES * MAX_ARGUMENTS
-        too_long = may_be_long and max(map(len, commands)) > MAX_ARGUMENTS
-        if too_long or not all(commands) or not data.startswith(whole):
-            return [], 0
-        return commands, len(whole)
-
-    def parse(self, command: bytes) -> Arguments:
-        """Parse one command that :class:`CommandScanner` has found to be whole and plain."""
-        self._feed(command)
-        arguments = cast("Arguments", self._next())
-        assert arguments is not self._missing
-        return arguments
-
-
-def _claims_much(data: bytes) -> bool:
-    """Whether something in data, a value perhaps, looks like the head of a huge aggregate."""
-    if data.rfind(b"*") == 0:  # one command, usually: then its head is all there is to look at
-        huge = data.find(b"\r", 0, _HARMLESS_HEADER_BYTES) < 0
-    else:
-        huge = _HUGE_ARRAY(data) is not None
-    if huge:
-        return True
-    for kind, search in _HUGE_OTHERS:  # noqa: SIM110 - a generator would cost more than the search
-        if kind in data and search(data) is not None:
-            return True
-    return False
 
 
 class CommandScanner:
@@ -282,10 +193,9 @@ class CommandParser:
         incomplete: what has come of a command that is not whole yet.
     """
 
-    __slots__ = ("_limits", "_whole", "failure", "incomplete")
+    __slots__ = ("_limits", "failure", "incomplete")
 
-    def __init__(self, whole: WholeCommands, limits: ParserLimits) -> None:
-        self._whole = whole
+    def __init__(self, limits: ParserLimits) -> None:
         self._limits = limits
         self.incomplete: CommandScanner | None = None
         self.failure: WireError | OversizedRequestError | None = None
@@ -299,7 +209,7 @@ class CommandParser:
         """Take the commands that are whole now; data is not empty. See `failure`."""
         if self.incomplete is not None:
             return self._resume_untrusted(self.incomplete, data)
-        commands, end = self._whole.split_untrusted(data)
+        commands, end = split_untrusted(data, MAX_ARGUMENTS)
         if end == len(data):
             return commands, data
         more, encoded = self._scan_untrusted(CommandScanner(self._limits), data[end:])
@@ -342,7 +252,7 @@ class CommandParser:
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
         """One command or none: a line may be empty."""
         if command[0] == _ARRAY:
-            return [self._whole.parse(command)]
+            return split_untrusted(command, self._limits.array_elements)[0]
         arguments = split_line_untrusted(command)
         return [arguments] if arguments else []
 

@@ -5,8 +5,9 @@ RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1
 (a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
 (``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
 
-**Decoders** use hiredis, and C for plain commands (:mod:`.plain`). :class:`CommandParser` takes a
-*recorded payload*, arrays of bulk strings one after the other, as a client sent them.
+**Decoders** use hiredis, and :mod:`~..native.resp_reader` for plain commands.
+:class:`CommandParser` takes a *recorded payload*, arrays of bulk strings one after the other, as a
+client sent them.
 :func:`parse_replies_untrusted` takes the replies to one and is for a program that embeds the store.
 An error reply inside is a value there (:class:`quorate.errors.KeyValueError`), for one reply of
 many may be one.
@@ -23,7 +24,7 @@ from typing import Final, Literal, TypeAlias, cast
 import hiredis
 
 from ...errors import KeyValueError, WireError
-from ..native.plain import split_untrusted
+from ..native.resp_reader import split_untrusted
 from ..state.limits import MAX_ARGUMENTS
 
 Reply: TypeAlias = (

@@ -20,8 +20,7 @@ Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands 
 but answered with an error.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Never, Self, TypeAlias
 
@@ -29,8 +28,8 @@ import trio
 
 from ...errors import WireError
 from ...node.state_machine.service import KEY_VALUE, Command
-from ...storage import BatchHeader, CheckedEntries, Entry, EntryKind
-from ...storage.tables.damage import whole
+from ...storage import EntryKind
+from ...storage.tables.damage import open_or_rebuild
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import FlushJob, Tables
 from ...storage.writing.group_commit import ExecutorFactory, ThreadExecutor
@@ -38,7 +37,6 @@ from ..commands import expiry, keys, numbers, sessions, strings, walk
 from ..commands.arguments import CommandError
 from ..commands.strings import Handler
 from ..commands.table import Kind, fault, lookup
-from ..native.plain import answer_gets, apply_sets
 from ..port.watching import may_have
 from ..protocol import resp
 from .limits import (
@@ -52,7 +50,7 @@ from .limits import (
     TICK_MS,
 )
 from .sessions import Sessions
-from .store import STRING, TOO_MUCH_WORK, KeyStore
+from .store import TOO_MUCH_WORK, KeyStore
 
 RESP3: Final = 1
 """Flag: reply in RESP3."""
@@ -67,11 +65,6 @@ AT_ONCE_BYTES: Final = 64 << 10
 """Entries of so many bytes are applied at one go (of many keys fewer, see `plain.apply_sets`), and
 GETs are answered with so many, a thousand at most: with a send for each reply, one or two
 milliseconds' work, and with a look-up on disk for each some more."""
-
-PACES: Final = 4
-"""So many members begin to flush after different amounts, of which the smallest is a little more
-than half: what a flush costs one of them the others make up for, unless all pay it at once. Of
-members whose ids leave the same rest all do."""
 
 _COMMAND: Final = EntryKind.COMMAND  # a member of an enumeration is slow to get at
 _WATCH: Final = b"WATCH"
@@ -129,10 +122,9 @@ class KeyValueService:
                 cluster=cluster,
                 member_id=member_id,
                 executor=executor,
-                share=1 - member_id % PACES / (2 * PACES),
             )
 
-        service = cls(whole(directory, opened))
+        service = cls(open_or_rebuild(directory, opened))
         service.remade = len(tries) > 1
         return service
 
@@ -183,24 +175,6 @@ class KeyValueService:
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
 
-    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """Apply what is nothing but SETs and MSETs at one go; see `node.service.BatchService`.
-
-        None of the bounds on what a request may cost is met by as many as :mod:`.plain` takes.
-        """
-        # `isinstance` asks Sequence's metaclass about a list, which takes long.
-        given = entries.batch if type(entries) is CheckedEntries else entries
-        wanted = _COMMAND, TRANSACTION
-        made = header.position + 1, STRING
-        replies = self._tables.put_by(
-            partial(apply_sets, given, start, *wanted, *made, AT_ONCE_BYTES, resp.OK)
-        )
-        if replies:
-            store = self._store
-            store.now = max(store.now, header.timestamp_ms)
-            store.revision = header.position + start + len(replies)
-        return replies
-
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Everything up to `position` is applied; remove some of what has expired by now."""
         store, tables = self._store, self._tables
@@ -213,12 +187,6 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
-        if not flags & TRANSACTION:
-            tables, null, now = self._tables, resp.NULL[flags & RESP3], self._store.now
-            below = tables.get_below
-            reply = answer_gets(payload, AT_ONCE_BYTES, null, now, tables.newest, below)
-            if reply is not None:
-                return reply
         self._store.applying = False
         return self._answer(payload, flags, self._queries)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import TransportError, WireError
-from ...storage import TermRow, check_received_untrusted
+from ...storage import check_received_untrusted
 from ...transport import (
     NULL_VALUE,
     CommitPosition,
@@ -173,7 +173,6 @@ class _Fetch:
 
     async def _record(self, stream: FrameStream) -> None:
         store = self._core.store
-        last_term = store.log_term
         while store.appended_position < self._end:
             with trio.fail_after(self._core.timeouts.leader_heartbeat_timeout):
                 message = await stream.receive()
@@ -188,11 +187,7 @@ class _Fetch:
                 raise WireError(f"a replay in term {message.leadership_term_id}")
             header = check_received_untrusted(message.batch)
             self._fits_untrusted(header)
-            row = None
-            if header.term > last_term:
-                row = TermRow(header.term, header.position, None, header.timestamp_ms)
-                last_term = header.term
-            store.append(message.batch, header=header, term_row=row)
+            store.append(message.batch, header=header)
             if store.unsynced > MAX_UNSYNCED_BYTES:
                 await store.settled()
         await store.settled()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from ...storage import LogEnd
 from ...transport import (
     NULL_VALUE,
     AppendPosition,
@@ -49,7 +50,7 @@ MAX_HOLD_BACK = 4  # failed rounds of scouting that double the pause: up to 8 el
 class Peer:
     """What an election has heard of another member: where its log ends."""
 
-    log_end: rules.LogEnd | None = None
+    log_end: LogEnd | None = None
 
 
 class Election:
@@ -219,7 +220,7 @@ class Election:
 
     def heard_log(self, sender: int, term: int, position: int) -> None:
         """Note where a member's log ends."""
-        self.peers[sender].log_end = rules.LogEnd(term, position)
+        self.peers[sender].log_end = LogEnd(term, position)
         if sender == self.gone:
             self.gone = None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import TransportError
-from ...storage.log.state import NOTHING_LOST
+from ...storage.log.log_end import EMPTY_LOG, LogEnd
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from ..follower.following import Following
 from ..follower.snapshot_install import install
@@ -38,7 +38,6 @@ async def following(e: Election) -> State:
     compared = not isinstance(e.decision, rules.Install)
     role = core.role = Following(core, e.adopted, compared=compared)
     e.inbox.clear()
-    core.store.recorder.passing = True  # the leader's log is read, by who lacks it
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
@@ -47,7 +46,6 @@ async def following(e: Election) -> State:
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
-        core.store.recorder.passing = False
         cancelled = trio.current_effective_deadline() == -math.inf  # the member is
         e.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
@@ -208,7 +206,7 @@ async def follower_ready(e: Election, role: Following) -> State:
     core = e.core
     await role.anchor()
     # Here is all that this leader had sent when we joined, so all that we ever had of its term.
-    if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
+    if EMPTY_LOG < core.store.recorded.lost < LogEnd(role.term + 1, 0):
         await core.store.regain()
     await core.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...storage.memory import freed_memory_kept
 from ..state_machine.service import PatientService
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ class Backlog:
         self._fetching += 1
         self._tell()
         try:
-            with freed_memory_kept():
-                yield
+            yield
         finally:
             self._fetching -= 1
             self._tell()

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import WireError
-from ...ready import stay_awake
-from ...storage import BatchHeader, TermRow, check_received_untrusted
+from ...storage import BatchHeader, check_received_untrusted
 from ...transport import (
     NULL_VALUE,
     AppendFlags,
@@ -214,8 +213,6 @@ class Following(Role):
         asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
         if asked:
             self._promise(message.confirm_id)
-        if asked and not timed:
-            stay_awake()  # clients wait for the answer, and ask again
         if asked or timed:  # a heartbeat has the time
             self.report(timed=timed)
 
@@ -284,15 +281,11 @@ class Following(Role):
         """Record a checked batch that begins where our log ends."""
         if self.ended is not None or not self.compared:
             return  # a stream's task may be one message behind the end of the role
-        row = None
         if header.term != self.recorded_term:
             self.end(f"a batch of term {header.term} behind our term {self._log_term}")
             return
-        if header.term != self._log_term:
-            # The term's row is durable together with its first entry, never later.
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-            self._log_term = header.term
-        self.core.store.append(batch, header=header, term_row=row)
+        self._log_term = header.term
+        self.core.store.append(batch, header=header)
         self.core.applier.offer(Waiting(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)

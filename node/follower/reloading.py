@@ -17,7 +17,7 @@ import trio
 
 from ...errors import StorageError
 from ...storage.log.term_table import term_at
-from ...transport import WEATHER
+from ...transport import CONNECTION_ERRORS
 from .snapshot_install import check_service_of, fetch
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def _fetched(core: Core) -> SnapshotHead | None:
             continue
         try:
             return await fetch(core, peer.member_id, partial(_judge, core))
-        except (*WEATHER, StorageError) as trouble:
+        except (*CONNECTION_ERRORS, StorageError) as trouble:
             who = core.member_id, peer.member_id
             log.warning("member %d: no snapshot from member %d: %r", *who, trouble)
     return None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import StorageError, TransportError
-from ...transport import WEATHER, AppendFlags, StreamPurpose
+from ...transport import CONNECTION_ERRORS, AppendFlags, StreamPurpose
 from .fetching import fetch_snapshot
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead
         try:
             async with core.applier.halted():  # what it replaces need not be applied first
                 head = await fetch(core, member, partial(_judge, e, wanted.oldest))
-        except (*WEATHER, StorageError) as trouble:
+        except (*CONNECTION_ERRORS, StorageError) as trouble:
             who = core.member_id, member
             log.warning("member %d: no snapshot from member %d: %r", *who, trouble)
         else:

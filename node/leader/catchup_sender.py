@@ -15,7 +15,7 @@ import trio
 from ...errors import DamagedRecordError, StorageError
 from ...transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ...transport.network import parse_address_untrusted
-from ...transport.streams import WEATHER
+from ...transport.streams import CONNECTION_ERRORS
 from ..protocol.role import Signal
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Catchups:
                 await self._send_log(message)
         except* DamagedRecordError:
             raise  # nobody has it: never skipped, and never sent, the member stops
-        except* (*WEATHER, StorageError) as group:
+        except* (*CONNECTION_ERRORS, StorageError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:
             if self._running.get(member) is scope:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 APP_VERSION = 1
 
 PAUSE_SECONDS: Final = 0.005
-"""How long a commit position waits for a batch that carries it. Clients don't wait for it."""
-
-LONGEST_PAUSE_SECONDS: Final = 0.04
-"""How long while batch after batch has carried the one before, and then `PAUSE_SECONDS` at most."""
+"""How long a commit position waits for a batch that carries it. Shorter, and a client that writes
+one key after the other causes a message for each; longer, and followers apply later. Clients do not
+wait for it."""
 
 AT_ONCE_BYTES: Final = 16 << 10
 """So much of the log takes longer to apply than a message does to travel."""
@@ -89,24 +88,12 @@ class CommitAnnouncements:
         return bool(proposals.in_flight or proposals.waiting)
 
     async def run(self) -> Never:
-        """Announce what is due; until cancelled.
-
-        A look at it costs as much as a small write. So while there was no need for one, the next
-        comes later.
-        """
+        """Announce each commit position that no batch has carried in time; until cancelled."""
         leadership, applier = self._leadership, self._leadership.core.applier
-        pause = PAUSE_SECONDS
         while True:
-            carried = leadership.announced >= applier.commit_position
-            if carried:
-                began = trio.current_time()
+            while leadership.announced >= applier.commit_position:
                 await self._due.wait()
-                if trio.current_time() - began > pause:
-                    pause = PAUSE_SECONDS
             due = applier.commit_position
-            await trio.sleep(pause if carried else PAUSE_SECONDS)
+            await trio.sleep(PAUSE_SECONDS)
             if leadership.announced < due:
                 leadership.announce_commit()
-                pause = PAUSE_SECONDS
-            else:
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import UnknownOutcomeError
-from ...ready import stay_awake
 from ...storage import BatchHeader, Entry, EntryKind, encode_batch
 from ...transport import (
     NULL_VALUE,
@@ -167,7 +166,7 @@ class Leadership(Role):
                 follower.live = core.links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.publication_position += size
-        self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
+        self.proposals.sent(self.publication_position)
         header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
         core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
         core.store.append(batch, header=header)
@@ -232,7 +231,6 @@ class Leadership(Role):
             self.changed.notify()
         applier = self.core.applier
         if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
-            stay_awake()  # clients get answers, and ask again
             self.proposals.committed(reached)
             self._announcements.committing(reached)
             applier.commit(reached)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ...ready import stay_awake
 from ..protocol import rules
 from ..protocol.role import Signal
 from ..requests.gateway import still_wanted
@@ -141,7 +140,6 @@ class Reads:
             if applied < self.rounds[0].position:
                 break  # still being read back; the next report looks again
             self._confirmed += self.rounds.popleft().reads
-            stay_awake()  # clients get answers, and ask again
         if not busy:
             self._answer_confirmed()
             if self._confirmed:

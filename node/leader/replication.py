@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """With one more request of the usual largest size it fits the queue of a link."""
 
-ENOUGH_COMMANDS: Final = 100
-"""So many cost more to carry than a batch does by itself."""
-
 
 def entries_of(requests: list[Request]) -> list[Entry]:
     """Return the entries of the log that a batch of commands comes to."""
@@ -34,14 +31,13 @@ class Proposals:
 
     Attributes:
         waiting: commands that are in no batch yet; `Leadership` appends to it.
-        in_flight: where the batches end that are not committed, and how many commands each has.
+        in_flight: log positions at which the batches end that are not committed.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.waiting: list[Request] = []
-        self.in_flight: deque[tuple[int, int]] = deque()
-        self._commands = 0  # of all in flight
+        self.in_flight: deque[int] = deque()
 
     def withdraw(self) -> list[Request]:
         """Give back the commands that are in no batch."""
@@ -71,29 +67,20 @@ class Proposals:
         return taken
 
     def _has_room(self) -> bool:
-        """Whether one more batch may be on its way; one always may.
-
-        Clients that were answered together send their next commands one after the other. A batch of
-        the first few of them would cost every member as much as one of all, so few beside many
-        that are under way wait for more, at most until those are committed.
-        """
+        """Whether one more batch may be in flight."""
         applier, most = self._core.applier, self._core.config.limits.batches_in_flight
         if applier.lagging:  # what is committed faster than it is applied would pile up
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1][0] - applier.commit_position
-        if len(self.in_flight) >= most or size >= MAX_IN_FLIGHT_BYTES:
-            return False
-        least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
-        return sum(request.commands for request in self.waiting) >= least
+        size = self.in_flight[-1] - applier.commit_position
+        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
 
-    def sent(self, end: int, commands: int) -> None:
-        """A batch of so many commands that ends there is on its way."""
-        self.in_flight.append((end, commands))
-        self._commands += commands
+    def sent(self, end: int) -> None:
+        """A batch that ends there is on its way."""
+        self.in_flight.append(end)
 
     def committed(self, position: int) -> None:
         """Everything below is committed."""
-        while self.in_flight and self.in_flight[0][0] <= position:
-            self._commands -= self.in_flight.popleft()[1]
+        while self.in_flight and self.in_flight[0] <= position:
+            self.in_flight.popleft()

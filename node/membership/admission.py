@@ -2,17 +2,17 @@
 
 What a member has acknowledged and whom it has voted for was on its disk. If that is replaced by an
 empty one, and the member votes on, {L, W} have committed an entry, W is wiped, X and W elect X, and
-the entry is gone. So a store has a **standing**, durably (:mod:`quorate.storage.log.standing`):
+the entry is gone. So a store has a **voting status**, durably (`storage.log.voting_status`):
 
-- FRESH, as it is made. It takes no part in anything, and tells the others which fresh stores it
+- NEW, as it is made. It takes no part in anything, and tells the others which fresh stores it
   has heard of, its own included. Once all members tell the same full list, each of them founds the
-  cluster: its store is a MEMBER, and remembers the list. Who is in the list that a founder tells
+  cluster: its store is a VOTER, and remembers the list. Who is in the list that a founder tells
   does so, too; who is not stands in the place of a lost store, and stops with `LostStoreError`.
   An operator may name members that the founding does not wait for, see below.
 - RECOVERING, as an operator has said that it is (``quorate recover``). It follows a leader and gets
   all of the log. But it does not stand, gives no vote and no yes to a scout, and what it reports
   counts for nothing: not for the commit position, for READY, for reads, for a quorum heard.
-- MEMBER, once an entry of the log that names just this store was committed, by a quorum of others
+- VOTER, once an entry of the log that names just this store was committed, by a quorum of others
   therefore, and was applied here. Only then is it counted. The leader appends that entry when a
   follower that has its log asks for it.
 
@@ -62,11 +62,10 @@ from typing import TYPE_CHECKING, Final, cast
 import trio
 
 from ...errors import LostStoreError, RefusedError, WireError
-from ...storage import Entry, EntryKind, Standing, StandingKind
-from ...storage.log.standing import encode_standing
+from ...storage import EMPTY_LOG, Entry, EntryKind, LogEnd, VotingRight, VotingStatus
+from ...storage.log.voting_status import encode_voting_status
 from ...transport import AdmissionRequest, AppendFlags, Founding, FoundingStore
 from ..protocol.role import Signal
-from ..protocol.rules import NEVER, LogEnd
 
 if TYPE_CHECKING:
     from ...storage import Store
@@ -99,7 +98,7 @@ class Founders:
     @property
     def missing(self) -> list[int]:
         """The members whose stores we have not heard of, as long as our own is fresh."""
-        fresh = self._core.store.standing.kind is StandingKind.FRESH
+        fresh = self._core.store.voting_status.kind is VotingRight.NEW
         return [peer for peer in self._core.voters if fresh and peer not in self._heard]
 
     async def found(self) -> None:
@@ -109,9 +108,9 @@ class Founders:
             LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
         """
         core, said, again, pause = self._core, None, trio.current_time(), 0.0
-        while core.store.standing.kind is StandingKind.FRESH and not core.standby:
+        while core.store.voting_status.kind is VotingRight.NEW and not core.standby:
             if (stores := self._complete()) is not None:
-                await core.store.save_standing(stores)
+                await core.store.save_voting_status(stores)
                 core.links.set_history(stores.history)
                 core.links.dial_anew()
                 self._log_outcome(stores)
@@ -126,10 +125,10 @@ class Founders:
                 said, again = news, trio.current_time() + pause
             await self._changed.wait(again)
 
-    def _log_outcome(self, standing: Standing) -> None:
+    def _log_outcome(self, standing: VotingStatus) -> None:
         """Log with which stores the cluster begins, or that it began without ours."""
         own = self._core.member_id
-        if standing.kind is StandingKind.RECOVERING:
+        if standing.kind is VotingRight.RECOVERING:
             log.warning(
                 "member %d: the cluster was founded without this member; "
                 "it has no vote until the log admits its store",
@@ -169,7 +168,7 @@ class Founders:
         A waiting member has no leader that could answer, so this one does.
         """
         verb, _, rest = request.payload.partition(b" ")
-        if verb != FOUND or self._core.store.standing.kind is not StandingKind.FRESH:
+        if verb != FOUND or self._core.store.voting_status.kind is not VotingRight.NEW:
             return False
         try:
             self._without = self._named_untrusted(rest)
@@ -206,15 +205,15 @@ class Founders:
         """Hear of another member's store; tell of ours if it is none of the fresh ones."""
         if message.member_id != sender or sender not in self._core.voters:
             return
-        standing = self._core.store.standing
-        if standing.kind is StandingKind.FRESH:
+        standing = self._core.store.voting_status
+        if standing.kind is VotingRight.NEW:
             self._heard[sender] = message
             self._changed.notify()
-        elif standing.kind is StandingKind.MEMBER and not message.founded:
-            floor = LogEnd(*standing.floor)
+        elif standing.kind is VotingRight.VOTER and not message.founded:
+            floor = standing.floor
             self._core.send(sender, self._founding(standing.founders, floor, founded=True))
 
-    def _complete(self) -> Standing | None:
+    def _complete(self) -> VotingStatus | None:
         """Give our standing, once it is certain with which stores the cluster begins."""
         core, own = self._core, self._core.store.identity
         for message in self._heard.values():
@@ -223,8 +222,8 @@ class Founders:
                 if (own.member_id, own.instance_id) in stores:
                     return _member(stores, _end(message))
                 unlisted = own.member_id not in {member for member, _ in stores}
-                if unlisted and core.log_end == NEVER:
-                    return Standing(StandingKind.RECOVERING)
+                if unlisted and core.log_end == EMPTY_LOG:
+                    return VotingStatus(VotingRight.RECOVERING)
                 raise LostStoreError(self._lost(message.member_id))
         stores, left_out = self._stores(), self._left_out
         heard = [each for each in self._heard.values() if each.member_id not in left_out]
@@ -273,8 +272,8 @@ class Founders:
         return Founding(own.member_id, own.instance_id, founded, end.term, end.position, listed)
 
 
-def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> Standing:
-    return Standing(StandingKind.MEMBER, stores, (floor.term, floor.position))
+def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
+    return VotingStatus(VotingRight.VOTER, stores, floor)
 
 
 def _end(message: Founding) -> LogEnd:
@@ -305,7 +304,7 @@ def on_admission_request(
         return
     if not leadership.accepting or follower.admission is not None:
         return
-    known = leadership.core.store.standing
+    known = leadership.core.store.voting_status
     payload = encode_admission(message.member_id, message.instance_id, known)
     leadership.append([Entry(EntryKind.MEMBERSHIP, payload)])
     follower.admission = leadership.publication_position
@@ -326,14 +325,14 @@ async def on_admission(store: Store, entry: Entry) -> bool:
         log.warning("member %d: %s", store.identity.member_id, error)
         return False
     own = store.identity.member_id, store.identity.instance_id
-    if own != (member_id, instance_id) or store.standing.kind is StandingKind.MEMBER:
+    if own != (member_id, instance_id) or store.voting_status.kind is VotingRight.VOTER:
         return False
-    await store.save_standing(standing)
+    await store.save_voting_status(standing)
     log.warning("member %d: its store is admitted, it has a vote", member_id)
     return True
 
 
-def encode_admission(member_id: int, instance_id: int, standing: Standing) -> bytes:
+def encode_admission(member_id: int, instance_id: int, standing: VotingStatus) -> bytes:
     """Return the payload of the entry that admits a store: JSON, instance ids in hexadecimal.
 
     With the standing that it has from then on, which is the leader's.
@@ -347,7 +346,7 @@ def encode_admission(member_id: int, instance_id: int, standing: Standing) -> by
     return json.dumps(admits).encode()
 
 
-def decode_admission_untrusted(payload: bytes) -> tuple[int, int, Standing]:
+def decode_admission_untrusted(payload: bytes) -> tuple[int, int, VotingStatus]:
     """Return member and instance id of an entry that admits a store, and its standing then.
 
     Raises:
@@ -359,8 +358,8 @@ def decode_admission_untrusted(payload: bytes) -> tuple[int, int, Standing]:
         founders = tuple(sorted((int(one), int(stores[one], 16)) for one in stores))
         member, instance = cast("int", admits["member"]), int(cast("str", admits["instance"]), 16)
         term, position = cast("list[int]", admits["floor"])
-        standing = Standing(StandingKind.MEMBER, founders, (int(term), int(position)))
-        encode_standing(standing)  # its numbers fit
+        standing = VotingStatus(VotingRight.VOTER, founders, LogEnd(int(term), int(position)))
+        encode_voting_status(standing)  # its numbers fit
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise WireError(f"an entry of membership that can't be read: {error!r}") from error
     return int(member), instance, standing

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from ...storage import NodeState, TermRow
+from ...storage import EMPTY_LOG, LogEnd, NodeState, TermRow
 from ...transport import (
     MAX_TERM_SPANS,
     NULL_VALUE,
@@ -45,21 +45,6 @@ VETO_ROUNDS = 2
 
 _term_of = operator.attrgetter("term")
 _TERMS_BEFORE = 64  # rows below the asker's log term that a NewLeadershipTerm lists
-
-
-@attrs.frozen(order=True)
-class LogEnd:
-    """How far a log goes: the last term of its recording log, then its append position.
-
-    The order is the one in which logs are more up to date (Raft §5.4.1).
-    """
-
-    term: int
-    position: int
-
-
-NEVER = LogEnd(NULL_VALUE, 0)
-"""Where a log ends that is empty."""
 
 
 def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
@@ -133,7 +118,7 @@ def consider(
     in_ballot: bool,
     leader_alive: bool,
     bound: bool = False,
-    admission: LogEnd = NEVER,
+    admission: LogEnd = EMPTY_LOG,
     votes: bool = True,
 ) -> BallotDecision:
     """Decide about a request for our vote.
@@ -182,7 +167,7 @@ def consider_scout(
     in_ballot: bool,
     leader_alive: bool,
     bound: bool = False,
-    admission: LogEnd = NEVER,
+    admission: LogEnd = EMPTY_LOG,
     votes: bool = True,
 ) -> VoteReason:
     """Answer a scout as we would answer the ballot that it asks about; nothing is promised.

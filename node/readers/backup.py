@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
-from ...storage import SnapshotFolder, Store, TermRow, ThreadExecutor, decode_header_untrusted
+from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
 from ...storage.log.term_table import term_at
-from ...transport import NULL_VALUE, WEATHER
+from ...transport import CONNECTION_ERRORS, NULL_VALUE
 from ...transport.streams import describe
 from ..follower.fetching import fetch_snapshot
 from ..one_error import one_error
@@ -96,7 +96,7 @@ class Backup:
                 with trio.move_on_after(SNAPSHOT_SECONDS):
                     await self._record(answers, stop)
                 await self._refresh()
-            except (*WEATHER, TransportError) as trouble:
+            except (*CONNECTION_ERRORS, TransportError) as trouble:
                 failures = 1 if self.store.append_position > before else failures + 1
                 if not follow and failures > len(self._client.addresses):
                     raise
@@ -172,7 +172,7 @@ class Backup:
                     arrived=lambda _offset, _file_bytes: None,
                     patience=PATIENCE_SECONDS,
                 )
-        except WEATHER:
+        except CONNECTION_ERRORS:
             if self._client.snapshot_source is not None:
                 self._client.avoid(self._client.snapshot_source)
             raise
@@ -213,7 +213,7 @@ class Backup:
                 if last is not None:
                     await self._compare(replay, last)
                 await self._take(replay, stop)
-            except WEATHER:
+            except CONNECTION_ERRORS:
                 self._client.avoid(replay.address)
                 raise
 
@@ -261,10 +261,7 @@ class Backup:
         known = submitted.terms[-1].term if submitted.terms else -1
         if header.term < known or header.timestamp_ms < submitted.last_timestamp_ms:
             raise WireError(f"{header} does not go on from term {known}")
-        row = None
-        if header.term > known:
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-        self.store.append(batch.data, term_row=row)
+        self.store.append(batch.data, header=header)
 
     async def _save(self) -> None:
         """Wait until what came is durable, and note that all of it is committed."""

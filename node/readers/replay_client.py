@@ -19,9 +19,9 @@ import trio
 from ...errors import PrunedError, TransportError, WireError
 from ...storage import check_received_untrusted
 from ...transport import (
+    CONNECTION_ERRORS,
     NULL_VALUE,
     PROTOCOL_VERSION,
-    WEATHER,
     Address,
     BackupQuery,
     BackupResponse,
@@ -140,7 +140,7 @@ class ReplayClient:
             replay = Replay(able[0], position, covering=covering)
             try:
                 await replay.stream.send(ReplayRequest(position, stop))
-            except WEATHER:
+            except CONNECTION_ERRORS:
                 self.avoid(able[0].address)
                 raise
             return replay
@@ -205,7 +205,7 @@ class ReplayClient:
             except BaseException:
                 stream.close()
                 raise
-        except WEATHER as trouble:
+        except CONNECTION_ERRORS as trouble:
             self.unanswered[address] = trouble
         else:
             answers.append(Answer(address, said, stream))
@@ -335,7 +335,7 @@ async def fetch(
             while replay.position < stop and replay.position - position < limit_bytes:
                 if batch := await replay.receive():
                     batches.append(batch)
-        except WEATHER:
+        except CONNECTION_ERRORS:
             client.avoid(replay.address)
             raise
     return batches

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from ...storage import VotingRight
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.states import LEADER_STATES, State
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from ..election.context import Election
     from ..state import Core
     from .router import Requests
+
+# The words of `INFO` and of the command line, which programs read.
+_STANDINGS = {
+    VotingRight.NEW: "fresh",
+    VotingRight.RECOVERING: "recovering",
+    VotingRight.VOTER: "member",
+}
 
 
 @attrs.frozen
@@ -65,7 +73,7 @@ def status_of(
         suspended=core.suspended,
         disk_full=core.disk_full,
         damage=core.damage,
-        standing="standby" if core.standby else core.store.standing.kind.name.lower(),
+        standing="standby" if core.standby else _STANDINGS[core.store.voting_status.kind],
         not_heard=tuple(core.founders.missing),
         snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
         clock_skew_ms=core.clocks.skew_ms(now_ms),

@@ -50,7 +50,7 @@ class Actions:
         """Begin what an entry asks for; on return the batches behind its own are applied."""
         if entry.kind is EntryKind.MEMBERSHIP:
             if await on_admission(self._store, entry):
-                self.admitted(self._store.standing.history)
+                self.admitted(self._store.voting_status.history)
         elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:

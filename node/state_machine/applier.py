@@ -19,7 +19,7 @@ import trio
 
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
 from ..protocol.role import Signal
-from .service import BatchService, Command, RemadeService, Service
+from .service import Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -58,11 +58,6 @@ async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
     """Stand in for whoever acts."""
 
 
-def _none_at_once(_entries: Sequence[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
-    """Stand in for a service that applies one command at a time."""
-    return []
-
-
 class Applier:
     """Applies what is committed.
 
@@ -85,9 +80,6 @@ class Applier:
 
     def __init__(self, store: Store, service: Service) -> None:
         self.service = service
-        self._apply_many = (
-            service.apply_many if isinstance(service, BatchService) else _none_at_once
-        )
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
@@ -238,21 +230,13 @@ class Applier:
         if waiting.batch is not None:
             waiting.entries, waiting.batch = CheckedEntries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
-        index, count = waiting.done, len(entries)
-        while index < count:
-            replies = self._apply_many(entries, index, header) or [
-                self._apply_one(entries[index], index, header)
-            ]
-            following = index + len(replies)
-            assert following <= count, "more replies than entries"
-            if requests is not None:
-                mine = requests[index:following]
-                for request, reply in zip(mine, replies, strict=True):
-                    if request is not None:
-                        request.done(reply)
-            index = following
-            if index < count and self._now() > until:
-                waiting.done = index
+        count = len(entries)
+        for index in range(waiting.done, count):
+            reply = self._apply_one(entries[index], index, header)
+            if requests is not None and (request := requests[index]) is not None:
+                request.done(reply)
+            if index + 1 < count and self._now() > until:
+                waiting.done = index + 1
                 return False
         self.applied_position = end = header.end
         self.timestamp_ms = header.timestamp_ms

@@ -18,11 +18,9 @@ import attrs
 from ...errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import trio
-
-    from ...storage import BatchHeader, Entry
 
 
 KEY_VALUE: Final = "key-value store"
@@ -114,24 +112,6 @@ class Service(Protocol):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
         """Do background work until cancelled; `started()` once commands may be applied."""
-        ...
-
-
-@runtime_checkable
-class BatchService(Service, Protocol):
-    """A service that can apply many commands at one go, for less than one by one."""
-
-    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """Apply some of a batch's entries from `start` on, one behind the other, or none.
-
-        As :meth:`Service.apply` would apply them: only the way is another. Entries of another kind
-        than COMMAND are not a service's and end what is applied at one go, and so must those of a
-        session if the service heeds sessions. It should take no longer than a millisecond.
-
-        Returns:
-            Their replies, as many as were applied; if there is none, `apply` is called for that
-            entry.
-        """
         ...
 
 

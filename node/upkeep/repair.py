@@ -18,8 +18,8 @@ import trio
 
 from ...errors import DamagedRecordError, StorageError, WireError
 from ...storage import check_received_untrusted
-from ...transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
-from ..store_opening import told_the_way_out
+from ...transport import CONNECTION_ERRORS, LogBatch, ReplayRequest, StreamPurpose
+from ..store_opening import advising_recovery
 
 if TYPE_CHECKING:
     from ..state import Core
@@ -56,7 +56,7 @@ class Repair:
             except DamagedRecordError as damage:
                 place = damage.term, damage.position
                 if place == before:  # it was put there, and something else is in the way
-                    with told_the_way_out(self._core.config):
+                    with advising_recovery(self._core.config):
                         raise
                 await self._mend(damage)
                 before = place
@@ -86,7 +86,7 @@ class Repair:
                 if trio.current_time() >= until or not core.peers:
                     break
                 await trio.sleep(core.timeouts.leader_heartbeat_interval)
-        with told_the_way_out(core.config):
+        with advising_recovery(core.config):
             raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
@@ -106,7 +106,7 @@ class Repair:
             if (header.term, header.position) != (damage.term, damage.position):
                 raise WireError(f"expected the batch at {damage.position}, found {header}")
             await core.store.replace(message.batch)
-        except (*WEATHER, StorageError) as trouble:
+        except (*CONNECTION_ERRORS, StorageError) as trouble:
             log.warning("member %d: not mended by member %d: %r", core.member_id, peer, trouble)
             return False
         return True

@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError
 
 from .. import errors
 from .._version import __version__
-from ..errors import leaves
+from ..errors import check_interpreter, leaves
 
 __all__ = ["app", "main", "run"]
 
@@ -142,6 +142,7 @@ def run(arguments: Sequence[str]) -> int:
         The exit status of the process.
     """
     try:
+        check_interpreter()
         if len(arguments) <= 1 or not _HELP.isdisjoint(arguments):
             _import_verbs()
         result: object = app(arguments, exit_on_error=False)

@@ -20,7 +20,7 @@ from ..local.survey import Answer, ask
 from ..node.readers.backup import Backup, open_backup
 from ..node.readers.replay_client import ReplayClient
 from ..storage import SnapshotRow
-from ..transport import WEATHER, Address
+from ..transport import CONNECTION_ERRORS, Address
 from .status import Addresses, AsJson, parse_address
 from .words import size, utc
 
@@ -90,7 +90,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
     except* PrunedError as group:
         print(f"{next(leaves(group))}: begin another backup", file=sys.stderr)
         status = REFUSED
-    except* (*WEATHER, TransportError) as group:
+    except* (*CONNECTION_ERRORS, TransportError) as group:
         print(next(leaves(group)), file=sys.stderr)
         status = UNREACHABLE
     if held is not None:

@@ -15,12 +15,12 @@ from rich.table import Table
 
 from ..errors import StoreMismatchError, WireError
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
-from ..storage.lmdb.environment import told
+from ..storage.lmdb.environment import translating_errors
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.log.batch import Entry, EntryKind
 from ..storage.log.identity import Identity
-from ..storage.log.standing import StandingKind
 from ..storage.log.term_table import ForcedRow
+from ..storage.log.voting_status import VotingRight
 from ..storage.tools.describe import Description, DumpedBatch, openings
 from ..storage.tools.describe import describe as describe_store
 from ..storage.tools.describe import dump as dump_store
@@ -59,7 +59,7 @@ def store_of(directory: Path) -> Path:
             f"{directory}: the tables that the member makes of its recording, which lies in "
             f"{directory.parent / 'log'}"
         )
-    with told(directory):
+    with translating_errors(directory):
         for place in (directory, directory / "log"):
             if (place / DATA_FILE).exists():
                 return place
@@ -167,13 +167,13 @@ def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Co
 def _standing(found: Description) -> str:
     """Say whether a store has a vote."""
     match found.standing.kind:
-        case StandingKind.MEMBER:
+        case VotingRight.VOTER:
             return "it has a vote"
-        case StandingKind.RECOVERING:
+        case VotingRight.RECOVERING:
             return "no vote: the others have not admitted it yet"
-        case StandingKind.FRESH if found.identity.member_id < 0:
+        case VotingRight.NEW if found.identity.member_id < 0:
             return "a backup has no vote"
-        case StandingKind.FRESH:
+        case VotingRight.NEW:
             return "no vote: a standby, or the cluster has not begun yet"
 
 

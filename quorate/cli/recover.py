@@ -25,7 +25,7 @@ from ..local.survey import STANDBY, VOTING, Survey, survey
 from ..node.config.config import MemberConfig, NodeConfig, load_config
 from ..node.protocol.rules import quorum
 from ..node.requests.gateway import MemberAddress, NodeStatus
-from ..storage import Identity, Standing, StandingKind, make_store
+from ..storage import Identity, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
 from .status import AsJson
 from .words import size
@@ -137,8 +137,8 @@ def _prepare(config: NodeConfig) -> tuple[int, str] | None:
     """
     drawn = random.SystemRandom().getrandbits(64)
     identity = Identity(config.cluster, config.member_id, drawn)
-    there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
-    if there.kind is not StandingKind.MEMBER:
+    there = make_store(config.directory / "log", identity, VotingStatus(VotingRight.RECOVERING))
+    if there.kind is not VotingRight.VOTER:
         return None
     return 1, (
         f"{config.directory}: its store has a vote; there is nothing to recover. "

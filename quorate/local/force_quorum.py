@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
 from ..node.protocol.rules import quorum
 from ..node.requests.gateway import MemberAddress
-from ..storage import StandingKind, open_readonly
+from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force
 from .survey import VOTING, survey
 
@@ -94,8 +94,8 @@ def _look(config: NodeConfig) -> Left:
             store.append_position,
             store.last_commit_position,
             store.last_timestamp_ms,
-            len(store.standing.founders),
-            store.standing.kind is StandingKind.MEMBER,
+            len(store.voting_status.founders),
+            store.voting_status.kind is VotingRight.VOTER,
         )
 
 

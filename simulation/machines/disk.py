@@ -31,9 +31,10 @@ import trio
 from ...storage import InlineExecutor, Job
 from ...storage.lmdb.environment import Environment
 from ...storage.log.commit import carry_over
+from ...storage.log.databases import MAX_DBS, Databases
 from ...storage.log.founding import nothing_to_make
 from ...storage.log.journal import JOURNAL_FILE
-from ...storage.log.state import MAX_DBS, Databases, load_identity
+from ...storage.log.meta_rows import load_identity
 from ...storage.writing.group_commit import nothing
 
 if TYPE_CHECKING:

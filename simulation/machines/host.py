@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from ...node import Service, State, open_member
-from ...storage import Identity, Standing, StandingKind, make_store
+from ...storage import Identity, VotingRight, VotingStatus, make_store
 from .clock import Clock
 from .disk import Disk, Fate
 from .tasks import Pauses, StepTrap
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ...node import Member, NodeConfig
-    from ...transport import MemoryNetwork
+    from ...transport.testing import MemoryNetwork
     from .disk import LaneFactory
 
 LITTER: Final = ("log/notes.txt", "service/photo.jpg", "snapshots/snapshot-of-monday.bak")
@@ -255,7 +255,7 @@ class Host(Generic[S_co]):
         if self.littered:
             self.litter()
         rng = random.Random(f"{self.seed}/wiped/{self.member_id}/{self.starts}")
-        self.make_store(rng.getrandbits(64), StandingKind.RECOVERING)
+        self.make_store(rng.getrandbits(64), VotingRight.RECOVERING)
 
     def litter(self) -> None:
         """Put into the member's folders what people and file systems put there."""
@@ -273,11 +273,11 @@ class Host(Generic[S_co]):
         return [self.config.directory / name for name in LITTER]
 
     def make_store(
-        self, instance_id: int, kind: StandingKind, founders: tuple[tuple[int, int], ...] = ()
+        self, instance_id: int, kind: VotingRight, founders: tuple[tuple[int, int], ...] = ()
     ) -> None:
         """Make the store, unless there is one, before the member runs."""
         identity = Identity(self.config.cluster, self.member_id, instance_id)
-        make_store(self.config.directory / "log", identity, Standing(kind, founders))
+        make_store(self.config.directory / "log", identity, VotingStatus(kind, founders))
 
     # --- pauses
 

@@ -15,7 +15,7 @@ import trio
 
 from ...node.leader.leadership import Leadership
 from ...storage import decode_header_untrusted
-from ...storage.log.state import NOTHING_LOST
+from ...storage.log.log_end import EMPTY_LOG
 from ...transport import (
     AppendPosition,
     CommitPosition,
@@ -128,7 +128,7 @@ class Observer:
         i, store = member.config.member_id, member.store
         state = store.recorded
         promised = state.node_state
-        if state.lost != NOTHING_LOST:
+        if state.lost != EMPTY_LOG:
             self.tell(CutOff(i, state.append_position))
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
         self.tell(Standing(i, member.core.votes))
@@ -182,7 +182,7 @@ class Observer:
         if member.store.recorded is not seen.state:
             self._look_at_disk(i, seen)
         commit = member.core.applier.commit_position
-        if member.store.recorded.lost != NOTHING_LOST:  # what it has applied may go further
+        if member.store.recorded.lost != EMPTY_LOG:  # what it has applied may go further
             commit = min(commit, member.store.append_position)
         role = member.core.role
         if role is not seen.role and (seen.role is not None or isinstance(role, Leadership)):

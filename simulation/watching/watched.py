@@ -13,12 +13,10 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 
-import attrs
 import trio
 
 from ...node import Command
-from ...node.state_machine.service import BatchService, PatientService, SnapshotService
-from ...storage import CheckedEntries, decode_header_untrusted, encode_batch
+from ...node.state_machine.service import PatientService, SnapshotService
 from ..machines.host import Closing, S_co
 from ..machines.scheduler import Jumping
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
@@ -26,7 +24,6 @@ from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...storage import BatchHeader, Entry
     from ..machines.host import Place, ServiceFactory
     from .facts import Fact
 
@@ -131,21 +128,6 @@ class Watched(Generic[S_co]):
             self._tell(Stamped(self._member, command.session, command.sequence, reply))
         return noted
 
-    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """See `BatchService`; the others apply one by one, and nothing may show that."""
-        service = self.service
-        if not isinstance(service, BatchService) or self._member % 2 or self._seconds:
-            return []
-        opened = [attrs.evolve(one, payload=_opened(one.payload)[1]) for one in entries[start:]]
-        given: Sequence[Entry] = [*entries[:start], *opened]
-        if isinstance(entries, CheckedEntries):
-            given = _in_one_batch(given, header)
-        replies = service.apply_many(given, start, header)
-        return [
-            self._noted(_opened(one.payload)[0], one.payload, Point(header.position, index), reply)
-            for index, (one, reply) in enumerate(zip(entries[start:], replies, strict=False), start)
-        ]
-
     def _noted(self, serial: int, payload: bytes, point: Point, reply: bytes) -> bytes:
         """Report a command that was applied; return its place and the reply."""
         self._tell(Applied(self._member, serial, point))
@@ -204,18 +186,6 @@ class WatchedSnapshots(Watched[S_co]):
         assert isinstance(self.service, SnapshotService)
         await self.service.load(pieces, position, timestamp_ms)
         self._position, self._digest = position, self._digests.digest_at(position)
-
-
-def _in_one_batch(entries: Sequence[Entry], header: BatchHeader) -> CheckedEntries:
-    """Return other entries in the same form in which a member that has no objects gets them."""
-    batch = encode_batch(
-        entries,
-        term=header.term,
-        position=header.position,
-        timestamp_ms=header.timestamp_ms,
-        commit_position=header.commit_position,
-    )
-    return CheckedEntries(batch, decode_header_untrusted(batch))
 
 
 def _take(seconds: float) -> None:

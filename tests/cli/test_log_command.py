@@ -13,7 +13,7 @@ import trio
 
 from quorate.cli.app import EX_CONFIG, EX_USAGE, run
 from quorate.node.leader.term_event import TermEvent, encode_term_event
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
 from quorate.storage.tables.tables import Tables
 
 BATCHES = 4
@@ -44,8 +44,7 @@ async def record(directory: Path) -> None:
                 timestamp_ms=1_000_000 + number,
                 commit_position=max(0, position - 64),
             )
-            row = TermRow(0, 0, None, 1_000_000) if number == 0 else None
-            await store.append_durably(batch, term_row=row)
+            await store.append_durably(batch)
             position += len(batch)
         nursery.cancel_scope.cancel()
     store.close()

@@ -19,7 +19,6 @@ from quorate.storage import (
     EntryKind,
     InlineExecutor,
     Store,
-    TermRow,
     encode_batch,
     open_readonly,
     verify,
@@ -50,7 +49,7 @@ async def restored(directory: Path, *, members: int, made: int) -> tuple[list[No
             await nursery.start(store.run)
             entries = [Entry(EntryKind.NEW_LEADERSHIP_TERM)]
             opening = encode_batch(entries, term=0, position=0, timestamp_ms=1, commit_position=0)
-            await store.append_durably(opening, term_row=TermRow(0, 0, None, 1))
+            await store.append_durably(opening)
             await store.save_service(KEY_VALUE)
             await store.save_committed(store.append_position)
             end = store.append_position

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from quorate.keyvalue.native import waits
 from tests.support.client_port_world import RawClient, World
 
 
@@ -20,12 +19,3 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def client(world: World) -> RawClient:
     """Its first client."""
     return await world.connect()
-
-
-@pytest.fixture(params=["compiled", "trio"])
-def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have tasks of the program wait by what was compiled; and once more by what trio has."""
-    if request.param == "trio":
-        monkeypatch.setattr(waits, "NATIVE", False)
-    elif not waits.NATIVE:
-        pytest.skip("keyvalue/native/waits.c was not compiled")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypedDict
 import attrs
 
 from quorate.node.protocol import rules
-from quorate.storage import NodeState
+from quorate.storage import LogEnd, NodeState
 from quorate.transport import Scout, VoteReason
 from tests.model.cluster import (
     ADMITTED,
@@ -351,7 +351,7 @@ def _reports(member: Member, i: int) -> tuple[Has, ...]:
 
 
 class _Standing(TypedDict):
-    admission: rules.LogEnd
+    admission: LogEnd
     votes: bool
 
 

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from quorate.node.protocol import rules
+from quorate.storage import LogEnd
 from tests.model import elector as model
 from tests.model.cluster import FOLLOWING, Has, Log, Member, ViolationError
 from tests.model.elector import Elector, explore
@@ -54,9 +55,9 @@ def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     consider = rules.consider
 
-    def blind(request: RequestVote, *, own: rules.LogEnd, **more: Any) -> BallotDecision:
+    def blind(request: RequestVote, *, own: LogEnd, **more: Any) -> BallotDecision:
         del own
-        return consider(request, own=rules.LogEnd(-1, 0), **more)
+        return consider(request, own=LogEnd(-1, 0), **more)
 
     monkeypatch.setattr(rules, "consider", blind)
     assert "committed is" in violation(Elector(3, 2, scouting=False))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from quorate.keyvalue.native.plain import count_untrusted
+from quorate.keyvalue.native.resp_reader import count_untrusted
 from quorate.keyvalue.port.client_state import ClientPortLimits, PortState, Session
 from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, WholeCommands
+from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
 from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION
 from quorate.node.requests.gateway import RequestKind, still_wanted
 
@@ -103,7 +103,7 @@ class Client:
         self.port = port
         self.told = b""
         state = port.state
-        parser = CommandParser(WholeCommands(), ParserLimits(state.limits.request_bytes))
+        parser = CommandParser(ParserLimits(state.limits.request_bytes))
         self.session = Session(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
         self.connection = Connection(near, self.session, parser, state, port)
         state.clients[self.session.client_id] = self.connection

@@ -4,7 +4,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
-import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -22,8 +21,6 @@ from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at
 from tests.support.peers import log
 from tests.support.script import Script, scripted
 from tests.support.service_world import Fed, open_service
-
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 
 async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port.client_state import ClientPortLimits
 from quorate.keyvalue.port.routes import RUN_COMMANDS
 from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, RESP3
@@ -23,8 +22,6 @@ from tests.support.joined_world import Client, Leader, Port, open_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 COMMAND, QUERY = RequestKind.COMMAND, RequestKind.QUERY
 OK = b"+OK\r\n"

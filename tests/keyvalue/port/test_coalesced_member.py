@@ -10,7 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, PART
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.support.joined_world import Client
     from tests.support.peers import Peer
-
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 LOG = log((0, 96), (0, 192))
 LEVEL = (TermSpan(0, 0, 192), TermSpan(1, 192, -1))  # of a leader that has what LOG has

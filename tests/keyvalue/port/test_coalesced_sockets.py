@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Never
 
 import pytest
 
-from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port.client_state import ClientPortLimits
 from quorate.keyvalue.port.connection import STALLED_SECONDS, WAIT_READABLE, Connection
 from quorate.node.requests.gateway import RequestKind
@@ -18,8 +17,6 @@ from tests.support.joined_world import Client, Leader, Port, open_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 
 LARGE = 60_000  # a reply of that is more than a small socket takes
 KINDS = pytest.mark.parametrize("name", ["SET", "GET"])
@@ -263,7 +260,7 @@ async def test_who_is_cluster_aware_is_joined_on_the_leader(
 
 
 @KINDS
-@pytest.mark.parametrize("method", ["settle", "on_unsent"])
+@pytest.mark.parametrize("method", ["settle", "_send_reply"])
 def test_a_mistake_closes_the_connections(
     name: str, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
-import pytest
 import trio
 import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.native.plain import NATIVE, count_untrusted
+from quorate.keyvalue.native.resp_reader import count_untrusted
 from quorate.keyvalue.state.service import RESP3
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, open_port
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
+if TYPE_CHECKING:
+    import pytest
 
 MUCH = 10_000
 AT_A_TIME = 2

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from quorate.keyvalue.port import connection, listener
 from quorate.keyvalue.port.client_state import ONE_READ_BYTES, ClientPortLimits
-from quorate.storage.memory import TRIMMED_BYTES
-from tests.support.client_port_world import World, command
+from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Hold: TypeAlias = Callable[[Client], tuple[Client, bytes]]
 
@@ -153,27 +150,3 @@ async def test_small_pieces_count_as_what_they_take(port: Port) -> None:
     other = port.connect()
     port.turn((other, command("MULTI") + command("PING") * 90))
     assert other.connection.unfinished_bytes >= 90 * (64 + len(command("PING")))
-
-
-async def test_memory_goes_back_once_much_was_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned: list[int] = []
-    looks = 0
-    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.001)
-    monkeypatch.setattr(listener, "return_freed_memory", lambda: returned.append(looks))
-
-    def look(*_: object) -> None:
-        nonlocal looks
-        looks += 1
-
-    monkeypatch.setattr(connection.Connection, "close_if_stalled", look)
-    async with World.opened(tmp_path / "tables") as world:
-        await (await world.connect()).ask(command("PING"), b"+PONG\r\n")
-        state = world.port.state
-        state.count_input(TRIMMED_BYTES)
-        await world.until(lambda: looks >= 3)
-        assert returned == []
-        state.count_input(-TRIMMED_BYTES)
-        await world.until(lambda: looks >= 10)
-        assert len(returned) == 1

@@ -10,11 +10,11 @@ import trio
 
 from quorate.errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from quorate.node import State
-from quorate.node.protocol.rules import LogEnd, spans_of
+from quorate.node.protocol.rules import spans_of
 from quorate.simulation import Ledger, Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS
-from quorate.storage import NodeState, TermRow
+from quorate.storage import LogEnd, NodeState, TermRow
 from quorate.transport import (
     CommitPosition,
     NewLeadershipTerm,

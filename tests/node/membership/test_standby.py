@@ -12,7 +12,7 @@ from quorate.errors import RefusedError
 from quorate.node.leader.follower_progress import Follower
 from quorate.simulation import Observer, ViolationError
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import StandingKind
+from quorate.storage import VotingRight
 from quorate.transport import RequestVote, Scout, SnapshotOffer, SnapshotRequest, StreamPurpose
 from tests.node.readers.test_backup import backup_of
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -219,10 +219,10 @@ async def test_it_loses_nothing_with_its_disk_and_founds_nothing(
         await world.wipe(STANDBY)
         await world.start(STANDBY)
         await equal(world)
-        assert world.hosts[STANDBY].running.store.standing.kind is not StandingKind.MEMBER
+        assert world.hosts[STANDBY].running.store.voting_status.kind is not VotingRight.VOTER
         await trio.sleep(2.0)  # nothing was appended to admit it
         assert world.hosts[leader].running.status().commit_position == commit
-        founders = {member for member, _ in world.hosts[0].running.store.standing.founders}
+        founders = {member for member, _ in world.hosts[0].running.store.voting_status.founders}
         assert founders == {0, 1, 2}
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from quorate.node.protocol.rules import (
     VETO_ROUNDS,
     BallotDecision,
-    LogEnd,
     consider,
     has_majority,
     is_quorum_candidate,
@@ -23,7 +22,7 @@ from quorate.node.protocol.rules import (
     quorum,
     would_vote_for,
 )
-from quorate.storage import NodeState
+from quorate.storage import LogEnd, NodeState
 from quorate.transport import RequestVote, VoteReason
 
 

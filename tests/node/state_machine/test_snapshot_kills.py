@@ -40,7 +40,7 @@ from quorate.storage import (
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.tables.disk import TablesDisk
 from quorate.storage.writing.group_commit import nothing
-from quorate.transport import MemoryNetwork
+from quorate.transport.testing import MemoryNetwork
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
 
 if TYPE_CHECKING:

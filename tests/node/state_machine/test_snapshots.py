@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,7 +10,7 @@ import trio
 
 from quorate.errors import RefusedError
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.follower import catchup_rate, snapshot_install
+from quorate.node.follower import snapshot_install
 from quorate.node.leader.operator import positions_of
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
@@ -19,7 +18,7 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import check_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -200,26 +199,18 @@ async def test_a_member_whose_log_ends_before_the_others_begin_installs_a_snapsh
 async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[int, bool]] = []
-    keeping: list[str] = []
+    found: list[int] = []
     fetch = snapshot_install.fetch
-
-    @contextmanager
-    def kept() -> Generator[None]:
-        keeping.append("freed memory")
-        yield
-        keeping.clear()
 
     async def noted(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
         before = core.applier.applied_position
         core.applier.commit(core.store.append_position)  # as if it had not come to apply that yet
         assert before < core.applier.commit_position
         await trio.sleep(1)  # long enough for all of it
-        found.append((core.applier.applied_position - before, bool(keeping)))
+        found.append(core.applier.applied_position - before)
         return await fetch(core, member, judge)
 
     monkeypatch.setattr(snapshot_install, "fetch", noted)
-    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         await world.start()
@@ -230,8 +221,7 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         await pruned(world, leader)
         await world.start(late)
         await world.settled()
-        assert found == [(0, True)]
-        assert not keeping
+        assert found == [0]
         await equal(world)
 
 

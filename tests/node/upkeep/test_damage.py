@@ -16,8 +16,8 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.watching.observer import Observer
 from quorate.simulation.world import Setting, open_world
 from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
+from quorate.storage.log.log_end import EMPTY_LOG
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.state import NOTHING_LOST
 from quorate.transport import CatchupPosition, ReplayRequest, RequestVote, StreamPurpose, VoteReason
 from tests.node.protocol.test_safety import LOG
 from tests.support.damage import back, filled, spoil, whole_again, write
@@ -197,7 +197,7 @@ async def test_a_damaged_end_that_nobody_else_has_gives_way_to_a_new_leader(
         assert await world.attempt(await world.leader(), b"two")
         await equal(world, [b"one", b"two"])
         store = world.hosts[leader].running.store
-        assert store.recorded.lost == NOTHING_LOST
+        assert store.recorded.lost == EMPTY_LOG
 
 
 async def test_tables_that_are_ahead_of_a_damaged_end_are_not_applied_to_twice(

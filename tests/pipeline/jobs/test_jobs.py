@@ -50,7 +50,7 @@ Held = dict[bytes, tuple[bytes, int, int]]
 def by_a_member(batches: list[Batch], directory: Path, until: int) -> Held:
     """What a member's own state machine makes of the batches that begin below a position."""
     service = KeyValueService.open(directory, cluster="testing", member_id=0)
-    log = [data for data, _ in encoded(batches)]
+    log = encoded(batches)
     now = apply(
         service, [data for data in log if decode_header_untrusted(data).position < until]
     ).timestamp_ms

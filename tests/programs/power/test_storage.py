@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from quorate.storage.writing.kernel_writer import NATIVE, Writer, open_synced
+from quorate.storage.writing.journal_writer import Writer, open_synced
 from tests.programs.power.check_store import check_log, check_tables
 from tests.programs.power.journal import Chance, PowerLoss, Record, Tree, read_journal, replace
 
@@ -107,7 +107,7 @@ def writes_in_background(path: Path) -> bool:
     """Whether the kernel does so here with what is written to a member's journal."""
     path.touch()
     file, wake = open_synced(path, bytes(4096)), os.eventfd(0)
-    writer = Writer(wake) if NATIVE else None
+    writer = Writer(wake)
     try:
         past_the_cache = bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT)
         return past_the_cache and "[aio]" in Path("/proc/self/maps").read_text()

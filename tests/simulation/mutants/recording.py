@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
-    from quorate.storage.log.state import Databases, Recorded
+    from quorate.storage.log.databases import Databases
+    from quorate.storage.log.state import Recorded
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -151,11 +152,9 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
     """
     append = changes.append
 
-    def append_alone(
-        dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
-    ) -> Change:
-        change = append(dbs, old, batch, header, term_row)
-        if term_row is None:
+    def append_alone(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
+        change = append(dbs, old, batch, header)
+        if change.after.terms is old.terms:
             return change
 
         def apply(txn: Transaction) -> None:

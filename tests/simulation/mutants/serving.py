@@ -19,7 +19,7 @@ from quorate.node.leader.reads import Reads
 from quorate.node.requests.gateway import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
-from quorate.storage.tables.stream import TablesView
+from quorate.storage.tables.view import TablesView
 
 if TYPE_CHECKING:
     import pytest

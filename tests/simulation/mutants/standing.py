@@ -9,11 +9,11 @@ import trio
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.admission import Founders
 from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd
 from quorate.node.state import Core
-from quorate.storage import StandingKind
+from quorate.storage import EMPTY_LOG, LogEnd, VotingRight
 
 if TYPE_CHECKING:
+    from quorate.node.protocol.rules import BallotDecision
     import pytest
 
     from quorate.node.leader.follower_progress import Follower
@@ -39,7 +39,7 @@ def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
     consider = rules.consider
 
     def consider_blindly(
-        request: RequestVote, *, admission: LogEnd = rules.NEVER, **more: object
+        request: RequestVote, *, admission: LogEnd = EMPTY_LOG, **more: object
     ) -> BallotDecision:
         del admission
         return consider(request, **more)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
     """Vote and stand with a log whose end was damaged as if it had never been longer."""
 
     def floor(core: Core) -> LogEnd:
-        return LogEnd(*core.store.standing.floor)
+        return core.store.voting_status.floor
 
     patch.setattr(Core, "floor", property(floor))
 
@@ -61,9 +61,9 @@ def answer_each_founder(patch: pytest.MonkeyPatch) -> None:
 
     async def found(self: Founders) -> None:
         core = self._core  # pyright: ignore[reportPrivateUsage]
-        while core.store.standing.kind is StandingKind.FRESH:
+        while core.store.voting_status.kind is VotingRight.NEW:
             if (stores := self._complete()) is not None:  # pyright: ignore[reportPrivateUsage]
-                await core.store.save_standing(stores)
+                await core.store.save_voting_status(stores)
                 return
             known = self._stores()  # pyright: ignore[reportPrivateUsage]
             core.broadcast(self._founding(known, core.log_end, founded=False))  # pyright: ignore[reportPrivateUsage]

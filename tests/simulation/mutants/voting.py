@@ -11,9 +11,10 @@ from quorate.node.election.context import Election
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.lease import Promise
 from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd
+from quorate.node.protocol.rules import BallotDecision
 from quorate.node.protocol.untrusted import TermBound
 from quorate.node.state import Core
+from quorate.storage import LogEnd
 from quorate.transport import NewLeadershipTerm, RequestVote, StaleLeader, VoteReason
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What is written in C is what Python would write, and so is what it says."""
+"""The compiled writer and its twin in Python do the same with the same writes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import fcntl
 import os
 import resource
 import select
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate.storage.writing.kernel_writer import NATIVE, Span, Writer, open_synced, write_span
+from quorate.storage.writing.journal_writer import NATIVE, PythonWriter, Span, Writer, open_synced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
 needs_native = pytest.mark.skipif(
-    not NATIVE, reason="storage/writing/kernel_writer.c was not compiled"
+    not NATIVE, reason="storage/writing/journal_writer.c was not compiled"
 )
 WAIT_SECONDS = 60
 
@@ -45,31 +45,38 @@ def file(path: Path) -> Generator[int]:
     os.close(made)
 
 
-def hear(writer: Writer, wake: int) -> int | None:
-    """Wait for the word that a write is over."""
-    assert select.select([wake], [], [], WAIT_SECONDS)[0], "nothing was heard"
+def hear(writer: PythonWriter, wake: int) -> int | None:
+    """Wait for the signal that a write is over."""
+    assert select.select([wake], [], [], WAIT_SECONDS)[0], "no signal came"
     assert os.eventfd_read(wake) == 1
     return writer.outcome()
 
 
-def by_c(span: Span) -> int:
-    wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    writer = Writer(wake)
-    try:
-        writer.write(span.file, span.offset, span.data)
-        outcome = hear(writer, wake)
-        if outcome is None:  # the kernel has cut it short, and the thread goes on with it
+def run_by(make: type[PythonWriter]) -> Callable[[Span], int]:
+    def write(span: Span) -> int:
+        wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        writer = make(wake)
+        try:
+            writer.write(span.file, span.offset, span.data)
             outcome = hear(writer, wake)
-    finally:
-        writer.close()
-        os.close(wake)
-    assert outcome is not None
-    return outcome
+        finally:
+            writer.close()
+            os.close(wake)
+        assert outcome is not None
+        return outcome
+
+    return write
 
 
+WRITERS = (pytest.param(Writer, marks=needs_native, id="c"), PythonWriter)
 both = pytest.mark.parametrize(
-    "write", [write_span, pytest.param(by_c, marks=needs_native)], ids=["python", "c"]
+    "write",
+    [
+        pytest.param(run_by(Writer), marks=needs_native, id="c"),
+        pytest.param(run_by(PythonWriter), id="python"),
+    ],
 )
+each = pytest.mark.parametrize("make", WRITERS)
 
 
 @both
@@ -169,50 +176,11 @@ def test_likewise_past_the_page_cache(write: Callable[[Span], int], path: Path) 
     assert path.read_bytes() == 3 * BLOCK
 
 
-def threads() -> set[Path]:
-    return set(Path("/proc/self/task").iterdir())
-
-
-def told(thread: Path, what: str) -> str:
-    lines = (thread / "status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(what))
-
-
-@needs_native
-def test_past_the_page_cache_the_kernel_writes_and_no_thread_is_woken(
-    wake: int, path: Path
+@each
+def test_one_write_at_a_time_whose_outcome_is_returned_once(
+    make: type[PythonWriter], wake: int, file: int
 ) -> None:
-    file = open_synced(path, BLOCK)
-    if not flags_of(file) & os.O_DIRECT:
-        pytest.skip("this file system has only its page cache")
-    before = threads()
-    writer = Writer(wake)
-    (thread,) = threads() - before
-    while told(thread, "State:") != "S":
-        os.sched_yield()
-    woken = told(thread, "voluntary_ctxt_switches:")
-    writer.write(file, 0, 3 * BLOCK)  # of later ones some may be the thread's
-    assert hear(writer, wake) == 0
-    assert told(thread, "voluntary_ctxt_switches:") == woken
-    data = b""
-    for number in range(100):
-        data = bytes([number]) * len(BLOCK)
-        writer.write(file, len(BLOCK), data)
-        with pytest.raises(RuntimeError, match="at work"):
-            writer.write(file, 0, BLOCK)
-        assert hear(writer, wake) == 0
-        assert writer.outcome() is None
-        assert path.read_bytes() == BLOCK + data + BLOCK
-    writer.write(file, 0, data)
-    writer.close()
-    assert hear(writer, wake) == 0
-    assert path.read_bytes() == data + data + BLOCK
-    os.close(file)
-
-
-@needs_native
-def test_one_write_at_a_time_whose_outcome_is_told_once(wake: int, file: int) -> None:
-    writer = Writer(wake)
+    writer = make(wake)
     assert writer.outcome() is None
     for number in range(100):
         writer.write(file, 0, b"%d" % number)
@@ -224,9 +192,11 @@ def test_one_write_at_a_time_whose_outcome_is_told_once(wake: int, file: int) ->
     writer.close()
 
 
-@needs_native
-def test_the_end_comes_after_the_write_that_is_under_way(wake: int, file: int) -> None:
-    writer = Writer(wake)
+@each
+def test_the_end_comes_after_the_write_that_is_under_way(
+    make: type[PythonWriter], wake: int, file: int
+) -> None:
+    writer = make(wake)
     writer.write(file, 0, bytes(8 << 20))
     writer.close()
     assert os.fstat(file).st_size == 8 << 20
@@ -236,10 +206,48 @@ def test_the_end_comes_after_the_write_that_is_under_way(wake: int, file: int) -
         writer.write(file, 0, b"")
 
 
+@each
+def test_a_closed_eventfd_ends_no_process(make: type[PythonWriter], file: int) -> None:
+    """Nobody hears of the write then, but its outcome is there."""
+    wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    writer = make(wake)
+    os.close(wake)
+    writer.write(file, 0, b"data")
+    writer.close()
+    assert writer.outcome() == 0
+    assert os.pread(file, 10, 0) == b"data"
+
+
+@each
+def test_a_forked_child_neither_writes_nor_waits_for_the_thread(
+    make: type[PythonWriter], wake: int, file: int
+) -> None:
+    writer = make(wake)
+    if (child := os.fork()) == 0:
+        try:
+            try:
+                writer.write(file, 0, b"data")
+            except RuntimeError as error:
+                writer.close()
+                os._exit(0 if "belongs to process" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.write(file, 0, b"data")
+    assert hear(writer, wake) == 0
+    writer.close()
+
+
 @needs_native
 def test_a_writer_that_is_let_go_ends(wake: int, file: int) -> None:
     for _ in range(20):
         Writer(wake).write(file, 0, b"data" * 1000)
     assert os.eventfd_read(wake) == 20
+
+
+@each
+def test_other_types_are_refused(make: type[PythonWriter], wake: int, file: int) -> None:
+    writer = make(wake)
     with pytest.raises(TypeError):
-        Writer(wake).write(file, 0, bytearray(1))  # type: ignore[arg-type]
+        writer.write(file, 0, bytearray(1))  # type: ignore[arg-type]
+    writer.close()
