@@ -35,8 +35,6 @@ from ...transport import (
 from ..follower.following import MAX_UNSYNCED_BYTES
 from ..protocol import rules
 from ..protocol.role import SLOWEST_DISK
-from ..protocol.untrusted import cut_contradiction
-from ..voter import answer_scout, refuse_vote
 
 if TYPE_CHECKING:
     from ...storage import BatchHeader
@@ -62,11 +60,10 @@ async def draw_level(e: Election, ahead: Vote) -> None:
 
 async def _hold_off(e: Election) -> Never:
     """Have the others wait: a leader that is heard is not replaced, though it has no log yet."""
-    core = e.core
     while True:
-        commit = core.applier.commit_position
-        core.broadcast(CommitPosition(e.promised_term, commit, core.member_id, 0))
-        await trio.sleep(core.timeouts.leader_heartbeat_interval)
+        commit = e.applier.commit_position
+        e.links.broadcast(CommitPosition(e.promised_term, commit, e.state.member_id, 0))
+        await trio.sleep(e.state.timeouts.leader_heartbeat_interval)
 
 
 async def _watch(e: Election) -> Never:
@@ -75,7 +72,7 @@ async def _watch(e: Election) -> Never:
     Raises:
         trio.TooSlowError: it was too long.
     """
-    store, timeouts = e.core.store, e.core.timeouts
+    store, timeouts = e.store, e.state.timeouts
     state, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
@@ -89,16 +86,15 @@ async def _watch(e: Election) -> Never:
 
 async def _listen(e: Election) -> Never:
     """Refuse rivals, and give up when somebody lives in a newer term."""
-    core = e.core
     while True:
         event = await e.inbox.receive(float("inf"))
         assert event is not None
         sender, message = event
         match message:
             case RequestVote(candidate_term_id=term) if term <= e.promised_term:
-                refuse_vote(core, sender, message, leader_alive=False)
+                e.voter.refuse(sender, message, leader_alive=False)
             case Scout(member_id=member) if member == sender:
-                answer_scout(core, message, in_ballot=False, leader_alive=False)
+                e.voter.answer_scout(message, in_ballot=False, leader_alive=False)
             case (
                 RequestVote(candidate_term_id=term)
                 | NewLeadershipTerm(leadership_term_id=term)
@@ -115,7 +111,8 @@ class _Fetch:
     """The replay of another member's log."""
 
     def __init__(self, e: Election, ahead: Vote) -> None:
-        self._core = e.core
+        self._e = e
+        self._store = e.store
         self._term = e.promised_term
         self._from = ahead.follower_member_id
         self._end = ahead.log_position
@@ -125,9 +122,9 @@ class _Fetch:
         """Truncate, fetch, and record the terms."""
         self._check_untrusted()
         await self._truncate()
-        store = self._core.store
+        store = self._store
         if store.append_position < self._end:
-            links = self._core.links
+            links = self._e.links
             async with await links.open_stream(self._from, purpose=StreamPurpose.REPLAY) as stream:
                 await stream.send(ReplayRequest(store.append_position, self._end))
                 await self._record(stream)
@@ -137,7 +134,7 @@ class _Fetch:
                     term=span.term,
                     base=span.base,
                     end=span.end,
-                    timestamp_ms=self._core.clocks.now_ms(),
+                    timestamp_ms=self._e.clocks.now_ms(),
                 )
 
     def _check_untrusted(self) -> None:
@@ -157,25 +154,25 @@ class _Fetch:
 
     async def _truncate(self) -> None:
         """Drop what the other log does not have."""
-        store = self._core.store
+        store = self._store
         # Our own term comes behind all of it, so the rules are those of a follower's table.
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
         position, last_term = rules.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
-        if why := await cut_contradiction(self._core, position):
+        if why := await self._e.log_guard.cut_contradiction(position):
             raise TransportError(f"member {self._from}: {why}")
         if parted or rules.ends_early(store.terms, theirs):
-            await self._core.truncate(position, last_term)
+            await self._e.log_guard.truncate(position, last_term)
         first = self._spans[0]
         if last_term < first.term and (last_term, position) != (NULL_VALUE, first.base):
             # The next vote tells of older terms.
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
-        store = self._core.store
+        store = self._store
         last_term = store.log_term
         while store.appended_position < self._end:
-            with trio.fail_after(self._core.timeouts.leader_heartbeat_timeout):
+            with trio.fail_after(self._e.state.timeouts.leader_heartbeat_timeout):
                 message = await stream.receive()
             if message is None:
                 raise TransportError(
@@ -203,7 +200,7 @@ class _Fetch:
         Raises:
             WireError: it is not.
         """
-        due = self._core.store.appended_position
+        due = self._store.appended_position
         inside = any(
             span.term == header.term and span.base <= due and header.end <= span.end
             for span in self._spans

@@ -7,7 +7,7 @@ leader is known are handled here, by :meth:`Election.react`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import trio
@@ -26,19 +26,39 @@ from ...transport import (
     Vote,
     VoteReason,
 )
-from ..leader.lease import MAX_LEASE_MS
 from ..protocol import rules
+from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
-from ..protocol.untrusted import is_refused
-from ..state import Core, Transition
-from ..voter import answer_scout, decide, vote_message
 from .inbox import Inbox
+from .transition import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from random import Random
 
+    from ...storage import Store
+    from ...transport import Links
+    from ..clocks import Clocks
+    from ..follower.catchup_rate import Backlog
+    from ..follower.following import Following
+    from ..follower.log_guard import LogGuard
+    from ..follower.snapshot_install import SnapshotInstall
+    from ..leader.leadership import Leadership
+    from ..membership.founding import Founders
     from ..requests.router import Requests
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from ..state_machine.snapshots import Snapshots
+    from ..voter import Voter
+
+    class MakeFollowing(Protocol):
+        """Makes the role of a follower from the message by which a leader was adopted."""
+
+        def __call__(self, message: NewLeadershipTerm, *, compared: bool) -> Following:
+            """Make it; `compared` says whether our log is known to be a prefix of the leader's."""
+            ...
+
 
 log = logging.getLogger("quorate.node")
 
@@ -56,12 +76,26 @@ class Election:
     """Runs the states of one member, election after election.
 
     Args:
-        core: of the member.
-        requests: told who leads.
+        state: of the member.
+        store: its log, its table of terms, and its vote.
+        links: to the other members.
+        applier: applies what is committed.
+        snapshots: of the service.
+        voter: makes promises, and answers candidates.
+        clocks: hear the other members' clocks.
+        log_guard: refuses leaders that contradict themselves or our log.
+        catchup_rate: throttles replays.
+        founders: let new stores found the cluster.
+        install: fetches a snapshot where the log does not suffice.
+        requests: are told who leads.
         room: waits until there is room on the disk.
+        lead: makes the role of a leader of a term.
+        follow: makes the role of a follower.
+        rng: the only source of randomness.
 
     Attributes:
-        state: where we stand.
+        current: the state that we are in.
+        observers: called with every transition.
         count: how many elections there were since the start.
         began: when this one did.
         cause: why it did.
@@ -83,11 +117,44 @@ class Election:
         decision: what that message means for our log.
     """
 
-    def __init__(self, core: Core, requests: Requests, room: Callable[[], Awaitable[None]]) -> None:
-        self.core = core
-        self.room = room
+    def __init__(
+        self,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        snapshots: Snapshots,
+        voter: Voter,
+        clocks: Clocks,
+        log_guard: LogGuard,
+        catchup_rate: Backlog,
+        founders: Founders,
+        install: SnapshotInstall,
+        requests: Requests,
+        room: Callable[[], Awaitable[None]],
+        lead: Callable[[int], Leadership],
+        follow: MakeFollowing,
+        rng: Random,
+    ) -> None:
+        self.state = state
+        self.store = store
+        self.links = links
+        self.applier = applier
+        self.snapshots = snapshots
+        self.voter = voter
+        self.clocks = clocks
+        self.log_guard = log_guard
+        self.catchup_rate = catchup_rate
+        self.founders = founders
+        self.install = install
         self.requests = requests
-        self.state = State.INIT
+        self.room = room
+        self.lead = lead
+        self.follow = follow
+        self.rng = rng
+        self.observers: list[Callable[[Transition], None]] = []
+        self.current = State.INIT
         self.state_since = self.began = trio.current_time()
         self.count = 0
         self.peers: dict[int, Peer] = {}
@@ -117,32 +184,33 @@ class Election:
 
     def enter(self, after: State) -> None:
         """Make a transition; its reason was given by :meth:`because`."""
-        before = self.state
+        before = self.current
         if after is before:
             return
         assert after in EDGES[before], f"{before.name} -> {after.name} is not in the protocol"
-        self.state, self.state_since = after, trio.current_time()
+        self.current, self.state_since = after, trio.current_time()
         if before is State.CANVASS:
             self._extended_canvass = False
         self._tell(before, after)
 
     def _tell(self, before: State, after: State, level: int = logging.INFO) -> None:
-        core = self.core
         transition = Transition(
             at=trio.current_time(),
-            member_id=core.member_id,
+            member_id=self.state.member_id,
             election=self.count,
             before=before,
             after=after,
             reason=self._reason,
-            term=max(core.leadership_term, self.promised_term if after in BALLOT_STATES else -1),
-            log_end=core.log_end,
-            commit_position=core.applier.commit_position,
+            term=max(
+                self.state.leadership_term, self.promised_term if after in BALLOT_STATES else -1
+            ),
+            log_end=self.state.log_end,
+            commit_position=self.applier.commit_position,
         )
         log.log(
             level,
             "member %d: %s -> %s: %s (election %d, term %d, log %d/%d, commit %d)",
-            core.member_id,
+            self.state.member_id,
             before.name,
             after.name,
             self._reason,
@@ -153,7 +221,7 @@ class Election:
             transition.commit_position,
         )
         self._reason = ""
-        for observer in core.observers:
+        for observer in self.observers:
             observer(transition)
 
     def close(self) -> None:
@@ -163,7 +231,7 @@ class Election:
 
     def reopen(self, ended: Ended) -> State:
         """Our role has ended: go back to the beginning, in a new election if this one was over."""
-        if self.state is State.CLOSED:
+        if self.current is State.CLOSED:
             self._begin(ended)
             return State.INIT
         if ended.message is None:  # who hears of a newer term has not failed
@@ -178,7 +246,7 @@ class Election:
 
     def _begin(self, ended: Ended) -> None:
         """Begin the next election."""
-        before, self.state, self.state_since = self.state, State.INIT, trio.current_time()
+        before, self.current, self.state_since = self.current, State.INIT, trio.current_time()
         self.began, self.cause = self.state_since, ended.reason
         self.count += 1
         self._extended_canvass = self.count == 1
@@ -186,7 +254,7 @@ class Election:
         if self.count > 1:
             self.because(ended.reason)
             # A leader or a quorum that is lost is what an operator looks for in the log.
-            lost = not (ended.in_order or self.core.closing)
+            lost = not (ended.in_order or self.state.closing)
             self._tell(before, State.INIT, logging.WARNING if lost else logging.INFO)
 
     def _hand_over(self, ended: Ended) -> None:
@@ -198,24 +266,35 @@ class Election:
         """Note a failure; the same one again makes INIT wait, longer each time."""
         text = failure if isinstance(failure, str) else repr(failure)
         again = text == self._failure
-        timeouts = self.core.timeouts
+        timeouts = self.state.timeouts
         first, longest = timeouts.leader_heartbeat_interval, timeouts.leader_heartbeat_timeout
         self._backoff = min(self._backoff * 2 or first, longest) if again else 0.0
         self._pause, self._failure = self._backoff, text
         self.because(text)
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether we may be elected."""
+        state = self.state
+        return (
+            state.votes
+            and state.log_end >= state.floor
+            # A leader that applies nothing would step down at once.
+            and not self.applier.stalled(state.timeouts.leader_heartbeat_timeout)
+        )
 
     # --- what the states share --------------------------------------------------------------------
 
     @property
     def promised_term(self) -> int:
         """The highest term that we promised, durably."""
-        return self.core.promised.candidate_term
+        return self.state.promised.candidate_term
 
     @property
     def absent(self) -> list[int]:
         """Members that are known to be gone: closed in order, or their port refuses."""
-        links = self.core.links
-        return [peer for peer in self.core.peers if peer == self.gone or links.refused(peer)]
+        links = self.links
+        return [peer for peer in self.state.peers if peer == self.gone or links.refused(peer)]
 
     def heard_log(self, sender: int, term: int, position: int) -> None:
         """Note where a member's log ends."""
@@ -227,21 +306,21 @@ class Election:
         """Note what an answer to our request for a vote says beside yes or no."""
         self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
         self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
-        self.core.clocks.heard(sender, vote.timestamp)
-        longest = rules.log_end(self.ahead) if self.ahead else self.core.log_end
+        self.clocks.heard(sender, vote.timestamp)
+        longest = rules.log_end(self.ahead) if self.ahead else self.state.log_end
         if vote.vote and rules.log_end(vote) > longest:
             self.ahead = vote
 
     def canvass_once(self) -> None:
         """Tell those that have a vote how far our log goes."""
         position = self._canvass_position()
-        for voter in self.core.voters:
-            self.core.send(voter, position)
+        for voter in self.state.voters:
+            self.links.send(voter, position)
 
     def _canvass_position(self) -> CanvassPosition:
-        end = self.core.log_end
+        end = self.state.log_end
         return CanvassPosition(
-            end.term, end.position, self.core.leadership_term, self.core.member_id
+            end.term, end.position, self.state.leadership_term, self.state.member_id
         )
 
     async def react(self, sender: int, message: Message) -> State | None:
@@ -268,43 +347,41 @@ class Election:
         self.highest_term_heard = max(self.highest_term_heard, term)
         if isinstance(message, CommitPosition):
             if rules.is_stale(message, self.promised_term):
-                self.core.send(sender, StaleLeader(self.promised_term, self.core.member_id))
+                self.links.send(sender, StaleLeader(self.promised_term, self.state.member_id))
             else:
-                self.core.heard_leader(term, trio.current_time())
+                self.state.heard_leader(term, trio.current_time())
 
     def _on_scout(self, sender: int, message: Scout) -> None:
         """Say whether we would vote for a member; of two that scout, one gives way.
 
         Not whom the leader has asked to take over: it would come back to the leader to wait.
         """
-        core = self.core
         if message.member_id != sender:
             return
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        gives_way = rules.gives_way(core.log_end, core.member_id, message)
+        gives_way = rules.gives_way(self.state.log_end, self.state.member_id, message)
         first = self.scouting and (self.mandate is not None or not gives_way)
-        in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
-        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
+        in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not first
+        reason = self.voter.answer_scout(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED:
             self.scouting = False
-            self.turn_at = trio.current_time() + core.timeouts.election_timeout
+            self.turn_at = trio.current_time() + self.state.timeouts.election_timeout
 
     def hold_back(self, *, refused: bool) -> None:
         """Scouting failed: leave the others alone for a while, longer if they refuse again."""
         self._failed_scouts = min(self._failed_scouts + refused, MAX_HOLD_BACK)
-        pause = self.core.timeouts.election_timeout * 2.0 ** max(self._failed_scouts - 1, 0)
-        self.held_back_until = trio.current_time() + pause * self.core.rng.uniform(0.5, 1.5)
+        pause = self.state.timeouts.election_timeout * 2.0 ** max(self._failed_scouts - 1, 0)
+        self.held_back_until = trio.current_time() + pause * self.rng.uniform(0.5, 1.5)
 
     async def _on_request_vote(self, sender: int, message: RequestVote) -> State | None:
         """Vote, durably before the answer leaves (Aeron: Election.onRequestVote)."""
-        core = self.core
         if message.candidate_member_id != sender:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        decision = decide(core, message, in_ballot=True, leader_alive=False)
+        decision = self.voter.decide(message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
-            await core.promise(decision.promise)
-        core.send(sender, vote_message(core, message, decision))
+            await self.voter.promise(decision.promise)
+        self.voter.answer(sender, message, decision)
         if not decision.vote:
             return None
         self.because(f"voted for member {sender} in term {message.candidate_term_id}")
@@ -314,40 +391,39 @@ class Election:
         self, sender: int, message: NewLeadershipTerm
     ) -> State | None:
         """Adopt a leader, if it is not a stale one (Aeron: Election.onNewLeadershipTerm)."""
-        core = self.core
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
-        newest = max(self.promised_term, core.leader_term)
+        newest = max(self.promised_term, self.state.leader_term)
         if rules.is_stale(message, newest):
-            core.send(sender, StaleLeader(newest, core.member_id))
+            self.links.send(sender, StaleLeader(newest, self.state.member_id))
             return None
-        decision = rules.follow(message, terms=core.store.terms, append=core.store.append_position)
-        if await is_refused(core, sender, message, decision):
+        decision = rules.follow(message, terms=self.store.terms, append=self.store.append_position)
+        if await self.log_guard.refuses(sender, message, decision):
             return None
-        core.heard_leader(message.leadership_term_id, trio.current_time())
+        self.state.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
             case rules.CanvassAgain():
-                core.send(sender, self._canvass_position())
+                self.links.send(sender, self._canvass_position())
                 self.because("the leader speaks of another log term")
                 return State.CANVASS
             case rules.Disregard():
                 return None
             case rules.Truncate(to=position, last_term=last_term):
-                await core.adopt_term(message.leadership_term_id)
-                await core.truncate(position, last_term)
+                await self.voter.adopt_term(message.leadership_term_id)
+                await self.log_guard.truncate(position, last_term)
                 self.because(f"truncated uncommitted entries from {position} on")
                 return State.INIT
             case _:
-                await core.adopt_term(message.leadership_term_id)
+                await self.voter.adopt_term(message.leadership_term_id)
                 return self._adopt(message, decision)
 
     def _adopt(
         self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Install | rules.Replay
     ) -> State:
         self.adopted, self.decision, self.mandate = message, decision, None
-        self.core.leader_id = message.leader_member_id
-        self.core.clocks.heard_leader(message.timestamp)
+        self.state.leader_id = message.leader_member_id
+        self.clocks.heard_leader(message.timestamp)
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
         if isinstance(decision, rules.Replicate):
             self.because(f"{who}; term {decision.term} to be replicated to {decision.stop}")
@@ -361,10 +437,10 @@ class Election:
     @property
     def canvass_deadline(self) -> float:
         """When a quorum of willing members is enough to stand; the first time, later."""
-        timeouts = self.core.timeouts
+        timeouts = self.state.timeouts
         if self._extended_canvass:
             return self.state_since + timeouts.startup_canvass
-        return max(self.core.leader_contact, 0.0) + timeouts.leader_heartbeat_timeout
+        return max(self.state.leader_contact, 0.0) + timeouts.leader_heartbeat_timeout
 
     async def back_off(self) -> None:
         """Wait before INIT is left, if the last attempts failed for the same reason."""

@@ -20,7 +20,6 @@ import trio
 from ...errors import TransportError
 from ...storage import NodeState
 from ...transport import RequestVote, TimeoutNow, Vote
-from ..follower.reloading import reload
 from ..protocol import rules
 from ..protocol.states import State
 from .context import Election, Peer
@@ -40,7 +39,7 @@ async def run(e: Election) -> None:
     e.begin()
     while True:
         try:
-            after = await FUNCTIONS[e.state](e)
+            after = await FUNCTIONS[e.current](e)
         except* TROUBLE as group:
             e.fail(_first_leaf(group))
             after = State.INIT
@@ -61,19 +60,18 @@ async def init(e: Election) -> State:
 
     A cluster of one member elects itself here (Aeron: Election.init).
     """
-    core = e.core
-    core.role = e.inbox
-    if core.closing:
+    e.state.role = e.inbox
+    if e.state.closing:
         await trio.sleep_forever()
     await e.back_off()
     # What the last role has submitted is written: from here on the log ends where it is durable.
-    await core.store.settled()
-    await core.snapshots.idle()
+    await e.store.settled()
+    await e.snapshots.idle()
     await e.room()
-    await core.founders.found()
-    await reload(core)
-    if core.size == 1 and not core.standby:
-        await core.promise(NodeState(next_term(e), core.member_id))
+    await e.founders.found()
+    await e.install.reload()
+    if e.state.size == 1 and not e.state.standby:
+        await e.voter.promise(NodeState(next_term(e), e.state.member_id))
         e.because("the only member")
         return State.LEADER_LOG_REPLICATION
     e.because("looking for a leader")
@@ -86,9 +84,8 @@ async def canvass(e: Election) -> State:
     Whoever sees neither a quorum of willing members nor a leader stays here for ever, and raises
     no term.
     """
-    core = e.core
-    e.peers = {peer: Peer() for peer in core.peers}
-    if e.mandate and core.may_stand:
+    e.peers = {peer: Peer() for peer in e.state.peers}
+    if e.mandate and e.may_stand:
         e.because("the leader hands over")
         return State.NOMINATE
     again = trio.current_time()
@@ -96,13 +93,13 @@ async def canvass(e: Election) -> State:
         now = trio.current_time()
         if now >= again:
             e.canvass_once()
-            again = now + core.timeouts.canvass_interval
-        heard = {voter: e.peers[voter].log_end for voter in core.voters}
-        if now >= e.held_back_until and core.may_stand and not core.lease_promise.binds:
-            if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
+            again = now + e.state.timeouts.canvass_interval
+        heard = {voter: e.peers[voter].log_end for voter in e.state.voters}
+        if now >= e.held_back_until and e.may_stand and not e.voter.lease_promise.binds:
+            if rules.is_unanimous_candidate(e.state.log_end, heard, e.absent):
                 e.because("unanimous candidate")
                 return State.NOMINATE
-            if now >= e.canvass_deadline and rules.is_quorum_candidate(core.log_end, heard):
+            if now >= e.canvass_deadline and rules.is_quorum_candidate(e.state.log_end, heard):
                 e.because("quorum candidate")
                 return State.NOMINATE
         event = await e.inbox.receive(again)
@@ -117,8 +114,8 @@ async def nominate(e: Election) -> State:
     Only if a quorum would vote for us is our term raised. Whom the leader itself has asked need not
     wait.
     """
-    patience = 0.0 if e.mandate else e.core.timeouts.election_timeout / 2
-    e.turn_at = trio.current_time() + e.core.rng.uniform(0, patience)
+    patience = 0.0 if e.mandate else e.state.timeouts.election_timeout / 2
+    e.turn_at = trio.current_time() + e.rng.uniform(0, patience)
     while True:
         for step in (_await_turn, scout):
             if (state := await step(e)) is not None:
@@ -131,7 +128,7 @@ async def _await_turn(e: Election) -> State | None:
     while trio.current_time() < e.turn_at:
         if trio.current_time() >= again:
             e.canvass_once()
-            again = trio.current_time() + e.core.timeouts.canvass_interval
+            again = trio.current_time() + e.state.timeouts.canvass_interval
         event = await e.inbox.receive(min(again, e.turn_at))
         if event is not None and (state := await e.react(*event)) is not None:
             return state
@@ -140,27 +137,27 @@ async def _await_turn(e: Election) -> State | None:
 
 async def candidate_ballot(e: Election) -> State:
     """Ask for votes: all of them win at once, a majority when the time is over."""
-    core, term = e.core, e.promised_term
+    term = e.promised_term
     mandate, e.mandate, e.ahead = e.mandate, None, None  # it is good for one ballot
     e.chosen = mandate is not None and mandate.by_operator
     votes: dict[int, bool] = {}
-    deadline = trio.current_time() + core.timeouts.election_timeout
+    deadline = trio.current_time() + e.state.timeouts.election_timeout
     again = trio.current_time()
     while True:
         now = trio.current_time()
-        if mandate is not None and rules.has_majority(votes, core.size):
+        if mandate is not None and rules.has_majority(votes, e.state.size):
             e.because("quorum leader")  # the leader chose us: nobody better is waited for
             return State.LEADER_LOG_REPLICATION
         if (state := _verdict(e, votes, over=now >= deadline)) is not None:
             return state
         if now >= again:
             _request_votes(e, term, votes, mandate)
-            again = now + core.timeouts.canvass_interval
+            again = now + e.state.timeouts.canvass_interval
         match await e.inbox.receive(min(again, deadline)):
             case None:
                 pass
             case (sender, Vote(candidate_term_id=t, candidate_member_id=m) as vote) if (
-                t == term and m == core.member_id
+                t == term and m == e.state.member_id
             ):
                 _count(e, votes, sender, vote)
             case (sender, message):
@@ -175,7 +172,7 @@ async def candidate_ballot(e: Election) -> State:
 
 def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None:
     """Take an answer; who has no vote, or not yet, is not waited for, and does not veto."""
-    if sender not in e.core.voters:
+    if sender not in e.state.voters:
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
         e.silent = (*e.silent, sender)
@@ -186,12 +183,12 @@ def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None
 
 def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    if rules.is_unanimous_leader(votes, e.core.voters, [*e.absent, *e.silent]):
+    if rules.is_unanimous_leader(votes, e.state.voters, [*e.absent, *e.silent]):
         e.because("unanimous leader")
         return State.LEADER_LOG_REPLICATION
     if not over:
         return None
-    if rules.is_quorum_leader(votes, e.core.size, e.failed_ballots):
+    if rules.is_quorum_leader(votes, e.state.size, e.failed_ballots):
         e.because("quorum leader")
         return State.LEADER_LOG_REPLICATION
     e.failed_ballots += 1
@@ -203,18 +200,18 @@ def _request_votes(
     e: Election, term: int, votes: dict[int, bool], mandate: TimeoutNow | None
 ) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
-    end = e.core.log_end
+    end = e.state.log_end
     request = RequestVote(
         end.term,
         end.position,
         term,
-        e.core.member_id,
+        e.state.member_id,
         force=mandate is not None,
         even_if_behind=mandate is not None and mandate.even_if_behind,
     )
-    for peer in e.core.voters:
+    for peer in e.state.voters:
         if peer not in votes:
-            e.core.send(peer, request)
+            e.links.send(peer, request)
 
 
 async def follower_ballot(e: Election) -> State:
@@ -222,13 +219,13 @@ async def follower_ballot(e: Election) -> State:
 
     A candidate needs a whole election timeout before a majority is enough, so we wait for two.
     """
-    core, term = e.core, e.promised_term
-    deadline = trio.current_time() + 2 * core.timeouts.election_timeout
+    term = e.promised_term
+    deadline = trio.current_time() + 2 * e.state.timeouts.election_timeout
     while (event := await e.inbox.receive(deadline)) is not None:
         state = await e.react(*event)
         if state is State.FOLLOWER_BALLOT and e.promised_term > term:
             term = e.promised_term  # a second vote, in a newer term
-            deadline = trio.current_time() + 2 * core.timeouts.election_timeout
+            deadline = trio.current_time() + 2 * e.state.timeouts.election_timeout
         elif state not in {None, State.FOLLOWER_BALLOT}:
             assert state is not None
             return state

@@ -16,8 +16,6 @@ import trio
 from ...errors import TransportError
 from ...storage.log.state import NOTHING_LOST
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
-from ..follower.following import Following
-from ..follower.snapshot_install import install
 from ..protocol import rules
 from ..protocol.states import State
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ...transport import FrameStream
+    from ..follower.following import Following
     from .context import Election
 
 # The live log is joined when the catch-up is this close to the end of the leader's log.
@@ -33,12 +32,11 @@ JOIN_WINDOW_BYTES = 4 << 20
 
 async def following(e: Election) -> State:
     """Run the role of a follower until it ends or asks for another canvass."""
-    core = e.core
     assert e.adopted is not None
     compared = not isinstance(e.decision, rules.Install)
-    role = core.role = Following(core, e.adopted, compared=compared)
+    role = e.state.role = e.follow(e.adopted, compared=compared)
     e.inbox.clear()
-    core.store.recorder.passing = True  # the leader's log is read, by who lacks it
+    e.store.recorder.passing = True  # the leader's log is read, by who lacks it
     again: list[State] = []
     try:
         async with trio.open_nursery() as nursery:
@@ -47,22 +45,22 @@ async def following(e: Election) -> State:
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
-        core.store.recorder.passing = False
+        e.store.recorder.passing = False
         cancelled = trio.current_effective_deadline() == -math.inf  # the member is
         e.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
-        core.role = e.inbox
+        e.state.role = e.inbox
     if again:
         return again[0]
     if ended.in_order:
-        core.lease_promise.release()  # the leader leads no more, or wants us to
+        e.voter.lease_promise.release()  # the leader leads no more, or wants us to
     return e.reopen(ended)
 
 
 async def _join(e: Election, role: Following, again: list[State]) -> None:
     """Go through the follower's states to CLOSED, or to another canvass."""
-    while e.state is not State.CLOSED:
-        after = await FOLLOWER_FUNCTIONS[e.state](e, role)
+    while e.current is not State.CLOSED:
+        after = await FOLLOWER_FUNCTIONS[e.current](e, role)
         if after is State.CANVASS:
             again.append(after)
             role.end("term replicated")
@@ -77,17 +75,17 @@ async def follower_log_replication(e: Election, role: Following) -> State:
     The piece is recorded once it is durable; nothing of it is applied before the leader has
     committed an entry of its own term.
     """
-    store, wanted = e.core.store, e.decision
+    store, wanted = e.store, e.decision
     if isinstance(wanted, rules.Install):
-        with e.core.backlog.fetching():
-            head = await install(e, role, wanted)
+        with e.catchup_rate.fetching():
+            head = await e.install.install(role, wanted.oldest)
         e.because(f"snapshot at {head.position} installed")
         return State.CANVASS
     assert isinstance(wanted, rules.Replicate)
     role.recorded_term = wanted.term
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:
-            with e.core.backlog.fetching():
+            with e.catchup_rate.fetching():
                 await role.record_replay(stream, wanted.stop)
         if store.append_position != wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
@@ -103,9 +101,9 @@ async def follower_log_replication(e: Election, role: Following) -> State:
 async def _replay_stream(
     e: Election, role: Following, stop: int
 ) -> AsyncGenerator[FrameStream, None]:
-    stream = await e.core.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
+    stream = await e.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
     async with stream:
-        request = ReplayRequest(e.core.store.append_position, stop)
+        request = ReplayRequest(e.store.append_position, stop)
         await stream.send(request)
         yield stream
 
@@ -115,7 +113,7 @@ async def follower_replay(e: Election, role: Following) -> State:
     assert isinstance(e.decision, rules.Replay)
     e.requests.follow(role.leader_id)
     role.report()
-    applier = e.core.applier
+    applier = e.applier
     await applier.applied(applier.commit_position)
     e.because(f"applied to {applier.applied_position}")
     if e.decision.catchup_join is None:
@@ -125,16 +123,15 @@ async def follower_replay(e: Election, role: Following) -> State:
 
 async def follower_catchup_init(e: Election, role: Following) -> State:
     """Ask the leader for a replay from the end of our log, to our catch-up endpoint."""
-    core = e.core
-    own = core.config.own
+    own = e.state.config.own
     request = CatchupPosition(
         leadership_term_id=role.term,
-        log_position=core.store.append_position,
-        follower_member_id=core.member_id,
+        log_position=e.store.append_position,
+        follower_member_id=e.state.member_id,
         catchup_endpoint=str(Address(own.host, own.member_port)),
     )
-    with trio.fail_after(core.timeouts.leader_heartbeat_timeout):
-        while not core.send(role.leader_id, request):
+    with trio.fail_after(e.state.timeouts.leader_heartbeat_timeout):
+        while not e.links.send(role.leader_id, request):
             await role.changed.wait()
     e.because(f"asked for a replay from {request.log_position}")
     return State.FOLLOWER_CATCHUP_AWAIT
@@ -142,10 +139,10 @@ async def follower_catchup_init(e: Election, role: Following) -> State:
 
 async def follower_catchup_await(e: Election, role: Following) -> State:
     """Wait for the replay to arrive; it must begin just where our log ends."""
-    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+    with trio.fail_after(e.state.timeouts.leader_heartbeat_timeout):
         while role.catchup_position is None:
             await role.changed.wait()
-    if role.catchup_position != e.core.store.append_position:
+    if role.catchup_position != e.store.append_position:
         raise TransportError(f"a replay from {role.catchup_position} was not asked for")
     e.because(f"replay from {role.catchup_position} joined")
     return State.FOLLOWER_CATCHUP
@@ -153,7 +150,7 @@ async def follower_catchup_await(e: Election, role: Following) -> State:
 
 async def follower_catchup(e: Election, role: Following) -> State:
     """Record the replay, join the live log when it is near, and leave when both have met."""
-    store = e.core.store
+    store = e.store
     assert isinstance(e.decision, rules.Replay)
     target = e.decision.catchup_join or 0
     role.flags = AppendFlags.CATCHUP
@@ -192,8 +189,8 @@ async def follower_log_init(e: Election, role: Following) -> State:
 
 async def follower_log_await(e: Election, role: Following) -> State:
     """Wait for the live log; it must begin just where our log ends."""
-    append = e.core.store.append_position
-    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+    append = e.store.append_position
+    with trio.fail_after(e.state.timeouts.leader_heartbeat_timeout):
         while role.join_position is None:
             await role.changed.wait()
     if role.join_position != append:
@@ -205,17 +202,16 @@ async def follower_log_await(e: Election, role: Following) -> State:
 
 async def follower_ready(e: Election, role: Following) -> State:
     """Tell the leader that its term is durable here."""
-    core = e.core
     await role.anchor()
     # Here is all that this leader had sent when we joined, so all that we ever had of its term.
-    if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
-        await core.store.regain()
-    await core.expect_leases(role.lease_ms)
+    if NOTHING_LOST < e.store.recorded.lost < (role.term + 1, 0):
+        await e.store.regain()
+    await e.voter.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY
     role.report()
     await trio.lowlevel.checkpoint()
     e.because(f"following member {role.leader_id} in term {role.term}")
-    core.leader_id = role.leader_id
+    e.state.leader_id = role.leader_id
     return State.CLOSED
 
 

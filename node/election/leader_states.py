@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import SafetyViolationError
-from ..leader.leadership import Leadership
 from ..leader.preference import Preference
 from ..leader.term_event import term_event
 from ..protocol.states import State
@@ -22,22 +21,21 @@ from .adopt_voter_log import draw_level
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ..state import Core
+    from ..leader.leadership import Leadership
     from .context import Election
 
 
 async def leading(e: Election) -> State:
     """Run the role of the leader until it ends, one announcement task around its election."""
-    core = e.core
-    assert core.promised.voted_for == core.member_id, f"{core.promised}: won by another"
+    assert e.state.promised.voted_for == e.state.member_id, f"{e.state.promised}: won by another"
     if e.ahead is not None:
         await draw_level(e, e.ahead)
-    _check_term(core, e.promised_term)
-    core.leadership_term = e.promised_term
-    core.leader_id = core.member_id
-    role = Leadership(core, e.promised_term, core.rng.getrandbits(31))
+    _check_term(e, e.promised_term)
+    e.state.leadership_term = e.promised_term
+    e.state.leader_id = e.state.member_id
+    role = e.lead(e.promised_term)
     role.is_startup = e.count == 1
-    core.role = role
+    e.state.role = role
     e.inbox.clear()
     try:
         async with trio.open_nursery() as nursery:
@@ -50,23 +48,23 @@ async def leading(e: Election) -> State:
             nursery.cancel_scope.cancel()
     finally:
         role.end("cancelled")
-        core.role = e.inbox
+        e.state.role = e.inbox
         e.requests.lost_leadership(role)
-    if not core.closing:
+    if not e.state.closing:
         e.canvass_once()  # all hear that we lead no more, however long INIT waits for our disk
     return e.reopen(ended)
 
 
-def _check_term(core: Core, term: int) -> None:
+def _check_term(e: Election, term: int) -> None:
     """Refuse to begin a term that our log has already, or that is below its last one.
 
     Raises:
         SafetyViolationError: it is such a term: its batches would stand under two openings.
     """
-    if term <= core.store.log_term:
+    if term <= e.store.log_term:
         raise SafetyViolationError(
-            f"member {core.member_id}: won term {term}, but its log holds term "
-            f"{core.store.log_term}; expected a term above all in the log"
+            f"member {e.state.member_id}: won term {term}, but its log holds term "
+            f"{e.store.log_term}; expected a term above all in the log"
         )
 
 
@@ -74,15 +72,15 @@ async def _announce(e: Election, role: Leadership) -> None:
     """Tell everybody of the new term until the election is closed."""
     # Not until `accepting`: a handover sets that to False again, and the member that is to take
     # over would follow us once more.
-    while e.state is not State.CLOSED:
-        e.core.broadcast(role.new_leadership_term(e.core.store.log_term))
-        await trio.sleep(e.core.timeouts.leader_heartbeat_interval)
+    while e.current is not State.CLOSED:
+        e.links.broadcast(role.new_leadership_term(e.store.log_term))
+        await trio.sleep(e.state.timeouts.leader_heartbeat_interval)
 
 
 async def _elect(e: Election, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
-    while e.state is not State.CLOSED:
-        e.enter(await LEADER_FUNCTIONS[e.state](e, role))
+    while e.current is not State.CLOSED:
+        e.enter(await LEADER_FUNCTIONS[e.current](e, role))
     e.close()
     role.open()
     e.requests.lead(role)
@@ -90,7 +88,7 @@ async def _elect(e: Election, role: Leadership) -> None:
 
 async def leader_log_replication(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our whole log; that commits nothing."""
-    while role.replication_position < role.base and e.core.size > 1:
+    while role.replication_position < role.base and e.state.size > 1:
         await role.changed.wait()
     e.because(f"a quorum has the log to {role.base}")
     return State.LEADER_REPLAY
@@ -98,14 +96,14 @@ async def leader_log_replication(e: Election, role: Leadership) -> State:
 
 async def leader_replay(e: Election, _role: Leadership) -> State:
     """Apply what is known to be committed, and no more."""
-    await e.core.applier.applied(e.core.applier.commit_position)
-    e.because(f"applied to {e.core.applier.applied_position}")
+    await e.applier.applied(e.applier.commit_position)
+    e.because(f"applied to {e.applier.applied_position}")
     return State.LEADER_INIT
 
 
 async def leader_init(e: Election, role: Leadership) -> State:
     """Make our term durable in our own recording log."""
-    await e.core.store.ensure_coherent(
+    await e.store.ensure_coherent(
         term=role.term, base=role.base, end=None, timestamp_ms=role.timekeeper.now_ms()
     )
     e.because(f"term {role.term} begins at {role.base}")
@@ -114,11 +112,11 @@ async def leader_init(e: Election, role: Leadership) -> State:
 
 async def leader_ready(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our term in its recording log; then open the term in the log."""
-    while role.ready_members() < e.core.quorum:
+    while role.ready_members() < e.state.quorum:
         await role.changed.wait()
     seconds = trio.current_time() - e.began
     role.append_term_event(term_event(role, reason=e.cause, election_seconds=seconds))
-    e.because(f"{role.ready_members()} of {e.core.size} members are ready")
+    e.because(f"{role.ready_members()} of {e.state.size} members are ready")
     return State.CLOSED
 
 

@@ -26,13 +26,8 @@ NOT_WAITED_FOR: Final = {VoteReason.NO_VOTE, VoteReason.PROMISED}
 
 
 def next_term(e: Election) -> int:
-    """Return the term to stand in: above all that we promised or heard, and above all in our log.
-
-    The log may hold terms in which this store has promised nothing, as after a restore.
-    """
-    core = e.core
-    known = e.promised_term, e.highest_term_heard, core.leadership_term, core.store.log_term
-    return max(known) + 1
+    """Return the term to stand in: above all that we know or have heard of."""
+    return max(e.state.known_term, e.highest_term_heard) + 1
 
 
 async def scout(e: Election) -> State | None:
@@ -60,8 +55,8 @@ async def scout(e: Election) -> State | None:
 
 async def stand(e: Election, term: int) -> State:
     """Raise the term: the vote for ourselves is durable before anyone hears of it."""
-    assert not e.core.lease_promise.binds, "a promise is to be kept still"
-    await e.core.promise(NodeState(term, e.core.member_id))
+    assert not e.voter.lease_promise.binds, "a promise is to be kept still"
+    await e.voter.promise(NodeState(term, e.state.member_id))
     e.because(f"candidate for term {term}")
     return State.CANDIDATE_BALLOT
 
@@ -71,18 +66,18 @@ class Round:
 
     def __init__(self, e: Election) -> None:
         self._e = e
-        self._ends_at = trio.current_time() + e.core.timeouts.election_timeout / 2
+        self._ends_at = trio.current_time() + e.state.timeouts.election_timeout / 2
         self._restart()
 
     def _restart(self) -> None:
-        e, end, term = self._e, self._e.core.log_end, next_term(self._e)
-        nonce = e.core.rng.getrandbits(62)
+        e, end, term = self._e, self._e.state.log_end, next_term(self._e)
+        nonce = e.rng.getrandbits(62)
         mandate = e.mandate
         self._question = Scout(
             term,
             end.term,
             end.position,
-            e.core.member_id,
+            e.state.member_id,
             nonce,
             force=mandate is not None,
             even_if_behind=mandate is not None and mandate.even_if_behind,
@@ -92,7 +87,7 @@ class Round:
 
     @property
     def _silent(self) -> list[int]:
-        return [peer for peer in self._e.core.voters if peer not in self._answers]
+        return [peer for peer in self._e.state.voters if peer not in self._answers]
 
     @property
     def wakes_at(self) -> float:
@@ -105,22 +100,22 @@ class Round:
             return False  # the leader does not wait for us any more
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._e.absent
-        return rules.is_supported(self._answers, self._e.core.voters, absent)
+        return rules.is_supported(self._answers, self._e.state.voters, absent)
 
     def ask(self) -> None:
         """Ask those that have not answered, now and then."""
         now = trio.current_time()
         if now >= self._ask_at:
             for peer in self._silent:
-                self._e.core.send(peer, self._question)
-            self._ask_at = now + self._e.core.timeouts.canvass_interval
+                self._e.links.send(peer, self._question)
+            self._ask_at = now + self._e.state.timeouts.canvass_interval
 
     async def hear(self, sender: int, message: Message) -> State | None:
         """Take an answer, or whatever else comes; the state that follows from it, if any."""
         e = self._e
         state = None
         if isinstance(message, ScoutReply):
-            if message.nonce == self._question.nonce and sender in e.core.voters:
+            if message.nonce == self._question.nonce and sender in e.state.voters:
                 self._take(sender, message)
         else:
             state = await e.react(sender, message)
@@ -132,9 +127,9 @@ class Round:
         e = self._e
         self._answers[sender] = reply.reason
         e.highest_term_heard = max(e.highest_term_heard, reply.candidate_term_id)
-        if rules.is_supported(self._answers, e.core.voters, absent=e.core.voters):
+        if rules.is_supported(self._answers, e.state.voters, absent=e.state.voters):
             # A quorum will do: who is still silent is not waited for long.
-            patience = trio.current_time() + e.core.timeouts.canvass_interval
+            patience = trio.current_time() + e.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)
 
     async def conclude(self) -> State:

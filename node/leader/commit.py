@@ -31,8 +31,8 @@ AT_ONCE_BYTES: Final = 16 << 10
 
 def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
     """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
-    core, term, base = leadership.core, leadership.term, leadership.base
-    terms = core.store.terms
+    term, base = leadership.term, leadership.base
+    terms = leadership.store.terms
     following = rules.next_term(terms, log_term, leader_term=term, base=base)
     return NewLeadershipTerm(
         log_leadership_term_id=log_term,
@@ -44,15 +44,15 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         log_position=leadership.publication_position,
         leader_recording_id=0,
         timestamp=timestamp_ms,
-        leader_member_id=core.member_id,
+        leader_member_id=leadership.state.member_id,
         log_session_id=leadership.session_id,
         app_version=APP_VERSION,
         is_startup=leadership.is_startup,
-        commit_position=core.applier.commit_position,
+        commit_position=leadership.applier.commit_position,
         replication_position=leadership.replication_position,
         terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
-        oldest_position=core.store.start_position,
-        lease_ms=core.timeouts.lease_ms,
+        oldest_position=leadership.store.start_position,
+        lease_ms=leadership.state.timeouts.lease_ms,
     )
 
 
@@ -94,7 +94,7 @@ class CommitAnnouncements:
         A look at it costs as much as a small write. So while there was no need for one, the next
         comes later.
         """
-        leadership, applier = self._leadership, self._leadership.core.applier
+        leadership, applier = self._leadership, self._leadership.applier
         pause = PAUSE_SECONDS
         while True:
             carried = leadership.announced >= applier.commit_position

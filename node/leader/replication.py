@@ -11,7 +11,8 @@ from ..requests.gateway import still_wanted
 
 if TYPE_CHECKING:
     from ..requests.gateway import Request
-    from ..state import Core
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
 
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """With one more request of the usual largest size it fits the queue of a link."""
@@ -30,15 +31,17 @@ class Proposals:
     """The window of a leadership.
 
     Args:
-        core: of the member.
+        state: of the member.
+        applier: says what is committed, and whether it lags.
 
     Attributes:
         waiting: commands that are in no batch yet; `Leadership` appends to it.
         in_flight: where the batches end that are not committed, and how many commands each has.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: MemberState, applier: Applier) -> None:
+        self._state = state
+        self._applier = applier
         self.waiting: list[Request] = []
         self.in_flight: deque[tuple[int, int]] = deque()
         self._commands = 0  # of all in flight
@@ -52,7 +55,7 @@ class Proposals:
         """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
         if not self.waiting or not self._has_room():
             return []
-        if self._core.suspended:
+        if self._state.suspended:
             while self.waiting:  # clients ask for more upon that, which is refused too
                 for request in self.withdraw():
                     request.done(
@@ -60,7 +63,7 @@ class Proposals:
                     )
             return []
         self.waiting = [*still_wanted(self.waiting)]
-        size, limit = 0, self._core.config.limits.max_batch_bytes
+        size, limit = 0, self._state.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES
             if size > limit and count:
@@ -77,7 +80,7 @@ class Proposals:
         the first few of them would cost every member as much as one of all, so few beside many
         that are under way wait for more, at most until those are committed.
         """
-        applier, most = self._core.applier, self._core.config.limits.batches_in_flight
+        applier, most = self._applier, self._state.config.limits.batches_in_flight
         if applier.lagging:  # what is committed faster than it is applied would pile up
             return False
         if not self.in_flight:

@@ -125,32 +125,39 @@ class BallotDecision:
     promise: NodeState | None = None
 
 
+@attrs.frozen
+class VoterView:
+    """What a voter looks at in itself before it answers a candidate.
+
+    Args:
+        own: where its log ends.
+        promised: its durable vote.
+        bound: it has promised a leader to elect nobody else, and that promise still holds.
+        admission: where the last entry that admits a store ends in its log.
+        has_vote: its store has a vote at all.
+    """
+
+    own: LogEnd
+    promised: NodeState
+    bound: bool = False
+    admission: LogEnd = NEVER
+    has_vote: bool = True
+
+
 def consider(
-    request: RequestVote,
-    *,
-    own: LogEnd,
-    promised: NodeState,
-    in_ballot: bool,
-    leader_alive: bool,
-    bound: bool = False,
-    admission: LogEnd = NEVER,
-    votes: bool = True,
+    request: RequestVote, voter: VoterView, *, in_ballot: bool, leader_alive: bool
 ) -> BallotDecision:
-    """Decide about a request for our vote.
+    """Decide a request for our vote.
 
     Args:
         request: the candidate's request.
-        own: where our log ends.
-        promised: our durable node state.
+        voter: what we know of ourselves.
         in_ballot: we are canvassing, nominating or voting ourselves.
         leader_alive: we lead, or heard our leader within the heartbeat timeout.
-        bound: we have promised a leader to elect nobody, and that is not over.
-        admission: where the last entry that admits a store ends in our log.
-        votes: our store has a vote at all.
     """
-    if not votes:
+    if not voter.has_vote:
         return BallotDecision(False, VoteReason.NO_VOTE)
-    term = request.candidate_term_id
+    term, promised = request.candidate_term_id, voter.promised
     if term < promised.candidate_term:
         return BallotDecision(False, VoteReason.TERM)
     if term == promised.candidate_term:
@@ -160,14 +167,14 @@ def consider(
         return BallotDecision(False, VoteReason.ALREADY_VOTED)
     if leader_alive:
         return BallotDecision(False, VoteReason.LEADER_ALIVE)
-    if bound:
+    if voter.bound:
         return BallotDecision(False, VoteReason.PROMISED)
     if not in_ballot:
         return BallotDecision(False, VoteReason.BUSY)
-    # Votes that a store gave before it was lost count for no log without the entry that admits the
-    # one in its place: see :mod:`.admission`.
-    may_be_behind = request.even_if_behind and log_end(request) >= admission
-    if own > log_end(request) and not may_be_behind:
+    # A store that was lost has voted, too. Its votes count for no log that does not have the entry
+    # that admits the store in its place (:mod:`.membership.admission`).
+    may_be_behind = request.even_if_behind and log_end(request) >= voter.admission
+    if voter.own > log_end(request) and not may_be_behind:
         # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
         # with the better log stands in a term that beats this one.
         return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
@@ -175,20 +182,9 @@ def consider(
 
 
 def consider_scout(
-    scout: Scout,
-    *,
-    own: LogEnd,
-    promised: NodeState,
-    in_ballot: bool,
-    leader_alive: bool,
-    bound: bool = False,
-    admission: LogEnd = NEVER,
-    votes: bool = True,
+    scout: Scout, voter: VoterView, *, in_ballot: bool, leader_alive: bool
 ) -> VoteReason:
-    """Answer a scout as we would answer the ballot that it asks about; nothing is promised.
-
-    Only that the leader itself, if it has asked the scout, releases us before the ballot.
-    """
+    """Answer a pre-vote as we would answer the ballot that it asks about; nothing is promised."""
     request = RequestVote(
         scout.log_leadership_term_id,
         scout.log_position,
@@ -196,16 +192,10 @@ def consider_scout(
         scout.member_id,
         even_if_behind=scout.even_if_behind,
     )
-    return consider(
-        request,
-        own=own,
-        promised=promised,
-        in_ballot=in_ballot,
-        leader_alive=leader_alive,
-        bound=bound and not scout.force,
-        admission=admission,
-        votes=votes,
-    ).reason
+    if scout.force:
+        # The leader has asked its sender to take over, and releases us before the ballot.
+        voter = attrs.evolve(voter, bound=False)
+    return consider(request, voter, in_ballot=in_ballot, leader_alive=leader_alive).reason
 
 
 def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...storage import TermRow
-    from ..state import Core
 
 log = logging.getLogger("quorate.node")
 
@@ -59,11 +58,13 @@ class TermBound:
     """Judges whether the terms of a message are near enough to ours.
 
     Args:
-        core: of the member.
+        member_id: of this member, for the log.
+        known_term: returns the highest term that we promised, lived in, or have in our log.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, member_id: int, known_term: Callable[[], int]) -> None:
+        self._member_id = member_id
+        self._known_term = known_term
         self._bound = -1
         self._stands_until = float("-inf")
 
@@ -77,8 +78,7 @@ class TermBound:
         )
 
     def _look(self, sender: int, message: Message, term: int) -> bool:
-        core, now = self._core, trio.current_time()
-        known = max(core.promised.candidate_term, core.store.log_term, core.leadership_term)
+        now, known = trio.current_time(), self._known_term()
         self._bound = max(self._bound, known + TERM_STEP)
         if term <= self._bound:
             return True
@@ -86,7 +86,7 @@ class TermBound:
             self._stands_until = now + STEP_SECONDS
             log.warning(
                 "term_refused member=%d sender=%d message=%s term=%d known=%d bound=%d",
-                core.member_id,
+                self._member_id,
                 sender,
                 type(message).__name__,
                 term,
@@ -95,37 +95,6 @@ class TermBound:
             )
             self._bound += TERM_STEP
         return False
-
-
-async def is_refused(
-    core: Core, sender: int, message: NewLeadershipTerm, decision: rules.Following
-) -> bool:
-    """Say whether a leader is not followed, and log why.
-
-    Args:
-        core: of the member.
-        sender: the leader.
-        message: what it says.
-        decision: what that means for our log.
-    """
-    why = contradiction(
-        message, decision, terms=core.store.terms, append=core.store.append_position
-    )
-    if isinstance(decision, rules.Truncate):
-        why = await cut_contradiction(core, decision.to)
-    if why:
-        refuse_leader(core, sender, why)
-    return bool(why)
-
-
-async def cut_contradiction(core: Core, position: int) -> str:
-    """Say why our log is not truncated to a position, in words; empty if it may be."""
-    commit = core.applier.commit_position
-    if position < commit:
-        return f"it asks to truncate to {position}, below the commit position {commit}"
-    if await core.store.boundary(position) != position:
-        return f"it asks to truncate to {position}, inside of a batch"
-    return ""
 
 
 def contradiction(
@@ -159,9 +128,3 @@ def contradiction(
             return f"the next term has {begin} to {stop}, our log ends at {append}"
         case _:
             return ""
-
-
-def refuse_leader(core: Core, sender: int, why: str) -> None:
-    """Log that a leader is not followed. Among honest members it is a bug: see `Core.refused`."""
-    core.refused(why)
-    log.error("leader_refused member=%d sender=%d reason=%r", core.member_id, sender, why)

@@ -11,29 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never
 
+import trio
+
 from ...errors import DamagedTablesError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    import trio
-
-    from ..state import Core
+    from ..state import MemberState
 
 
 class TablesWatch:
     """A context around what may read tables; the error rises all the same.
 
     Args:
-        core: of the member.
-
-    Attributes:
-        nursery: of the member's tasks, while they run: ended by damage.
+        state: of the member.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.nursery: trio.Nursery | None = None
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
+        self._damaged = trio.Event()
 
     def __enter__(self) -> None:
         """Begin to watch."""
@@ -45,10 +42,15 @@ class TablesWatch:
         traceback: TracebackType | None,
     ) -> None:
         """Note damage, and end the member by it."""
-        if isinstance(error, DamagedTablesError) and self.nursery is not None:
-            self._core.tables_damage = str(error)
-            self.nursery.start_soon(self._end, str(error))
-            self.nursery = None  # once is enough
+        if isinstance(error, DamagedTablesError) and not self._damaged.is_set():
+            self._state.tables_damage = str(error)
+            self._damaged.set()
 
-    async def _end(self, words: str) -> Never:
-        raise DamagedTablesError(words)
+    async def run(self) -> Never:
+        """Wait for damage, and end the member by it.
+
+        Raises:
+            DamagedTablesError: a reader has met it.
+        """
+        await self._damaged.wait()
+        raise DamagedTablesError(self._state.tables_damage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ...node.leader.clocks import MAX_SKEW_MS
+from ...node.clocks import MAX_SKEW_MS
 from ..watching.facts import Timed
 from .base import Invariant
 
@@ -19,7 +19,7 @@ class TimeOfAQuorum(Invariant):
     ahead, be it the leader's, must not be followed: the log's time never goes back.
     """
 
-    source = "node/leader/clocks.py: the time reached"
+    source = "node/clocks.py: the time reached"
     hears: ClassVar[tuple[type[Fact], ...]] = (Timed,)
 
     def hear(self, fact: Fact) -> None:

@@ -101,7 +101,7 @@ async def test_a_start_that_fails_is_told_with_the_directory(
     configs, end = await restored(tmp_path, members=1, made=1)
 
     def term_of_the_log(e: Election) -> int:
-        return e.core.store.log_term
+        return e.store.log_term
 
     monkeypatch.setattr(election, "next_term", term_of_the_log)
     with pytest.raises(StorageError, match="member-0: restored and sound, but a first start fails"):

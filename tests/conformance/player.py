@@ -255,7 +255,7 @@ def describe(message: Message) -> str:
 
 async def stand_at_once(e: Election) -> State:
     """Stand without asking before."""
-    return await stand(e, max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1)
+    return await stand(e, max(e.promised_term, e.highest_term_heard, e.state.leadership_term) + 1)
 
 
 async def transcribe(

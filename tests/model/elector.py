@@ -18,7 +18,7 @@ So there are more behaviours here than members have, and what holds here holds f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -271,12 +271,7 @@ class Elector:
         elif member.role == FOLLOWING:
             in_ballot, alive = asks.force, not asks.force
         reason = rules.consider_scout(
-            scout,
-            own=member.end,
-            promised=member.promise,
-            in_ballot=in_ballot,
-            leader_alive=alive,
-            **_standing(member),
+            scout, _voter(member), in_ballot=in_ballot, leader_alive=alive
         )
         if reason is VoteReason.GRANTED:
             gone = member.back() if member.role == SCOUTING else member
@@ -292,14 +287,7 @@ class Elector:
             if leaves and asked:
                 yield from self._votes(state, i, member.back(), message)
                 return
-            decision = rules.consider(
-                asks,
-                own=member.end,
-                promised=member.promise,
-                in_ballot=False,
-                leader_alive=True,
-                **_standing(member),
-            )
+            decision = rules.consider(asks, _voter(member), in_ballot=False, leader_alive=True)
             if decision.promise is not None:
                 raise ViolationError(f"member {i} promises {decision.promise} and has a leader")
             return
@@ -307,12 +295,7 @@ class Elector:
 
     def _votes(self, state: State, i: int, member: Member, message: VoteAsked) -> Iterator[State]:
         decision = rules.consider(
-            request(message),
-            own=member.end,
-            promised=member.promise,
-            in_ballot=True,
-            leader_alive=False,
-            **_standing(member),
+            request(message), _voter(member), in_ballot=True, leader_alive=False
         )
         after = member.promising(decision.promise)
         if decision.vote:
@@ -350,15 +333,12 @@ def _reports(member: Member, i: int) -> tuple[Has, ...]:
     return (Has(member.term, i, member.log),) if follows else ()
 
 
-class _Standing(TypedDict):
-    admission: rules.LogEnd
-    votes: bool
-
-
-def _standing(member: Member) -> _Standing:
-    """What `rules.consider` is told of a member's store."""
+def _voter(member: Member) -> rules.VoterView:
+    """What the rules look at in a member."""
     at = admitted_at(member.log)
-    return {"admission": end_of(member.log[:at]), "votes": member.votes}
+    return rules.VoterView(
+        member.end, member.promise, admission=end_of(member.log[:at]), has_vote=member.votes
+    )
 
 
 def explore(elector: Elector, start: State, most: int | None = None) -> int:

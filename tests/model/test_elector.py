@@ -54,9 +54,8 @@ def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     consider = rules.consider
 
-    def blind(request: RequestVote, *, own: rules.LogEnd, **more: Any) -> BallotDecision:
-        del own
-        return consider(request, own=rules.LogEnd(-1, 0), **more)
+    def blind(request: RequestVote, voter: rules.VoterView, **more: Any) -> BallotDecision:
+        return consider(request, attrs.evolve(voter, own=rules.NEVER), **more)
 
     monkeypatch.setattr(rules, "consider", blind)
     assert "committed is" in violation(Elector(3, 2, scouting=False))
@@ -98,10 +97,10 @@ def test_scouts_that_are_answered_with_yes_by_followers_are_found(
     consider = rules.consider
 
     def unsteady(
-        request: RequestVote, *, in_ballot: bool, leader_alive: bool, **more: Any
+        request: RequestVote, voter: rules.VoterView, *, in_ballot: bool, leader_alive: bool
     ) -> BallotDecision:
         del in_ballot, leader_alive
-        return consider(request, in_ballot=True, leader_alive=False, **more)
+        return consider(request, voter, in_ballot=True, leader_alive=False)
 
     monkeypatch.setattr(rules, "consider", unsteady)
     assert violation(Elector(3, 3, steady=frozenset({0, 1})))

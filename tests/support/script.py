@@ -192,7 +192,7 @@ class Script:
 
     def linked(self) -> bool:
         """Whether all links are up, both ways."""
-        links = self.member.core.links
+        links = self.member.links
         return all(links.connected(i) and p.links.connected(ME) for i, p in self.peers.items())
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -212,7 +212,7 @@ async def leave_behind(world: World[Ledger]) -> tuple[int, int, int]:
         world.network.set_pace(f"h{other}", f"h{behind}", slow, both=False)
         world.network.break_links(f"h{behind}", f"h{other}")
     world.mend()
-    await world.until(lambda: world.hosts[leader].running.core.links.connected(behind))
+    await world.until(lambda: world.hosts[leader].running.links.connected(behind))
     await world.until(lambda: world.hosts[behind].state in CATCHING_UP)
     return leader, behind, third
 
@@ -248,7 +248,7 @@ async def test_when_the_voter_with_the_longest_log_dies_meanwhile_another_electi
         leader, behind, _ = await leave_behind(world)
         assert await world.hosts[leader].running.control(f"transfer {behind} even-if-behind")
         await world.reached(behind, State.LEADER_LOG_REPLICATION)
-        ahead = world.hosts[behind].running._election.ahead  # pyright: ignore[reportPrivateUsage]
+        ahead = world.hosts[behind].running.election.ahead
         assert ahead is not None
         source = ahead.follower_member_id
         await world.kill(source)

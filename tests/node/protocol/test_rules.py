@@ -14,6 +14,7 @@ from quorate.node.protocol.rules import (
     VETO_ROUNDS,
     BallotDecision,
     LogEnd,
+    VoterView,
     consider,
     has_majority,
     is_quorum_candidate,
@@ -174,8 +175,7 @@ def ask(
 ) -> BallotDecision:
     return consider(
         RequestVote(log[0], log[1], term, candidate),
-        own=LogEnd(*own),
-        promised=promised or NodeState(5, 1),
+        VoterView(LogEnd(*own), promised or NodeState(5, 1)),
         in_ballot=in_ballot,
         leader_alive=leader_alive,
     )
@@ -250,9 +250,7 @@ def test_no_answer_ever_breaks_a_promise(
     in_ballot: bool,  # noqa: FBT001 - both ways
     alive: bool,  # noqa: FBT001 - both ways
 ) -> None:
-    decision = consider(
-        request, own=own, promised=promised, in_ballot=in_ballot, leader_alive=alive
-    )
+    decision = consider(request, VoterView(own, promised), in_ballot=in_ballot, leader_alive=alive)
     after = decision.promise or promised
     assert promised.may_become(after)
     if decision.vote:
@@ -270,7 +268,8 @@ def test_whatever_is_asked_one_vote_is_given_in_each_term(
 ) -> None:
     promised, given_to = NodeState(), dict[int, int]()
     for request in requests:
-        decision = consider(request, own=own, promised=promised, in_ballot=True, leader_alive=False)
+        voter = VoterView(own, promised)
+        decision = consider(request, voter, in_ballot=True, leader_alive=False)
         promised = decision.promise or promised
         if decision.vote:
             term, candidate = request.candidate_term_id, request.candidate_member_id

@@ -9,11 +9,11 @@ import attrs
 from quorate.node.election import election
 from quorate.node.election.context import Election
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.lease import Promise
 from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd
+from quorate.node.protocol.promise import Promise
+from quorate.node.protocol.rules import BallotDecision, LogEnd, VoterView
 from quorate.node.protocol.untrusted import TermBound
-from quorate.node.state import Core
+from quorate.node.voter import Voter
 from quorate.transport import NewLeadershipTerm, RequestVote, StaleLeader, VoteReason
 
 if TYPE_CHECKING:
@@ -28,22 +28,20 @@ if TYPE_CHECKING:
 def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
     """Answer with a vote that was not made durable."""
 
-    async def promise(self: Core, state: NodeState) -> None:
-        if state.voted_for in {-1, self.member_id}:
-            await self.store.save_node_state(state)
+    async def promise(self: Voter, vote: NodeState) -> None:
+        if vote.voted_for in {-1, self._state.member_id}:  # pyright: ignore[reportPrivateUsage]
+            await self._store.save_node_state(vote)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "promise", promise)
+    patch.setattr(Voter, "promise", promise)
 
 
 def vote_twice(patch: pytest.MonkeyPatch) -> None:
     """Vote for whoever asks, again and again in one term."""
     consider = rules.consider
 
-    def consider_again(
-        request: RequestVote, *, promised: NodeState, **more: object
-    ) -> BallotDecision:
-        known = attrs.evolve(promised, voted_for=request.candidate_member_id)
-        return consider(request, promised=known, **more)  # type: ignore[arg-type]
+    def consider_again(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
+        known = attrs.evolve(voter.promised, voted_for=request.candidate_member_id)
+        return consider(request, attrs.evolve(voter, promised=known), **more)  # type: ignore[arg-type]
 
     patch.setattr(rules, "consider", consider_again)
 
@@ -55,9 +53,8 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
     """
     consider = rules.consider
 
-    def consider_blindly(request: RequestVote, *, own: LogEnd, **more: object) -> BallotDecision:
-        del own
-        return consider(request, own=LogEnd(-1, 0), **more)  # type: ignore[arg-type]
+    def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
+        return consider(request, attrs.evolve(voter, own=LogEnd(-1, 0)), **more)  # type: ignore[arg-type]
 
     def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
         del candidate
@@ -93,7 +90,7 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
     verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
 
     def verdict_anyhow(e: Election, votes: dict[int, bool], *, over: bool) -> object:
-        return verdict(e, {**votes, **dict.fromkeys(e.core.peers[:1], True)}, over=over)
+        return verdict(e, {**votes, **dict.fromkeys(e.state.peers[:1], True)}, over=over)
 
     patch.setattr(election, "_verdict", verdict_anyhow)
 
@@ -101,10 +98,10 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
 def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
     """Follow a leader without promising its term: F10 taken out."""
 
-    async def adopt_term(self: Core, term: int) -> None:
-        self.leadership_term = term
+    async def adopt_term(self: Voter, term: int) -> None:
+        self._state.leadership_term = term  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "adopt_term", adopt_term)
+    patch.setattr(Voter, "adopt_term", adopt_term)
 
 
 def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -142,18 +139,19 @@ def forget_the_promise_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """Make a vote durable as a promise that names nobody, and so vote again after a restart."""
 
-    async def promise(self: Core, state: NodeState) -> None:
-        await self.store.save_node_state(attrs.evolve(state, voted_for=-1))
+    async def promise(self: Voter, vote: NodeState) -> None:
+        nobody = attrs.evolve(vote, voted_for=-1)
+        await self._store.save_node_state(nobody)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "promise", promise)
+    patch.setattr(Voter, "promise", promise)
 
 
 def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
     """Grant a vote in a term below one's own promise."""
     consider = rules.consider
 
-    def consider_late(request: RequestVote, *, promised: NodeState, **more: object) -> object:
-        decision = consider(request, promised=promised, **more)  # type: ignore[arg-type]
+    def consider_late(request: RequestVote, voter: VoterView, **more: object) -> object:
+        decision = consider(request, voter, **more)  # type: ignore[arg-type]
         if decision.reason is VoteReason.TERM:
             return BallotDecision(vote=True, reason=VoteReason.GRANTED)
         return decision

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol import rules
+from .protocol import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
