@@ -152,10 +152,17 @@ class Member:
             self.repair,
             Pace(config.limits.reader_bytes_per_second),
         )
-        self.election = Election(
-            state=state,
-            store=store,
-            links=links,
+        self.election = self._elections()
+        self._since = trio.current_time()
+        self._members = tuple(map(_address, config.members))
+        store.on_durable = self._on_durable
+
+    def _elections(self) -> Election:
+        """Make what runs the elections."""
+        return Election(
+            state=self.state,
+            store=self.store,
+            links=self.links,
             applier=self.applier,
             snapshots=self.snapshots,
             voter=self.voter,
@@ -164,9 +171,9 @@ class Member:
             catchup_rate=self.catchup_rate,
             founders=self.founders,
             install=SnapshotInstall(
-                state=state,
-                store=store,
-                links=links,
+                state=self.state,
+                store=self.store,
+                links=self.links,
                 applier=self.applier,
                 snapshots=self.snapshots,
                 voter=self.voter,
@@ -175,23 +182,8 @@ class Member:
             room=self._room.available,
             lead=self._lead,
             follow=self._follow,
-            rng=rng,
+            rng=self._rng,
         )
-        self._status = Status(
-            self.incarnation,
-            trio.current_time(),
-            state,
-            store,
-            links,
-            self.applier,
-            self.snapshots,
-            self.clocks,
-            self.founders,
-            self.election,
-            self.requests,
-        )
-        self._members = tuple(map(_address, config.members))
-        store.on_durable = self._on_durable
 
     def _lead(self, term: int) -> Leadership:
         """Make the role of the leader of a term."""
@@ -238,7 +230,7 @@ class Member:
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._room.run)
-                consensus.start_soon(self._tables.run)
+                self._tables.watch(consensus)
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
 
@@ -385,7 +377,20 @@ class Member:
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
-        return self._status.now(self.now_ms())
+        status = Status(
+            self.incarnation,
+            self._since,
+            self.state,
+            self.store,
+            self.links,
+            self.applier,
+            self.snapshots,
+            self.clocks,
+            self.founders,
+            self.election,
+            self.requests,
+        )
+        return status.now(self.now_ms())
 
 
 def _address(member: MemberConfig) -> MemberAddress:

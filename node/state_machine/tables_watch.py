@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never
 
-import trio
-
 from ...errors import DamagedTablesError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    import trio
 
     from ..state import MemberState
 
@@ -30,7 +30,11 @@ class TablesWatch:
 
     def __init__(self, state: MemberState) -> None:
         self._state = state
-        self._damaged = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    def watch(self, nursery: trio.Nursery) -> None:
+        """Have damage end the tasks of a nursery from now on."""
+        self._nursery = nursery
 
     def __enter__(self) -> None:
         """Begin to watch."""
@@ -42,15 +46,10 @@ class TablesWatch:
         traceback: TracebackType | None,
     ) -> None:
         """Note damage, and end the member by it."""
-        if isinstance(error, DamagedTablesError) and not self._damaged.is_set():
+        if isinstance(error, DamagedTablesError) and self._nursery is not None:
             self._state.tables_damage = str(error)
-            self._damaged.set()
+            self._nursery.start_soon(self._end, str(error))
+            self._nursery = None  # once is enough
 
-    async def run(self) -> Never:
-        """Wait for damage, and end the member by it.
-
-        Raises:
-            DamagedTablesError: a reader has met it.
-        """
-        await self._damaged.wait()
-        raise DamagedTablesError(self._state.tables_damage)
+    async def _end(self, words: str) -> Never:
+        raise DamagedTablesError(words)
