@@ -41,7 +41,7 @@ from ..transport import (
 from .clocks import Clocks
 from .election import election
 from .election.context import Election
-from .follower.catchup_rate import Backlog
+from .follower.catchup_rate import CatchupRate
 from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
@@ -136,7 +136,7 @@ class Member:
         self.actions = Actions(store, self.snapshots, links.set_history)
         self.voter = Voter(state, store, links, self.clocks)
         self.log_guard = LogGuard(state, store, self.applier)
-        self.catchup_rate = Backlog(self.applier, config.limits.catchup_bytes_per_second)
+        self.catchup_rate = CatchupRate(self.applier, config.limits.catchup_bytes_per_second)
         self.founders = Founders(state, store, links)
         self.requests = Requests(state, links, rng, self.founders.take)
         self._rng = rng

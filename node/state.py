@@ -13,8 +13,9 @@ import attrs
 import trio
 
 from ..storage import StandingKind
+from .protocol.log_matching import LogEnd
+from .protocol.quorum import quorum
 from .protocol.role import Role
-from .protocol.rules import LogEnd, quorum
 
 if TYPE_CHECKING:
     from ..storage import NodeState, Store

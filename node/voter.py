@@ -1,7 +1,7 @@
 """What this member has promised, and how it answers those that want to lead.
 
 A vote is a promise: it is durable before anybody hears of it. The rules by which a vote is given
-are pure functions (:mod:`.protocol.rules`); this part looks up what they need to know of us, makes
+are pure functions (:mod:`.protocol.ballots`). This part looks up what they need to know of us, makes
 promises durable, and sends the answers.
 """
 
@@ -13,7 +13,7 @@ import attrs
 
 from ..storage import NodeState
 from ..transport import NULL_VALUE, ScoutReply, Vote, VoteReason
-from .protocol import rules
+from .protocol import ballots, log_matching
 from .protocol.promise import Promise
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Voter:
     # --- answers ----------------------------------------------------------------------------------
 
     @property
-    def view(self) -> rules.VoterView:
+    def view(self) -> ballots.VoterView:
         """All that the rules of voting need to know of us."""
         state = self._state
-        return rules.VoterView(
+        return ballots.VoterView(
             # A log that was longer once, and was damaged, still counts as that long.
             own=max(state.log_end, state.floor),
             promised=state.promised,
@@ -83,11 +83,11 @@ class Voter:
 
     def decide(
         self, request: RequestVote, *, in_ballot: bool, leader_alive: bool
-    ) -> rules.BallotDecision:
+    ) -> ballots.BallotDecision:
         """Decide a vote request from our durable state."""
-        return rules.consider(request, self.view, in_ballot=in_ballot, leader_alive=leader_alive)
+        return ballots.consider(request, self.view, in_ballot=in_ballot, leader_alive=leader_alive)
 
-    def answer(self, sender: int, request: RequestVote, decision: rules.BallotDecision) -> None:
+    def answer(self, sender: int, request: RequestVote, decision: ballots.BallotDecision) -> None:
         """Send a candidate our decision; a promise in it must be durable by now."""
         self._links.send(sender, self._vote(request, decision))
 
@@ -101,7 +101,7 @@ class Voter:
 
     def answer_scout(self, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
         """Answer a pre-vote: would we vote for its sender? Nothing is promised."""
-        reason = rules.consider_scout(
+        reason = ballots.consider_scout(
             scout, self.view, in_ballot=in_ballot, leader_alive=leader_alive
         )
         state = self._state
@@ -115,14 +115,14 @@ class Voter:
         self._links.send(scout.member_id, reply)
         return reason
 
-    def _vote(self, request: RequestVote, decision: rules.BallotDecision) -> Vote:
+    def _vote(self, request: RequestVote, decision: ballots.BallotDecision) -> Vote:
         state = self._state
         terms: tuple[TermSpan, ...] = ()
         if request.even_if_behind and decision.vote:
             # A winner that is behind fetches the longest log among its voters. So it has to know
             # where that log and its own part.
             store, asked = self._store, request.log_leadership_term_id
-            terms = rules.spans_of(store.terms, asked, store.append_position)
+            terms = log_matching.spans_of(store.terms, asked, store.append_position)
         return Vote(
             candidate_term_id=request.candidate_term_id,
             log_leadership_term_id=state.log_end.term,

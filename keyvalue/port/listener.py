@@ -32,7 +32,7 @@ import attrs
 import trio
 
 from ...node.config.config import Redirect
-from ...node.protocol.role import Signal
+from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
 from ...ready import whenever_readable
 from ...storage.memory import TRIMMED_BYTES, return_freed_memory, return_large_blocks

@@ -33,7 +33,7 @@ from ...transport import (
     Vote,
 )
 from ..follower.following import MAX_UNSYNCED_BYTES
-from ..protocol import rules
+from ..protocol import log_matching
 from ..protocol.role import SLOWEST_DISK
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .context import Election
 
 
-async def draw_level(e: Election, ahead: Vote) -> None:
+async def adopt_voter_log(e: Election, ahead: Vote) -> None:
     """Replicate the log of the voter that is ahead.
 
     Raises:
@@ -157,11 +157,11 @@ class _Fetch:
         store = self._store
         # Our own term comes behind all of it, so the rules are those of a follower's table.
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
-        position, last_term = rules.agreement(store.terms, store.append_position, theirs)
+        position, last_term = log_matching.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
         if why := await self._e.log_guard.cut_contradiction(position):
             raise TransportError(f"member {self._from}: {why}")
-        if parted or rules.ends_early(store.terms, theirs):
+        if parted or log_matching.ends_early(store.terms, theirs):
             await self._e.log_guard.truncate(position, last_term)
         first = self._spans[0]
         if last_term < first.term and (last_term, position) != (NULL_VALUE, first.base):

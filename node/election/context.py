@@ -26,7 +26,7 @@ from ...transport import (
     Vote,
     VoteReason,
 )
-from ..protocol import rules
+from ..protocol import ballots, log_matching
 from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...storage import Store
     from ...transport import Links
     from ..clocks import Clocks
-    from ..follower.catchup_rate import Backlog
+    from ..follower.catchup_rate import CatchupRate
     from ..follower.following import Following
     from ..follower.log_guard import LogGuard
     from ..follower.snapshot_install import SnapshotInstall
@@ -69,7 +69,7 @@ MAX_HOLD_BACK = 4  # failed rounds of scouting that double the pause: up to 8 el
 class Peer:
     """What an election has heard of another member: where its log ends."""
 
-    log_end: rules.LogEnd | None = None
+    log_end: log_matching.LogEnd | None = None
 
 
 class Election:
@@ -128,7 +128,7 @@ class Election:
         voter: Voter,
         clocks: Clocks,
         log_guard: LogGuard,
-        catchup_rate: Backlog,
+        catchup_rate: CatchupRate,
         founders: Founders,
         install: SnapshotInstall,
         requests: Requests,
@@ -169,7 +169,9 @@ class Election:
         self.turn_at = self.held_back_until = 0.0
         self._failed_scouts = 0
         self.adopted: NewLeadershipTerm | None = None
-        self.decision: rules.Replicate | rules.Install | rules.Replay | None = None
+        self.decision: (
+            log_matching.Replicate | log_matching.Install | log_matching.Replay | None
+        ) = None
         self.inbox = Inbox()
         self._reason = self.cause = "node started"
         self._extended_canvass = True
@@ -298,7 +300,7 @@ class Election:
 
     def heard_log(self, sender: int, term: int, position: int) -> None:
         """Note where a member's log ends."""
-        self.peers[sender].log_end = rules.LogEnd(term, position)
+        self.peers[sender].log_end = log_matching.LogEnd(term, position)
         if sender == self.gone:
             self.gone = None
 
@@ -307,8 +309,8 @@ class Election:
         self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
         self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
         self.clocks.heard(sender, vote.timestamp)
-        longest = rules.log_end(self.ahead) if self.ahead else self.state.log_end
-        if vote.vote and rules.log_end(vote) > longest:
+        longest = ballots.log_end(self.ahead) if self.ahead else self.state.log_end
+        if vote.vote and ballots.log_end(vote) > longest:
             self.ahead = vote
 
     def canvass_once(self) -> None:
@@ -346,7 +348,7 @@ class Election:
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         self.highest_term_heard = max(self.highest_term_heard, term)
         if isinstance(message, CommitPosition):
-            if rules.is_stale(message, self.promised_term):
+            if log_matching.is_stale(message, self.promised_term):
                 self.links.send(sender, StaleLeader(self.promised_term, self.state.member_id))
             else:
                 self.state.heard_leader(term, trio.current_time())
@@ -359,7 +361,7 @@ class Election:
         if message.member_id != sender:
             return
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        gives_way = rules.gives_way(self.state.log_end, self.state.member_id, message)
+        gives_way = ballots.gives_way(self.state.log_end, self.state.member_id, message)
         first = self.scouting and (self.mandate is not None or not gives_way)
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not first
         reason = self.voter.answer_scout(message, in_ballot=in_ballot, leader_alive=False)
@@ -395,21 +397,23 @@ class Election:
             return None
         self.gone = None if self.gone == sender else self.gone
         newest = max(self.promised_term, self.state.leader_term)
-        if rules.is_stale(message, newest):
+        if log_matching.is_stale(message, newest):
             self.links.send(sender, StaleLeader(newest, self.state.member_id))
             return None
-        decision = rules.follow(message, terms=self.store.terms, append=self.store.append_position)
+        decision = log_matching.follow(
+            message, terms=self.store.terms, append=self.store.append_position
+        )
         if await self.log_guard.refuses(sender, message, decision):
             return None
         self.state.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
-            case rules.CanvassAgain():
+            case log_matching.CanvassAgain():
                 self.links.send(sender, self._canvass_position())
                 self.because("the leader speaks of another log term")
                 return State.CANVASS
-            case rules.Disregard():
+            case log_matching.Disregard():
                 return None
-            case rules.Truncate(to=position, last_term=last_term):
+            case log_matching.Truncate(to=position, last_term=last_term):
                 await self.voter.adopt_term(message.leadership_term_id)
                 await self.log_guard.truncate(position, last_term)
                 self.because(f"truncated uncommitted entries from {position} on")
@@ -419,16 +423,18 @@ class Election:
                 return self._adopt(message, decision)
 
     def _adopt(
-        self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Install | rules.Replay
+        self,
+        message: NewLeadershipTerm,
+        decision: log_matching.Replicate | log_matching.Install | log_matching.Replay,
     ) -> State:
         self.adopted, self.decision, self.mandate = message, decision, None
         self.state.leader_id = message.leader_member_id
         self.clocks.heard_leader(message.timestamp)
         who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
-        if isinstance(decision, rules.Replicate):
+        if isinstance(decision, log_matching.Replicate):
             self.because(f"{who}; term {decision.term} to be replicated to {decision.stop}")
             return State.FOLLOWER_LOG_REPLICATION
-        if isinstance(decision, rules.Install):
+        if isinstance(decision, log_matching.Install):
             self.because(f"{who}; its log begins at {decision.oldest}")
             return State.FOLLOWER_LOG_REPLICATION
         self.because(who)

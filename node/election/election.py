@@ -20,7 +20,7 @@ import trio
 from ...errors import TransportError
 from ...storage import NodeState
 from ...transport import RequestVote, TimeoutNow, Vote
-from ..protocol import rules
+from ..protocol import ballots
 from ..protocol.states import State
 from .context import Election, Peer
 from .follower_states import following
@@ -96,10 +96,10 @@ async def canvass(e: Election) -> State:
             again = now + e.state.timeouts.canvass_interval
         heard = {voter: e.peers[voter].log_end for voter in e.state.voters}
         if now >= e.held_back_until and e.may_stand and not e.voter.lease_promise.binds:
-            if rules.is_unanimous_candidate(e.state.log_end, heard, e.absent):
+            if ballots.is_unanimous_candidate(e.state.log_end, heard, e.absent):
                 e.because("unanimous candidate")
                 return State.NOMINATE
-            if now >= e.canvass_deadline and rules.is_quorum_candidate(e.state.log_end, heard):
+            if now >= e.canvass_deadline and ballots.is_quorum_candidate(e.state.log_end, heard):
                 e.because("quorum candidate")
                 return State.NOMINATE
         event = await e.inbox.receive(again)
@@ -145,7 +145,7 @@ async def candidate_ballot(e: Election) -> State:
     again = trio.current_time()
     while True:
         now = trio.current_time()
-        if mandate is not None and rules.has_majority(votes, e.state.size):
+        if mandate is not None and ballots.has_majority(votes, e.state.size):
             e.because("quorum leader")  # the leader chose us: nobody better is waited for
             return State.LEADER_LOG_REPLICATION
         if (state := _verdict(e, votes, over=now >= deadline)) is not None:
@@ -183,12 +183,12 @@ def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None
 
 def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    if rules.is_unanimous_leader(votes, e.state.voters, [*e.absent, *e.silent]):
+    if ballots.is_unanimous_leader(votes, e.state.voters, [*e.absent, *e.silent]):
         e.because("unanimous leader")
         return State.LEADER_LOG_REPLICATION
     if not over:
         return None
-    if rules.is_quorum_leader(votes, e.state.size, e.failed_ballots):
+    if ballots.is_quorum_leader(votes, e.state.size, e.failed_ballots):
         e.because("quorum leader")
         return State.LEADER_LOG_REPLICATION
     e.failed_ballots += 1

@@ -16,7 +16,7 @@ import trio
 from ...errors import TransportError
 from ...storage.log.state import NOTHING_LOST
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
-from ..protocol import rules
+from ..protocol import log_matching
 from ..protocol.states import State
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ JOIN_WINDOW_BYTES = 4 << 20
 async def following(e: Election) -> State:
     """Run the role of a follower until it ends or asks for another canvass."""
     assert e.adopted is not None
-    compared = not isinstance(e.decision, rules.Install)
+    compared = not isinstance(e.decision, log_matching.Install)
     role = e.state.role = e.follow(e.adopted, compared=compared)
     e.inbox.clear()
     e.store.recorder.passing = True  # the leader's log is read, by who lacks it
@@ -76,16 +76,16 @@ async def follower_log_replication(e: Election, role: Following) -> State:
     committed an entry of its own term.
     """
     store, wanted = e.store, e.decision
-    if isinstance(wanted, rules.Install):
-        with e.catchup_rate.fetching():
+    if isinstance(wanted, log_matching.Install):
+        with e.catchup_rate.active():
             head = await e.install.install(role, wanted.oldest)
         e.because(f"snapshot at {head.position} installed")
         return State.CANVASS
-    assert isinstance(wanted, rules.Replicate)
+    assert isinstance(wanted, log_matching.Replicate)
     role.recorded_term = wanted.term
     if store.append_position < wanted.stop:
         async with _replay_stream(e, role, wanted.stop) as stream:
-            with e.catchup_rate.fetching():
+            with e.catchup_rate.active():
                 await role.record_replay(stream, wanted.stop)
         if store.append_position != wanted.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
@@ -110,7 +110,7 @@ async def _replay_stream(
 
 async def follower_replay(e: Election, role: Following) -> State:
     """Apply what we have and know to be committed; the rest follows when it is."""
-    assert isinstance(e.decision, rules.Replay)
+    assert isinstance(e.decision, log_matching.Replay)
     e.requests.follow(role.leader_id)
     role.report()
     applier = e.applier
@@ -151,7 +151,7 @@ async def follower_catchup_await(e: Election, role: Following) -> State:
 async def follower_catchup(e: Election, role: Following) -> State:
     """Record the replay, join the live log when it is near, and leave when both have met."""
     store = e.store
-    assert isinstance(e.decision, rules.Replay)
+    assert isinstance(e.decision, log_matching.Replay)
     target = e.decision.catchup_join or 0
     role.flags = AppendFlags.CATCHUP
     role.report()

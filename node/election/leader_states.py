@@ -16,7 +16,7 @@ from ...errors import SafetyViolationError
 from ..leader.preference import Preference
 from ..leader.term_event import term_event
 from ..protocol.states import State
-from .adopt_voter_log import draw_level
+from .adopt_voter_log import adopt_voter_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ async def leading(e: Election) -> State:
     """Run the role of the leader until it ends, one announcement task around its election."""
     assert e.state.promised.voted_for == e.state.member_id, f"{e.state.promised}: won by another"
     if e.ahead is not None:
-        await draw_level(e, e.ahead)
+        await adopt_voter_log(e, e.ahead)
     _check_term(e, e.promised_term)
     e.state.leadership_term = e.promised_term
     e.state.leader_id = e.state.member_id

@@ -14,7 +14,7 @@ import trio
 
 from ...storage import NodeState
 from ...transport import Message, Scout, ScoutReply, VoteReason
-from ..protocol import rules
+from ..protocol import ballots
 from ..protocol.states import State
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Round:
             return False  # the leader does not wait for us any more
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._e.absent
-        return rules.is_supported(self._answers, self._e.state.voters, absent)
+        return ballots.is_supported(self._answers, self._e.state.voters, absent)
 
     def ask(self) -> None:
         """Ask those that have not answered, now and then."""
@@ -127,7 +127,7 @@ class Round:
         e = self._e
         self._answers[sender] = reply.reason
         e.highest_term_heard = max(e.highest_term_heard, reply.candidate_term_id)
-        if rules.is_supported(self._answers, e.state.voters, absent=e.state.voters):
+        if ballots.is_supported(self._answers, e.state.voters, absent=e.state.voters):
             # A quorum will do: who is still silent is not waited for long.
             patience = trio.current_time() + e.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)

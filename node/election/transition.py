@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from ..protocol.rules import LogEnd
+    from ..protocol.log_matching import LogEnd
     from ..protocol.states import State
 
 

@@ -42,12 +42,13 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
-from ..protocol import rules
-from ..protocol.heartbeats import Pulse
-from ..protocol.role import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
+from ..protocol import ballots, quorum
+from ..protocol.heartbeats import Heartbeats
+from ..protocol.role import SLOWEST_DISK, Ended, Role
+from ..protocol.signal import Signal, look_again, overdue
 from ..state_machine.applier import Waiting
 from .live_log import Ahead
-from .replay_receiver import Replayed
+from .replay_receiver import ReplayReceiver
 from .termination import terminate_follower
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from ..state_machine.applier import Applier
     from ..state_machine.snapshots import Snapshots
     from ..voter import Voter
-    from .catchup_rate import Backlog
+    from .catchup_rate import CatchupRate
     from .log_guard import LogGuard
 
 # Live batches that may wait for the catch-up to reach them, or for the disk.
@@ -114,7 +115,7 @@ class Following(Role):
         clocks: Clocks,
         voter: Voter,
         log_guard: LogGuard,
-        catchup_rate: Backlog,
+        catchup_rate: CatchupRate,
     ) -> None:
         super().__init__()
         self.state = state
@@ -141,8 +142,8 @@ class Following(Role):
         self.termination: int | None = None
         self.terminates = Signal()
         self.notified_commit = message.commit_position
-        self.pulse = Pulse(self.state.timeouts.leader_heartbeat_interval)
-        self.pulse.sign()
+        self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
+        self.pulse.alive()
         self._log_term = self.store.log_term
         self._confirm_id = 0
         self._reported_at = -math.inf
@@ -190,7 +191,7 @@ class Following(Role):
                 alive = self.leader_alive and not message.force
                 self.voter.answer_scout(message, in_ballot=message.force, leader_alive=alive)
             return False
-        asked = rules.may_take_over(message, own=self.state.log_end, term=self.term)
+        asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
         if asked and not self.voter.lease_promise.binds:
             return True
         # If only our promise is in the way the candidate asks again, and the leader releases us
@@ -239,7 +240,7 @@ class Following(Role):
         So it is answered like one: else the leader would miss us for as long as the message takes.
         """
         if member == self.leader_id:
-            self.pulse.sign()
+            self.pulse.alive()
             interval = self.state.timeouts.leader_heartbeat_interval
             if trio.current_time() >= self._reported_at + interval:
                 self.report()
@@ -248,7 +249,7 @@ class Following(Role):
     def leader_alive(self) -> bool:
         """Whether the leader was heard within the heartbeat timeout."""
         timeout = self.state.timeouts.leader_heartbeat_timeout
-        return rules.is_active(self.pulse.heard_at, trio.current_time(), timeout)
+        return quorum.is_active(self.pulse.heard_at, trio.current_time(), timeout)
 
     @property
     def leader_answers(self) -> bool:
@@ -261,7 +262,7 @@ class Following(Role):
         return self.leader_alive
 
     def _heard(self) -> None:
-        self.pulse.beat()
+        self.pulse.heartbeat()
         self.state.heard_leader(self.term, self.pulse.heard_at)
 
     def _on_commit_position(self, message: CommitPosition) -> None:
@@ -392,7 +393,7 @@ class Following(Role):
         self.changed.notify()
         self._catchup_scope.cancel()
         self._catchup_scope = trio.CancelScope()
-        with self._catchup_scope, self.catchup_rate.fetching():
+        with self._catchup_scope, self.catchup_rate.active():
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:
@@ -413,9 +414,9 @@ class Following(Role):
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store
-        replayed = Replayed(stream, self.term, lambda: store.appended_position, stop)
+        replayed = ReplayReceiver(stream, self.term, lambda: store.appended_position, stop)
         while not replayed.over:
-            await self.catchup_rate.rest(store.appended_position, self.notified_commit)
+            await self.catchup_rate.throttle(store.appended_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
             except Exception:  # if it is cancelled, the role is over or another stream goes on
@@ -427,7 +428,7 @@ class Following(Role):
             while store.unsynced > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()
 
-    def _take(self, replayed: Replayed) -> None:
+    def _take(self, replayed: ReplayReceiver) -> None:
         """Record what a replay has brought, and the live batches that it has reached."""
         store = self.store
         live = self._ahead.reached(lambda: store.appended_position)

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...errors import SafetyViolationError
-from ..protocol import rules
+from ..protocol import log_matching
 from ..protocol.untrusted import contradiction
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class LogGuard:
         )
 
     async def refuses(
-        self, sender: int, message: NewLeadershipTerm, decision: rules.Following
+        self, sender: int, message: NewLeadershipTerm, decision: log_matching.LogDecision
     ) -> bool:
         """Say whether a leader is not to be followed, and log why.
 
@@ -69,7 +69,7 @@ class LogGuard:
         """
         store = self._store
         why = contradiction(message, decision, terms=store.terms, append=store.append_position)
-        if isinstance(decision, rules.Truncate):
+        if isinstance(decision, log_matching.Truncate):
             why = await self.cut_contradiction(decision.to)
         if why:
             self.refuse(sender, why)

@@ -16,7 +16,7 @@ from ...errors import DamagedRecordError, StorageError
 from ...transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ...transport.network import parse_address_untrusted
 from ...transport.streams import WEATHER
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from .follower_progress import Follower

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...transport import NewLeadershipTerm
-from ..protocol import rules
-from ..protocol.role import Signal
+from ..protocol import log_matching
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from .leadership import Leadership
@@ -33,7 +33,7 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
     """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
     term, base = leadership.term, leadership.base
     terms = leadership.store.terms
-    following = rules.next_term(terms, log_term, leader_term=term, base=base)
+    following = log_matching.next_term(terms, log_term, leader_term=term, base=base)
     return NewLeadershipTerm(
         log_leadership_term_id=log_term,
         next_leadership_term_id=following.term,
@@ -50,7 +50,7 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         is_startup=leadership.is_startup,
         commit_position=leadership.applier.commit_position,
         replication_position=leadership.replication_position,
-        terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
+        terms=log_matching.spans_around(terms, log_term, leader_term=term, base=base),
         oldest_position=leadership.store.start_position,
         lease_ms=leadership.state.timeouts.lease_ms,
     )

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..protocol.role import SLOWEST_DISK, Signal, sleep_until
+from ..protocol.role import SLOWEST_DISK
+from ..protocol.signal import Signal, sleep_until
 from ..requests.gateway import Request, RequestKind
 from .operator import DISK_STALLED
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..protocol.heartbeats import Pulse
+from ..protocol.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
     from ..state import MemberState
@@ -32,7 +32,7 @@ class Follower:
     """
 
     member_id: int
-    pulse: Pulse
+    pulse: Heartbeats
     match: int = 0
     ready: bool = False
     confirm_id: int = 0
@@ -68,6 +68,6 @@ def followers_of(state: MemberState) -> dict[int, Follower]:
     """Return what a member that begins to lead knows of the others: who is a standby."""
     interval = state.timeouts.leader_heartbeat_interval
     return {
-        peer: Follower(peer, Pulse(interval), standby=peer not in state.voters)
+        peer: Follower(peer, Heartbeats(interval), standby=peer not in state.voters)
         for peer in state.peers
     }

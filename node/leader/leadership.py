@@ -43,8 +43,9 @@ from ...transport import (
     TerminationAck,
     encode,
 )
-from ..protocol import rules
-from ..protocol.role import Ended, Role, Signal, overdue
+from ..protocol import ballots, quorum
+from ..protocol.role import Ended, Role
+from ..protocol.signal import Signal, overdue
 from ..requests.gateway import COMMAND, QUERY, Request
 from ..state_machine.applier import Waiting
 from .catchup_sender import Catchups
@@ -233,7 +234,7 @@ class Leadership(Role):
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
         self._advance()
-        follower.pulse.beat()  # clients wait for what is above
+        follower.pulse.heartbeat()  # clients wait for what is above
         self.controls.replicas.look()
         if not self.accepting:
             self.changed.notify()
@@ -257,7 +258,7 @@ class Leadership(Role):
         if self.replication_position < self.publication_position:
             durable = self.store.recorded.append_position
             matches = [durable, *[each.match for each in self.voters]]
-            self._advance_to(min(rules.quorum_position(matches, self.state.size), durable))
+            self._advance_to(min(quorum.quorum_position(matches, self.state.size), durable))
         under_way = reads.rounds or reads.waiting
         if under_way and reads.answer([each.confirm_id for each in self.voters]):
             self._work.notify()
@@ -267,7 +268,7 @@ class Leadership(Role):
             self.replication_position = reached
             self.changed.notify()
         applier = self.applier
-        if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
+        if reached > applier.commit_position and quorum.may_commit(reached, base=self.base):
             stay_awake()  # clients get answers, and ask again
             self.proposals.committed(reached)
             self._announcements.committing(reached)
@@ -286,7 +287,7 @@ class Leadership(Role):
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
         heard = [trio.current_time(), *(each.heard_at for each in self.voters)]
-        return max(rules.quorum_time(heard, self.state.size), self._since)
+        return max(quorum.quorum_time(heard, self.state.size), self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
@@ -335,7 +336,7 @@ class Leadership(Role):
         if isinstance(message, Scout):
             if message.member_id == sender:
                 self.voter.answer_scout(message, in_ballot=asked, leader_alive=not asked)
-        elif asked and rules.may_take_over(message, own=self.state.log_end, term=self.term):
+        elif asked and ballots.may_take_over(message, own=self.state.log_end, term=self.term):
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
         else:
             self._refuse(sender, message)
@@ -351,7 +352,7 @@ class Leadership(Role):
     def on_receiving(self, member: int) -> None:
         """A follower whose report waits behind a long message of its own is there all the same."""
         if (follower := self.followers[member]).heard_at >= 0:
-            follower.pulse.sign()
+            follower.pulse.alive()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol import rules
+from ..protocol import quorum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,5 +66,5 @@ class Lease:
             return 0.0
         now = trio.current_time()
         voters = (each.promised_at for each in followers if each.votes)
-        promised_at = rules.quorum_time([now, *voters], self._members)
+        promised_at = quorum.quorum_time([now, *voters], self._members)
         return max(promised_at + HELD_SHARE * self.seconds - now, 0.0)

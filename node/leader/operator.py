@@ -14,7 +14,7 @@ import trio
 
 from ...errors import RefusedError, UnknownOutcomeError
 from ...transport import AdmissionRequest, TimeoutNow
-from ..protocol.role import Signal, look_again
+from ..protocol.signal import Signal, look_again
 from ..state_machine import actions
 from .grant_admission import on_admission_request
 from .termination import Termination

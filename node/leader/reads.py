@@ -17,8 +17,8 @@ import attrs
 import trio
 
 from ...ready import stay_awake
-from ..protocol import rules
-from ..protocol.role import Signal
+from ..protocol import quorum
+from ..protocol.signal import Signal
 from ..requests.gateway import still_wanted
 from ..state_machine.applier import SLICE_SECONDS
 from .lease import Lease
@@ -139,7 +139,7 @@ class Reads:
         """
         if not self.rounds:
             return bool(self.waiting)
-        confirmed = rules.quorum_position([self.confirm_id, *echoed], self._state.size)
+        confirmed = quorum.quorum_position([self.confirm_id, *echoed], self._state.size)
         applied = self._applier.applied_position
         busy = bool(self._confirmed)
         while self.rounds and self.rounds[0].confirm_id <= confirmed:

@@ -15,7 +15,7 @@ import trio
 
 from ...errors import RefusedError
 from ...transport import TerminationPosition
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from ...transport import TerminationAck

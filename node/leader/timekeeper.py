@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...storage import Entry, EntryKind
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .log_clock import LogTime
 
 if TYPE_CHECKING:

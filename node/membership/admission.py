@@ -40,7 +40,7 @@ promised t when it followed. What remains are old votes: a candidate that counts
 old store in a term above t asked for it when there was no a, so its log has none, and it needs the
 votes of q - 1 more. But a is with q of the N - 1 others; q + q - 1 > N - 1, so one of those holds
 a, and refuses a log without it. That is also why a vote for a log that is behind, which an operator
-may ask for, is not given across an admission (`rules.consider`). The same holds for several lost
+may ask for, is not given across an admission (`ballots.consider`). The same holds for several lost
 stores: only those that have a vote admit others.
 
 Fresh stores may have a log: those of a restored cluster, or one with which a quorum was forced.

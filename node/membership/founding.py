@@ -13,8 +13,8 @@ import trio
 from ...errors import LostStoreError, RefusedError
 from ...storage import Standing, StandingKind
 from ...transport import Founding, FoundingStore
-from ..protocol.role import Signal
-from ..protocol.rules import NEVER, LogEnd
+from ..protocol.log_matching import NEVER, LogEnd
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

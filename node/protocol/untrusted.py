@@ -23,7 +23,7 @@ import attrs
 import trio
 
 from ...transport import Message, NewLeadershipTerm
-from . import rules
+from . import log_matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +99,7 @@ class TermBound:
 
 def contradiction(
     message: NewLeadershipTerm,
-    decision: rules.Following,
+    decision: log_matching.LogDecision,
     *,
     terms: Sequence[TermRow],
     append: int,
@@ -116,15 +116,15 @@ def contradiction(
     closed = bool(terms) and terms[-1].end is not None
     term, base = message.leadership_term_id, message.term_base_log_position
     match decision:
-        case rules.Replay() if log_term > term:
+        case log_matching.Replay() if log_term > term:
             return f"it leads term {term}, our log ends in term {log_term}"
-        case rules.Replay() if log_term < term and base != append:
+        case log_matching.Replay() if log_term < term and base != append:
             return f"its term begins at {base}, inside of our log, which ends at {append}"
-        case rules.Replicate(base=None) if closed:
+        case log_matching.Replicate(base=None) if closed:
             return f"it has more of term {log_term}, which ended at {append}"
-        case rules.Replicate(term=wanted, base=int()) if not log_term < wanted < term:
+        case log_matching.Replicate(term=wanted, base=int()) if not log_term < wanted < term:
             return f"term {wanted} is to be replicated between {log_term} and {term}"
-        case rules.Replicate(base=int(begin), stop=stop) if not begin == append <= stop:
+        case log_matching.Replicate(base=int(begin), stop=stop) if not begin == append <= stop:
             return f"the next term has {begin} to {stop}, our log ends at {append}"
         case _:
             return ""

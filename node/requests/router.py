@@ -20,7 +20,7 @@ import trio
 
 from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .forwarding import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
 from .gateway import Request, RequestKind, still_wanted
 

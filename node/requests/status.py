@@ -104,7 +104,7 @@ class Status:
         if pulse is None or pulse.heard_at < 0:
             return PeerStatus(peer, connected, position, None, trouble=trouble)
         heard = now - pulse.heard_at
-        return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed, trouble)
+        return PeerStatus(peer, connected, position, heard, pulse.count, pulse.missed, trouble)
 
     @property
     def _damage(self) -> str:

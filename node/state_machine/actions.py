@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...storage import EntryKind
 from ..membership.admission import on_admission
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .service import BatchService, Command, RemadeService, Service
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import trio
 
 from ..follower.following import Following
 from ..leader.leadership import Leadership
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from ..requests.gateway import Request, RequestKind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from quorate.node import State
-from quorate.node.protocol.rules import LogEnd, spans_of
+from quorate.node.protocol.log_matching import LogEnd, spans_of
 from quorate.simulation import Ledger, Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.protocol.rules import LogEnd, gives_way, is_supported
+from quorate.node.protocol.ballots import gives_way, is_supported
+from quorate.node.protocol.log_matching import LogEnd
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState

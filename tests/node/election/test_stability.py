@@ -20,7 +20,7 @@ import trio
 from quorate.node import State
 from quorate.node.election import election
 from quorate.node.election.prevote import stand
-from quorate.node.protocol import rules
+from quorate.node.protocol import ballots, log_matching
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, VoteReason
@@ -65,10 +65,10 @@ def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
 def nobody_is_asked(monkeypatch: pytest.MonkeyPatch, no_scouting: None) -> None:
     """Stand after a heartbeat timeout without a leader, whoever was heard or not."""
 
-    def always(own: rules.LogEnd, others: object) -> bool:
+    def always(own: log_matching.LogEnd, others: object) -> bool:
         return True
 
-    monkeypatch.setattr(rules, "is_quorum_candidate", always)
+    monkeypatch.setattr(ballots, "is_quorum_candidate", always)
 
 
 @pytest.fixture

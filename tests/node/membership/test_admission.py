@@ -13,7 +13,8 @@ from quorate.errors import LostStoreError, RefusedError, WireError, leaves
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
-from quorate.node.protocol.rules import LogEnd, VoterView, consider
+from quorate.node.protocol.ballots import VoterView, consider
+from quorate.node.protocol.log_matching import LogEnd
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import EntryKind, NodeState, Standing, StandingKind, decode_entries_untrusted
 from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason

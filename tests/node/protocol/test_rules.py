@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.protocol.rules import (
+from quorate.node.protocol.ballots import (
     VETO_ROUNDS,
     BallotDecision,
-    LogEnd,
     VoterView,
     consider,
     has_majority,
@@ -21,9 +20,10 @@ from quorate.node.protocol.rules import (
     is_quorum_leader,
     is_unanimous_candidate,
     is_unanimous_leader,
-    quorum,
     would_vote_for,
 )
+from quorate.node.protocol.log_matching import LogEnd
+from quorate.node.protocol.quorum import quorum
 from quorate.storage import NodeState
 from quorate.transport import RequestVote, VoteReason
 

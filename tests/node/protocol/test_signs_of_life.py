@@ -103,7 +103,7 @@ async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script)
 
 @scripted(batches=LOG)
 async def test_a_rest_is_no_want_of_progress_of_a_catch_up(s: Script) -> None:
-    slow = catchup_rate.Backlog(s.member.applier, int(len(LONG) / (6 * TIMEOUT)))
+    slow = catchup_rate.CatchupRate(s.member.applier, int(len(LONG) / (6 * TIMEOUT)))
     s.member.catchup_rate = slow
     middle, end = 192 + len(LONG), 192 + len(LONG) + 96
     leader = s.peers[1]

@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import DamagedRecordError, LostStoreError, StorageError, leaves
 from quorate.keyvalue.state.service import KeyValueService
-from quorate.node.protocol.rules import consider
+from quorate.node.protocol.ballots import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.watching.observer import Observer

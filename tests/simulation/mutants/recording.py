@@ -13,7 +13,7 @@ from quorate.node.follower.log_guard import LogGuard
 from quorate.node.leader import timekeeper
 from quorate.node.leader.disk_watch import DiskWatch
 from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
+from quorate.node.protocol import quorum
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
 from quorate.storage.log import changes, store, term_table
@@ -113,7 +113,7 @@ def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
         del members
         return max(positions, default=0)
 
-    patch.setattr(rules, "quorum_position", quorum_position)
+    patch.setattr(quorum, "quorum_position", quorum_position)
 
 
 def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import trio
 
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.founding import Founders
-from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd, VoterView
+from quorate.node.protocol import ballots, log_matching
+from quorate.node.protocol.log_matching import LogEnd
 from quorate.node.state import MemberState
 from quorate.storage import StandingKind
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from quorate.node.leader.follower_progress import Follower
+    from quorate.node.protocol.ballots import BallotDecision, VoterView
     from quorate.transport import RequestVote
 
 
@@ -37,12 +38,12 @@ def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
 
 def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
     """Vote for a log that is behind, as an operator asks, also if one's own admits a new store."""
-    consider = rules.consider
+    consider = ballots.consider
 
     def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
-        return consider(request, attrs.evolve(voter, admission=rules.NEVER), **more)  # type: ignore[arg-type]
+        return consider(request, attrs.evolve(voter, admission=log_matching.NEVER), **more)  # type: ignore[arg-type]
 
-    patch.setattr(rules, "consider", consider_blindly)
+    patch.setattr(ballots, "consider", consider_blindly)
 
 
 def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:

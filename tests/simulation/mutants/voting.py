@@ -9,9 +9,10 @@ import attrs
 from quorate.node.election import election
 from quorate.node.election.context import Election
 from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
+from quorate.node.protocol import ballots
+from quorate.node.protocol.ballots import BallotDecision, VoterView
+from quorate.node.protocol.log_matching import LogEnd
 from quorate.node.protocol.promise import Promise
-from quorate.node.protocol.rules import BallotDecision, LogEnd, VoterView
 from quorate.node.protocol.untrusted import TermBound
 from quorate.node.voter import Voter
 from quorate.transport import NewLeadershipTerm, RequestVote, StaleLeader, VoteReason
@@ -37,13 +38,13 @@ def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
 
 def vote_twice(patch: pytest.MonkeyPatch) -> None:
     """Vote for whoever asks, again and again in one term."""
-    consider = rules.consider
+    consider = ballots.consider
 
     def consider_again(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
         known = attrs.evolve(voter.promised, voted_for=request.candidate_member_id)
         return consider(request, attrs.evolve(voter, promised=known), **more)  # type: ignore[arg-type]
 
-    patch.setattr(rules, "consider", consider_again)
+    patch.setattr(ballots, "consider", consider_again)
 
 
 def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
 
     A winner draws level before it leads, which covers this; so that is taken out, too.
     """
-    consider = rules.consider
+    consider = ballots.consider
 
     def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
         return consider(request, attrs.evolve(voter, own=LogEnd(-1, 0)), **more)  # type: ignore[arg-type]
@@ -60,7 +61,7 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
         del candidate
         return member is not None
 
-    patch.setattr(rules, "consider", consider_blindly)
+    patch.setattr(ballots, "consider", consider_blindly)
 
     def gives_way(*_ends: object) -> bool:
         return False
@@ -72,8 +73,8 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
         self.ahead = None
 
     patch.setattr(Election, "heard_vote", heard_and_forgotten)
-    patch.setattr(rules, "would_vote_for", would_vote_for)
-    patch.setattr(rules, "gives_way", gives_way)
+    patch.setattr(ballots, "would_vote_for", would_vote_for)
+    patch.setattr(ballots, "gives_way", gives_way)
 
 
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     def has_majority(votes: Mapping[int, bool], members: int) -> bool:
         return 1 + sum(votes.values()) >= members // 2
 
-    patch.setattr(rules, "has_majority", has_majority)
+    patch.setattr(ballots, "has_majority", has_majority)
 
 
 def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,7 @@ def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
     """Grant a vote in a term below one's own promise."""
-    consider = rules.consider
+    consider = ballots.consider
 
     def consider_late(request: RequestVote, voter: VoterView, **more: object) -> object:
         decision = consider(request, voter, **more)  # type: ignore[arg-type]
@@ -156,7 +157,7 @@ def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
             return BallotDecision(vote=True, reason=VoteReason.GRANTED)
         return decision
 
-    patch.setattr(rules, "consider", consider_late)
+    patch.setattr(ballots, "consider", consider_late)
 
 
 def believe_any_term(patch: pytest.MonkeyPatch) -> None:
