@@ -40,7 +40,7 @@ from ..transport import (
 )
 from .clocks import Clocks
 from .election import election
-from .election.context import Election
+from .election.context import ElectionContext
 from .follower.catchup_rate import CatchupRate
 from .follower.following import Following
 from .follower.log_guard import LogGuard
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from ..transport import Network, NewLeadershipTerm
     from .config.config import MemberConfig, NodeConfig
     from .election.transition import Transition
+    from .protocol.log_matching import WayToJoin
     from .requests.gateway import Request, Stamp
     from .state_machine.service import Service
 
@@ -152,34 +153,39 @@ class Member:
             self.repair,
             Pace(config.limits.reader_bytes_per_second),
         )
+        self._install = SnapshotInstall(
+            state=state,
+            store=store,
+            links=links,
+            applier=self.applier,
+            snapshots=self.snapshots,
+            voter=self.voter,
+        )
         self.election = self._elections()
         self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
 
-    def _elections(self) -> Election:
+    def _elections(self) -> ElectionContext:
         """Make what runs the elections."""
-        return Election(
+        return ElectionContext(
             state=self.state,
             store=self.store,
             links=self.links,
             applier=self.applier,
-            snapshots=self.snapshots,
             voter=self.voter,
             clocks=self.clocks,
             log_guard=self.log_guard,
-            catchup_rate=self.catchup_rate,
-            founders=self.founders,
-            install=SnapshotInstall(
-                state=self.state,
-                store=self.store,
-                links=self.links,
-                applier=self.applier,
-                snapshots=self.snapshots,
-                voter=self.voter,
-            ),
             requests=self.requests,
-            room=self._room.available,
+            preconditions=(
+                # What the last role has submitted is durable: the log ends where it is read to end.
+                self.store.settled,
+                # A snapshot that is being installed would replace the log.
+                self.snapshots.idle,
+                self._room.available,
+                self.founders.found,
+                self._install.reload,
+            ),
             lead=self._lead,
             follow=self._follow,
             rng=self._rng,
@@ -201,11 +207,11 @@ class Member:
             repair=self.repair,
         )
 
-    def _follow(self, message: NewLeadershipTerm, *, compared: bool) -> Following:
+    def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
         """Make the role of a follower of the leader that sent a message."""
         return Following(
             message,
-            compared=compared,
+            way=way,
             state=self.state,
             store=self.store,
             links=self.links,
@@ -215,6 +221,7 @@ class Member:
             voter=self.voter,
             log_guard=self.log_guard,
             catchup_rate=self.catchup_rate,
+            install=self._install,
         )
 
     # --- running ----------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What this member has promised, and how it answers those that want to lead.
 
 A vote is a promise: it is durable before anybody hears of it. The rules by which a vote is given
-are pure functions (:mod:`.protocol.ballots`). This part looks up what they need to know of us, makes
-promises durable, and sends the answers.
+are pure functions (:mod:`.protocol.ballots`). This part looks up what they need to know of us,
+makes promises durable, and sends the answers.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
-from ..protocol import ballots, quorum
+from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
 from ..protocol.signal import Signal, look_again, overdue
@@ -52,7 +52,7 @@ from .replay_receiver import ReplayReceiver
 from .termination import terminate_follower
 
 if TYPE_CHECKING:
-    from ...storage import Store
+    from ...storage import SnapshotHead, Store
     from ...transport import Links
     from ..clocks import Clocks
     from ..state import MemberState
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ..voter import Voter
     from .catchup_rate import CatchupRate
     from .log_guard import LogGuard
+    from .snapshot_install import SnapshotInstall
 
 # Live batches that may wait for the catch-up to reach them, or for the disk.
 MAX_BUFFERED_BYTES = 64 << 20
@@ -73,7 +74,7 @@ class Following(Role):
 
     Args:
         message: the NewLeadershipTerm by which the leader was adopted.
-        compared: our log was compared with the leader's, and is a prefix of it.
+        way: how our log becomes the leader's.
         state: of the member.
         store: its log.
         links: to the leader.
@@ -83,6 +84,7 @@ class Following(Role):
         voter: answers candidates.
         log_guard: refuses other leaders of our term.
         catchup_rate: throttles replays.
+        install: fetches a snapshot if the leader has dropped the log that we need.
 
     Attributes:
         leader_id: whom we follow.
@@ -106,7 +108,7 @@ class Following(Role):
         self,
         message: NewLeadershipTerm,
         *,
-        compared: bool,
+        way: log_matching.WayToJoin,
         state: MemberState,
         store: Store,
         links: Links,
@@ -116,6 +118,7 @@ class Following(Role):
         voter: Voter,
         log_guard: LogGuard,
         catchup_rate: CatchupRate,
+        install: SnapshotInstall,
     ) -> None:
         super().__init__()
         self.state = state
@@ -127,7 +130,10 @@ class Following(Role):
         self.voter = voter
         self.log_guard = log_guard
         self.catchup_rate = catchup_rate
-        self.compared = compared
+        self._install = install
+        self.way = way
+        # A log that a snapshot is to replace was not compared with the leader's.
+        self.compared = not isinstance(way, log_matching.Install)
         self.leader_id = message.leader_member_id
         self.term = self.recorded_term = message.leadership_term_id
         self.base = message.term_base_log_position
@@ -408,9 +414,22 @@ class Following(Role):
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms up to `stop` or its end, durably."""
-        await self._record(stream, stop=stop)
-        while self.store.unsynced:
-            await self.changed.wait()
+        with self.catchup_rate.active():
+            await self._record(stream, stop=stop)
+            while self.store.unsynced:
+                await self.changed.wait()
+
+    async def install_snapshot(self, oldest: int) -> SnapshotHead:
+        """Begin anew with a snapshot from which the leader's log goes on.
+
+        Args:
+            oldest: where the leader's log begins.
+
+        Raises:
+            TransportError: no member has sent one; what has arrived is kept.
+        """
+        with self.catchup_rate.active():
+            return await self._install.install(self, oldest)
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store

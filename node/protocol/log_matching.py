@@ -215,7 +215,10 @@ class Replay:
     catchup_join: int | None
 
 
-LogDecision = Disregard | CanvassAgain | Truncate | Replicate | Install | Replay
+WayToJoin = Replicate | Install | Replay
+"""How our log becomes that of a leader whom we adopt."""
+
+LogDecision = Disregard | CanvassAgain | Truncate | WayToJoin
 """What an announcement of a leader means for our log."""
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...storage import Store
     from ...transport import Links
     from ..clocks import Clocks
-    from ..election.context import Election
+    from ..election.context import ElectionContext
     from ..membership.founding import Founders
     from ..state import MemberState
     from ..state_machine.applier import Applier
@@ -43,7 +43,7 @@ class Status:
     snapshots: Snapshots
     clocks: Clocks
     founders: Founders
-    election: Election
+    election: ElectionContext
     requests: Requests
 
     def now(self, now_ms: int) -> NodeStatus:

@@ -19,7 +19,7 @@ import trio
 
 from quorate.node import State
 from quorate.node.election import election
-from quorate.node.election.prevote import stand
+from quorate.node.election.prevote import PreVote, stand
 from quorate.node.protocol import ballots, log_matching
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.election.context import Election
+    from quorate.node.election.transition import Next
     from quorate.simulation import Ledger, World
 
 
@@ -55,10 +55,11 @@ NOTHING = Cost(0, 0)
 def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the term without having scouted."""
 
-    async def stand_at_once(e: Election) -> State | None:
-        return await stand(e, max(e.promised_term, e.highest_term_heard) + 1)
+    async def stand_at_once(prevote: PreVote) -> Next | None:
+        ctx = prevote._ctx
+        return await stand(ctx, max(ctx.promised_term, ctx.highest_term_heard) + 1)
 
-    monkeypatch.setattr(election, "scout", stand_at_once)
+    monkeypatch.setattr(PreVote, "ask_voters", stand_at_once)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.protocol.log_matching import WayToJoin
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
     from quorate.storage.log.state import Databases, Recorded
@@ -129,9 +130,10 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
     """Take one's log for the leader's before it was compared: while a snapshot is to be fetched."""
     init = Following.__init__
 
-    def made(self: Following, message: NewLeadershipTerm, *, compared: bool, **parts: Any) -> None:
-        del compared
-        init(self, message, compared=True, **parts)
+    def made(self: Following, message: NewLeadershipTerm, *, way: WayToJoin, **parts: Any) -> None:
+        init(self, message, way=way, **parts)
+        self.compared = True
+        self._raise_commit()  # pyright: ignore[reportPrivateUsage]
 
     patch.setattr(Following, "__init__", made)
 

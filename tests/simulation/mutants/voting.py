@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.election import election
-from quorate.node.election.context import Election
+from quorate.node.election.transition import Candidacy
 from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol import ballots
 from quorate.node.protocol.ballots import BallotDecision, VoterView
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.election.context import ElectionContext
     from quorate.storage import NodeState
-    from quorate.transport import Message, Vote
+    from quorate.transport import Message
 
 
 def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
@@ -66,13 +67,10 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
     def gives_way(*_ends: object) -> bool:
         return False
 
-    heard_vote = Election.heard_vote
+    def note_nothing(*_arguments: object) -> None:
+        """Forget whose log is longer."""
 
-    def heard_and_forgotten(self: Election, sender: int, vote: Vote) -> None:
-        heard_vote(self, sender, vote)
-        self.ahead = None
-
-    patch.setattr(Election, "heard_vote", heard_and_forgotten)
+    patch.setattr(Candidacy, "note_log", note_nothing)
     patch.setattr(ballots, "would_vote_for", would_vote_for)
     patch.setattr(ballots, "gives_way", gives_way)
 
@@ -90,8 +88,9 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
     """Stand on in a ballot although a newer term was promised meanwhile, and lead the older one."""
     verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
 
-    def verdict_anyhow(e: Election, votes: dict[int, bool], *, over: bool) -> object:
-        return verdict(e, {**votes, **dict.fromkeys(e.state.peers[:1], True)}, over=over)
+    def verdict_anyhow(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> object:
+        votes = {**candidacy.votes, **dict.fromkeys(ctx.state.peers[:1], True)}
+        return verdict(ctx, attrs.evolve(candidacy, votes=votes), over=over)
 
     patch.setattr(election, "_verdict", verdict_anyhow)
 
