@@ -5,6 +5,7 @@ Read :mod:`.election` for the protocol, :mod:`.rules` for its judgements, :mod:`
 """
 
 from .config.config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
+from .election.transition import Transition
 from .member import Member, open_member
 from .protocol.states import EDGES, State, diagram
 from .requests.gateway import (
@@ -16,7 +17,6 @@ from .requests.gateway import (
     RequestKind,
     Topology,
 )
-from .state import Transition
 from .state_machine.service import Command, Service, SnapshotService
 from .state_machine.timers import Timer, Timers
 

@@ -121,7 +121,7 @@ class Node:
 
         A member that fails ends the whole block with its error.
         """
-        await self.member.core.terminated.wait()
+        await self.member.state.terminated.wait()
 
 
 def _check_flags(flags: object) -> None:

@@ -24,7 +24,7 @@ import trio
 
 from ..errors import RequestError
 from ..node import State
-from ..node.state import CUT_SECONDS
+from ..node.state_machine.applier import CUT_SECONDS
 from ..storage import EntryKind, decode_entries_untrusted
 from .door import Door, Serials
 from .invariants import ViolationError

@@ -162,7 +162,7 @@ class World(Generic[S_co]):
 
     def _observe_member(self, member: Member, observer: Observer) -> None:
         """Have an observer see what the member sends."""
-        i, links = member.config.member_id, member.core.links
+        i, links = member.config.member_id, member.links
         send, broadcast = links.send, links.broadcast
 
         def watched_send(to: int, message: Message) -> bool:
@@ -177,7 +177,7 @@ class World(Generic[S_co]):
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
         clocks = [self.hosts[j].clock for j in self.setting.voters]
         watch_stamps(member, clocks, observer.tell)
-        member.core.refused = lambda why: observer.tell(LeaderRefused(i, why))
+        member.log_guard.observe(lambda why: observer.tell(LeaderRefused(i, why)))
         observer.attend(member)
 
     def _observe(self, transition: Transition) -> None:
@@ -266,8 +266,8 @@ class World(Generic[S_co]):
 
     def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
         """Give a running member timeouts of its own."""
-        core = self.hosts[i].running.core
-        core.config = attrs.evolve(core.config, timeouts=timeouts)
+        state = self.hosts[i].running.state
+        state.config = attrs.evolve(state.config, timeouts=timeouts)
 
     def others(self, *ids: int) -> list[int]:
         """Give the members that are none of these."""

@@ -32,7 +32,7 @@ import attrs
 import trio
 
 from ...node.config.config import Redirect
-from ...node.protocol.role import Signal
+from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits

@@ -40,7 +40,7 @@ from typing import Any, Final, Literal, cast, get_args
 import attrs
 
 from ...errors import ConfigurationError
-from ..leader.lease import MAX_LEASE_MS
+from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
 from .settings import (
     SECONDS,

@@ -16,7 +16,7 @@ from ...errors import DamagedRecordError, StorageError
 from ...transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ...transport.network import parse_address_untrusted
 from ...transport.streams import CONNECTION_ERRORS
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from .follower_progress import Follower
@@ -56,7 +56,7 @@ class Catchups:
         if follower.join_position is not None and follower.match >= follower.join_position:
             member, leadership = follower.member_id, self._leadership
             self.stop(member)
-            leadership.core.send(member, StopCatchup(leadership.term, member))
+            leadership.links.send(member, StopCatchup(leadership.term, member))
 
     async def run(self) -> Never:
         """Start what is asked for; until cancelled."""
@@ -84,7 +84,7 @@ class Catchups:
     async def _send_log(self, message: CatchupPosition) -> None:
         """Send the durable log from the asked position on, and wait for more."""
         leadership = self._leadership
-        links, store = leadership.core.links, leadership.core.store
+        links, store = leadership.links, leadership.store
         position = message.log_position
         stream = await links.open_stream(
             parse_address_untrusted(message.catchup_endpoint),
@@ -94,7 +94,7 @@ class Catchups:
         )
         async with stream:
             while True:
-                batches = await leadership.core.repair.read(position)
+                batches = await leadership.repair.read(position)
                 await stream.send_many(LogBatch(leadership.term, 0, batch) for batch in batches)
                 position += sum(map(len, batches))
                 if position >= store.append_position:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...transport import NewLeadershipTerm
-from ..protocol import rules
-from ..protocol.role import Signal
+from ..protocol import log_matching
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from .leadership import Leadership
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 APP_VERSION = 1
 
 PAUSE_SECONDS: Final = 0.005
-"""How long a commit position waits for a batch that carries it. Shorter, and a client that writes
-one key after the other causes a message for each; longer, and followers apply later. Clients do not
-wait for it."""
+"""How long a commit position waits for a batch that carries it. Clients don't wait for it."""
+
+LONGEST_PAUSE_SECONDS: Final = 0.04
+"""How long while batch after batch has carried the one before, and then `PAUSE_SECONDS` at most."""
 
 AT_ONCE_BYTES: Final = 16 << 10
 """So much of the log takes longer to apply than a message does to travel."""
@@ -30,9 +31,9 @@ AT_ONCE_BYTES: Final = 16 << 10
 
 def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
     """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
-    core, term, base = leadership.core, leadership.term, leadership.base
-    terms = core.store.terms
-    following = rules.next_term(terms, log_term, leader_term=term, base=base)
+    term, base = leadership.term, leadership.base
+    terms = leadership.store.terms
+    following = log_matching.next_term(terms, log_term, leader_term=term, base=base)
     return NewLeadershipTerm(
         log_leadership_term_id=log_term,
         next_leadership_term_id=following.term,
@@ -43,15 +44,15 @@ def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) ->
         log_position=leadership.publication_position,
         leader_recording_id=0,
         timestamp=timestamp_ms,
-        leader_member_id=core.member_id,
+        leader_member_id=leadership.state.member_id,
         log_session_id=leadership.session_id,
         app_version=APP_VERSION,
         is_startup=leadership.is_startup,
-        commit_position=core.applier.commit_position,
+        commit_position=leadership.applier.commit_position,
         replication_position=leadership.replication_position,
-        terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
-        oldest_position=core.store.start_position,
-        lease_ms=core.timeouts.lease_ms,
+        terms=log_matching.spans_around(terms, log_term, leader_term=term, base=base),
+        oldest_position=leadership.store.start_position,
+        lease_ms=leadership.state.timeouts.lease_ms,
     )
 
 
@@ -88,12 +89,24 @@ class CommitAnnouncements:
         return bool(proposals.in_flight or proposals.waiting)
 
     async def run(self) -> Never:
-        """Announce each commit position that no batch has carried in time; until cancelled."""
-        leadership, applier = self._leadership, self._leadership.core.applier
+        """Announce what is due; until cancelled.
+
+        A look at it costs as much as a small write. So while there was no need for one, the next
+        comes later.
+        """
+        leadership, applier = self._leadership, self._leadership.applier
+        pause = PAUSE_SECONDS
         while True:
-            while leadership.announced >= applier.commit_position:
+            carried = leadership.announced >= applier.commit_position
+            if carried:
+                began = trio.current_time()
                 await self._due.wait()
+                if trio.current_time() - began > pause:
+                    pause = PAUSE_SECONDS
             due = applier.commit_position
-            await trio.sleep(PAUSE_SECONDS)
+            await trio.sleep(pause if carried else PAUSE_SECONDS)
             if leadership.announced < due:
                 leadership.announce_commit()
+                pause = PAUSE_SECONDS
+            else:
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

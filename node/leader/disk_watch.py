@@ -14,7 +14,7 @@ term, and this member never stands in it again.
 
 The tables may lie on another disk. While they hang in front of a snapshot's cut, nothing is applied
 and nothing is proposed. So a leader whose applier waits for too long steps down, too, and does not
-stand again before it goes on (`Core.may_stand`).
+stand again before it goes on (`Applier.stalled`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..protocol.role import SLOWEST_DISK, Signal, sleep_until
+from ..protocol.role import SLOWEST_DISK
+from ..protocol.signal import Signal, sleep_until
 from ..requests.gateway import Request, RequestKind
 from .operator import DISK_STALLED
 
@@ -70,8 +71,10 @@ class DiskWatch:
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
-        self._core = leadership.core
-        self._progress = Progress(leadership.core.store)
+        self._state = leadership.state
+        self._store = leadership.store
+        self._applier = leadership.applier
+        self._progress = Progress(leadership.store)
         self._asked = False
         self._begun = Signal()
 
@@ -86,7 +89,7 @@ class DiskWatch:
 
         Not in an election or a handover, where the recording writes more than batches.
         """
-        store, applier = self._core.store, self._core.applier
+        store, applier = self._store, self._applier
         return (
             self._leadership.accepting
             and store.recorded is store.submitted
@@ -96,17 +99,17 @@ class DiskWatch:
 
     async def run(self) -> None:
         """Watch; until cancelled, or the leadership has ended."""
-        leadership, timeouts = self._leadership, self._core.timeouts
+        leadership, timeouts = self._leadership, self._state.timeouts
         timeout = timeouts.leader_heartbeat_timeout
         while leadership.ended is None:
             self.look()
             now = trio.current_time()
-            unwritten = leadership.publication_position - self._core.store.append_position
+            unwritten = leadership.publication_position - self._store.append_position
             end = self._progress.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
             due = end - timeout / 2
             if end <= now:
                 leadership.end("our disk has stalled")
-            elif not self._core.applies:
+            elif self._applier.stalled(timeout):
                 leadership.end("nothing is applied for too long, as at a snapshot's cut")
             elif due <= now:
                 self._hand_over()
@@ -122,7 +125,7 @@ class DiskWatch:
         """Ask a follower that has all of our log to take over, if there is one."""
         leadership = self._leadership
         end = leadership.publication_position
-        priorities = {each.member_id: each.priority for each in self._core.config.members}
+        priorities = {each.member_id: each.priority for each in self._state.config.members}
         level = [
             follower.member_id
             for follower in leadership.followers.values()
@@ -132,7 +135,9 @@ class DiskWatch:
             return
         self._asked = True
         target = max(level, key=lambda each: (priorities[each], -each))
-        log.warning("member %d: our disk stands still; %d takes over", self._core.member_id, target)
+        log.warning(
+            "member %d: our disk stands still; %d takes over", self._state.member_id, target
+        )
         words = f"transfer {target} {DISK_STALLED}".encode()
         leadership.submit(Request(RequestKind.CONTROL, words, 0, self._answered))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..protocol.heartbeats import Pulse
+from ..protocol.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ..state import MemberState
 
 
 @attrs.define(eq=False)
@@ -32,7 +32,7 @@ class Follower:
     """
 
     member_id: int
-    pulse: Pulse
+    pulse: Heartbeats
     match: int = 0
     ready: bool = False
     confirm_id: int = 0
@@ -64,10 +64,10 @@ class Follower:
         return self.pulse.heard_at
 
 
-def followers_of(core: Core) -> dict[int, Follower]:
+def followers_of(state: MemberState) -> dict[int, Follower]:
     """Return what a member that begins to lead knows of the others: who is a standby."""
-    interval = core.timeouts.leader_heartbeat_interval
+    interval = state.timeouts.leader_heartbeat_interval
     return {
-        peer: Follower(peer, Pulse(interval), standby=peer not in core.voters)
-        for peer in core.peers
+        peer: Follower(peer, Heartbeats(interval), standby=peer not in state.voters)
+        for peer in state.peers
     }

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import UnknownOutcomeError
+from ...ready import stay_awake
 from ...storage import BatchHeader, Entry, EntryKind, encode_batch
 from ...transport import (
     NULL_VALUE,
@@ -42,11 +43,11 @@ from ...transport import (
     TerminationAck,
     encode,
 )
-from ..protocol import rules
-from ..protocol.role import Ended, Role, Signal, overdue
+from ..protocol import ballots, quorum
+from ..protocol.role import Ended, Role
+from ..protocol.signal import Signal, overdue
 from ..requests.gateway import COMMAND, QUERY, Request
 from ..state_machine.applier import Waiting
-from ..voter import answer_scout, refuse_rival
 from .catchup_sender import Catchups
 from .commit import CommitAnnouncements, announcement
 from .disk_watch import DiskWatch
@@ -58,7 +59,15 @@ from .term_event import encode_term_event
 from .timekeeper import Timekeeper
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ...storage import Store
+    from ...transport import Links
+    from ..clocks import Clocks
+    from ..state import MemberState
+    from ..state_machine.actions import Actions
+    from ..state_machine.applier import Applier
+    from ..state_machine.snapshots import Snapshots
+    from ..upkeep.repair import Repair
+    from ..voter import Voter
     from .term_event import TermEvent
 
 
@@ -66,9 +75,17 @@ class Leadership(Role):
     """The leader's role; from LEADER_LOG_REPLICATION on, through CLOSED, until it is deposed.
 
     Args:
-        core: of the member.
         term: the leadership term that was won.
         session_id: of the log publication, for followers to name the live log.
+        state: of the member.
+        store: its log.
+        links: to the other members.
+        applier: applies what is committed.
+        snapshots: of the service.
+        actions: does what the log asks of all members.
+        clocks: by which the log's time goes.
+        voter: answers candidates.
+        repair: reads the log for followers that are behind.
 
     Attributes:
         base: where the term begins: our append position when the ballot was won.
@@ -78,21 +95,43 @@ class Leadership(Role):
         timekeeper: of the log's time.
     """
 
-    def __init__(self, core: Core, term: int, session_id: int) -> None:
+    def __init__(
+        self,
+        term: int,
+        session_id: int,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        snapshots: Snapshots,
+        actions: Actions,
+        clocks: Clocks,
+        voter: Voter,
+        repair: Repair,
+    ) -> None:
         super().__init__()
-        self.core = core
+        self.state = state
+        self.store = store
+        self.links = links
+        self.applier = applier
+        self.snapshots = snapshots
+        self.actions = actions
+        self.clocks = clocks
+        self.voter = voter
+        self.repair = repair
         self.term = term
         self.session_id = session_id
-        self.base = core.store.append_position
+        self.base = self.store.append_position
         self.publication_position = self.base
         self.is_startup = False
         self.accepting = False
         self.replication_position = 0
-        self.followers = followers_of(core)
+        self.followers = followers_of(state)
         self.catchups = Catchups(self)
         self.controls = Controls(self)
-        self.reads = Reads(core, self.followers)
-        self.proposals = Proposals(core)
+        self.reads = Reads(state, applier, self.followers)
+        self.proposals = Proposals(state, applier)
         self._since = trio.current_time()
         self._disk = DiskWatch(self)
         self.timekeeper = Timekeeper(self)
@@ -128,7 +167,7 @@ class Leadership(Role):
     def surrender(self) -> list[Request]:
         """End all requests: in flight means unknown outcome; return those that were never sent."""
         unsent = [*self.unsent(), *self.controls.surrender()]
-        for request in self.core.applier.forget():
+        for request in self.applier.forget():
             request.done(
                 UnknownOutcomeError(
                     f"the leader of term {self.term} lost its leadership with this write in "
@@ -144,14 +183,13 @@ class Leadership(Role):
         while requests := self.proposals.take():
             self.append(entries_of(requests), requests)
         # Before an entry of our own term is committed a read may miss acknowledged writes.
-        if self.core.applier.commit_position > self.base and self.reads.start_round():
+        if self.applier.commit_position > self.base and self.reads.start_round():
             self.announce_commit()
 
     def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
         """Append a batch of entries to the log: to the followers and to our own recorder."""
-        core = self.core
         self._disk.look()
-        self.announced = core.applier.commit_position
+        self.announced = self.applier.commit_position
         position, now_ms = self.publication_position, self.timekeeper.now_ms()
         batch = encode_batch(
             entries,
@@ -163,13 +201,13 @@ class Leadership(Role):
         frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
         for follower in self.followers.values():
             if follower.live:
-                follower.live = core.links.send_frame(follower.member_id, frame)
+                follower.live = self.links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.publication_position += size
-        self.proposals.sent(self.publication_position)
+        self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
         header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
-        core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
-        core.store.append(batch, header=header)
+        self.applier.offer(Waiting(header, None, entries, requests or [None] * count))
+        self.store.append(batch, header=header)
 
     def append_term_event(self, event: TermEvent) -> None:
         """Append the entry that opens the term; only behind it may anything be committed."""
@@ -190,13 +228,13 @@ class Leadership(Role):
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         follower.match = max(follower.match, min(message.log_position, self.publication_position))
-        self.core.clocks.heard(follower.member_id, message.timestamp)
+        self.clocks.heard(follower.member_id, message.timestamp)
         self.reads.echoed(follower, message.confirm_id)
         # To look for one flag among several takes long, and mostly they say nothing new.
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
         self._advance()
-        follower.pulse.beat()  # clients wait for what is above
+        follower.pulse.heartbeat()  # clients wait for what is above
         self.controls.replicas.look()
         if not self.accepting:
             self.changed.notify()
@@ -205,22 +243,22 @@ class Leadership(Role):
         """Note what a follower says of itself."""
         follower.says(has_vote=AppendFlags.NO_VOTE not in flags)
         if AppendFlags.READY in flags and not follower.ready:
-            self.core.snapshots.held.pop(follower.member_id, None)
+            self.snapshots.held.pop(follower.member_id, None)
             follower.ready = True
             self.changed.notify()
         if AppendFlags.CATCHUP in flags:
             self.catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
-            start, held = self.core.store.start_position, self.core.snapshots.held
+            start, held = self.store.start_position, self.snapshots.held
             held.setdefault(follower.member_id, start)
 
     def _advance(self) -> None:
         """Compute the quorum's position; commit and apply what it passed; answer reads."""
         reads = self.reads
         if self.replication_position < self.publication_position:
-            durable = self.core.store.recorded.append_position
+            durable = self.store.recorded.append_position
             matches = [durable, *[each.match for each in self.voters]]
-            self._advance_to(min(rules.quorum_position(matches, self.core.size), durable))
+            self._advance_to(min(quorum.quorum_position(matches, self.state.size), durable))
         under_way = reads.rounds or reads.waiting
         if under_way and reads.answer([each.confirm_id for each in self.voters]):
             self._work.notify()
@@ -229,8 +267,9 @@ class Leadership(Role):
         if reached > self.replication_position:
             self.replication_position = reached
             self.changed.notify()
-        applier = self.core.applier
-        if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
+        applier = self.applier
+        if reached > applier.commit_position and quorum.may_commit(reached, base=self.base):
+            stay_awake()  # clients get answers, and ask again
             self.proposals.committed(reached)
             self._announcements.committing(reached)
             applier.commit(reached)
@@ -241,14 +280,14 @@ class Leadership(Role):
 
     def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
         """Tell the followers the commit position, and ask them to echo the confirmation number."""
-        self.announced = commit = max(reached, self.core.applier.commit_position)
-        own, number = self.core.member_id, self.reads.confirm_id
-        self.core.broadcast(CommitPosition(self.term, commit, own, number, now_ms))
+        self.announced = commit = max(reached, self.applier.commit_position)
+        own, number = self.state.member_id, self.reads.confirm_id
+        self.links.broadcast(CommitPosition(self.term, commit, own, number, now_ms))
 
     def quorum_heard_at(self) -> float:
         """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
         heard = [trio.current_time(), *(each.heard_at for each in self.voters)]
-        return max(rules.quorum_time(heard, self.core.size), self._since)
+        return max(quorum.quorum_time(heard, self.state.size), self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
@@ -285,9 +324,9 @@ class Leadership(Role):
             ) if term > self.term:
                 self.end(f"member {sender} lives in term {term}", message=(sender, message))
             case NewLeadershipTerm(leadership_term_id=self.term):
-                self.end(f"members {sender} and {self.core.member_id} both lead term {self.term}")
+                self.end(f"members {sender} and {self.state.member_id} both lead term {self.term}")
             case NewLeadershipTerm() | CommitPosition():
-                self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+                self.links.send(sender, StaleLeader(self.term, self.state.member_id))
             case _:
                 pass  # of an older term, or about an election that is over
 
@@ -296,16 +335,24 @@ class Leadership(Role):
         asked = sender == self.controls.successor
         if isinstance(message, Scout):
             if message.member_id == sender:
-                answer_scout(self.core, message, in_ballot=asked, leader_alive=not asked)
-        elif asked and rules.may_take_over(message, own=self.core.log_end, term=self.term):
+                self.voter.answer_scout(message, in_ballot=asked, leader_alive=not asked)
+        elif asked and ballots.may_take_over(message, own=self.state.log_end, term=self.term):
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
         else:
-            refuse_rival(self, sender, message)
+            self._refuse(sender, message)
+
+    def _refuse(self, sender: int, request: RequestVote) -> None:
+        """Refuse a candidate, and let it follow if it can (Aeron: onRequestVote)."""
+        self.voter.refuse(sender, request, leader_alive=True)
+        if request.candidate_member_id == sender and request.candidate_term_id <= self.term:
+            # It has promised no term above ours: it need not lose its ballot and canvass first.
+            message = self.new_leadership_term(request.log_leadership_term_id)
+            self.links.send(sender, message)
 
     def on_receiving(self, member: int) -> None:
         """A follower whose report waits behind a long message of its own is there all the same."""
         if (follower := self.followers[member]).heard_at >= 0:
-            follower.pulse.sign()
+            follower.pulse.alive()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
         """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
@@ -319,7 +366,7 @@ class Leadership(Role):
         follower.match = min(follower.match, message.log_position)
         self.catchups.stop(who)
         if term <= self.term:
-            self.core.send(who, self.new_leadership_term(term))
+            self.links.send(who, self.new_leadership_term(term))
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
         """Build the message for a member whose log ends in `log_term`."""
@@ -328,8 +375,8 @@ class Leadership(Role):
     def _on_subscribe(self, follower: Follower) -> None:
         """Let a follower join the live log: it gets every batch from here on, in order."""
         position = self.publication_position
-        joined = LogJoined(self.term, self.session_id, position, self.core.member_id)
-        follower.live = self.core.links.send_frame(follower.member_id, encode(joined))
+        joined = LogJoined(self.term, self.session_id, position, self.state.member_id)
+        follower.live = self.links.send_frame(follower.member_id, encode(joined))
         follower.join_position = position
 
     # --- tasks ------------------------------------------------------------------------------------
@@ -358,7 +405,7 @@ class Leadership(Role):
     async def drain(self) -> None:
         """Take no more requests, and wait until those in flight are committed."""
         self.accepting = False
-        applier = self.core.applier
+        applier = self.applier
         while (self.proposals.in_flight or applier.lagging) and self.ended is None:
             await applier.progressed.wait()
 
@@ -375,7 +422,7 @@ class Leadership(Role):
     async def _go_on(self) -> Never:
         """Go on with what had to wait until what is committed was applied."""
         while True:
-            await self.core.applier.caught_up.wait()
+            await self.applier.caught_up.wait()
             self._advance()
             self.flush()
 
@@ -384,11 +431,11 @@ class Leadership(Role):
             self.reads.renew_lease()
             self.announce_commit(now_ms=self.timekeeper.now_ms())
             self.controls.replicas.look()
-            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+            await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
         """Step down when a quorum has not been heard for too long."""
-        timeout = self.core.timeouts.leader_heartbeat_timeout
+        timeout = self.state.timeouts.leader_heartbeat_timeout
 
         # In the election followers replicate and replay before they report; likewise in a handover.
         def due() -> float:

@@ -14,9 +14,9 @@ import trio
 
 from ...errors import RefusedError, UnknownOutcomeError
 from ...transport import AdmissionRequest, TimeoutNow
-from ..membership.admission import on_admission_request
-from ..protocol.role import Signal, look_again
+from ..protocol.signal import Signal, look_again
 from ..state_machine import actions
+from .grant_admission import on_admission_request
 from .termination import Termination
 from .wait_replicas import Replicas
 
@@ -147,7 +147,7 @@ class Controls:
         options = {EVEN_IF_BEHIND, BY_PRIORITY, DISK_STALLED} & {*arguments[1:]}
         even_if_behind = EVEN_IF_BEHIND in options
         target = self._member_untrusted([word for word in arguments if word not in options])
-        if target == leadership.core.member_id:
+        if target == leadership.state.member_id:
             return f"member {target} leads already"
         follower = leadership.followers[target]
         if follower.standby:
@@ -155,23 +155,23 @@ class Controls:
         if not follower.votes:
             raise RefusedError(f"member {target} is not admitted yet: its store is new")
         follows = follower.may_take_over
-        if not leadership.core.links.connected(target) or not (follows or even_if_behind):
+        if not leadership.links.connected(target) or not (follows or even_if_behind):
             raise RefusedError(
                 f"member {target} does not follow: its log is known up to {follower.match} of "
                 f"{leadership.publication_position}"
             )
         leadership.accepting = False
         try:
-            with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
+            with trio.move_on_after(leadership.state.timeouts.leader_heartbeat_timeout):
                 if DISK_STALLED not in options:  # what is in flight is committed by the next one
                     await leadership.drain()
                 if not even_if_behind:
                     await leadership.level(follower)
-                own, by_operator = leadership.core.member_id, options <= {EVEN_IF_BEHIND}
+                own, by_operator = leadership.state.member_id, options <= {EVEN_IF_BEHIND}
                 takeover = TimeoutNow(leadership.term, own, target, even_if_behind, by_operator)
                 self.successor = target
                 leadership.reads.lease.void(leadership.followers.values())
-                leadership.core.send(target, takeover)
+                leadership.links.send(target, takeover)
                 await trio.sleep_forever()  # the end of the leadership is the answer
         finally:
             self.successor = None
@@ -184,7 +184,7 @@ class Controls:
     async def _snapshot(self, arguments: list[str]) -> str:
         """Have all members take a snapshot at one position; wait for our own."""
         leadership = self._leadership
-        snapshots = leadership.core.snapshots
+        snapshots = leadership.snapshots
         if arguments:
             raise RefusedError(f"snapshot takes no arguments, found {' '.join(arguments)!r}")
         if snapshots.service is None:
@@ -206,16 +206,16 @@ class Controls:
         return await self._set_suspended(arguments, suspended=False)
 
     async def _set_suspended(self, arguments: list[str], *, suspended: bool) -> str:
-        core, verb = self._leadership.core, "suspend" if suspended else "resume"
+        leadership, verb = self._leadership, "suspend" if suspended else "resume"
         if arguments:
             raise RefusedError(f"{verb} takes no arguments, found {' '.join(arguments)!r}")
-        if core.suspended is suspended:
+        if leadership.state.suspended is suspended:
             state = "suspended already" if suspended else "not suspended"
             raise RefusedError(f"the cluster is {state}")
         action = actions.SUSPEND if suspended else actions.RESUME
         position = self._leadership.append_action(action)
-        while core.suspended is not suspended:
-            await core.actions.changed.wait()
+        while leadership.state.suspended is not suspended:
+            await leadership.actions.changed.wait()
         return f"{'suspended' if suspended else 'resumed'} at {position}"
 
     async def _shutdown(self, arguments: list[str]) -> str:
@@ -232,15 +232,14 @@ class Controls:
     async def by_rule(self) -> Never:
         """Have a snapshot taken whenever the rule asks for one."""
         leadership = self._leadership
-        core = leadership.core
         while True:
-            await look_again(core.timeouts.leader_heartbeat_timeout)
-            asked = self._ruled > core.applier.applied_position
-            if leadership.accepting and core.snapshots.due and not asked:
+            await look_again(leadership.state.timeouts.leader_heartbeat_timeout)
+            asked = self._ruled > leadership.applier.applied_position
+            if leadership.accepting and leadership.snapshots.due and not asked:
                 self._ruled = leadership.append_action(actions.SNAPSHOT)
 
     def _member_untrusted(self, arguments: list[str]) -> int:
-        members = (self._leadership.core.member_id, *self._leadership.core.peers)
+        members = (self._leadership.state.member_id, *self._leadership.state.peers)
         if len(arguments) != 1 or not arguments[0].isdecimal() or int(arguments[0]) not in members:
             given = " ".join(arguments)
             known = ", ".join(map(str, sorted(members)))

@@ -41,26 +41,28 @@ class Preference:
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
-        self._core = leadership.core
-        members = {member.member_id: member.priority for member in self._core.config.members}
-        own = members[self._core.member_id]
+        self._state = leadership.state
+        self._applier = leadership.applier
+        self._links = leadership.links
+        members = {member.member_id: member.priority for member in self._state.config.members}
+        own = members[self._state.member_id]
         self._preferred = sorted(
             (each for each in members if members[each] > own), key=lambda each: -members[each]
         )
         self._since = dict.fromkeys(self._preferred, trio.current_time())
-        self._commit = self._core.applier.commit_position
-        self._patience = STEADY_TIMEOUTS * self._core.timeouts.leader_heartbeat_timeout
+        self._commit = self._applier.commit_position
+        self._patience = STEADY_TIMEOUTS * self._state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
-            self._judge(self._core.returned[member])
+            self._judge(self._state.returned[member])
 
     async def run(self) -> Never:
         """Look at every heartbeat; until cancelled."""
         if not self._preferred:
             await trio.sleep_forever()
         while True:
-            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
+            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
             self._look()
-            self._commit = self._core.applier.commit_position
+            self._commit = self._applier.commit_position
             due = [each for each in self._preferred if self._steady(each)]
             if due and self._leadership.accepting:
                 self._hand_over(due[0])
@@ -74,8 +76,8 @@ class Preference:
 
     def _fine(self, follower: Follower, now: float) -> bool:
         """Whether it follows, was heard just now, and has what was committed one look ago."""
-        recent = now - follower.heard_at < self._core.timeouts.leader_heartbeat_timeout / 2
-        linked = self._core.links.connected(follower.member_id)
+        recent = now - follower.heard_at < self._state.timeouts.leader_heartbeat_timeout / 2
+        linked = self._links.connected(follower.member_id)
         return linked and follower.may_take_over and recent and follower.match >= self._commit
 
     def _judge(self, returned: Returned) -> None:
@@ -86,12 +88,12 @@ class Preference:
             returned.at = None
 
     def _steady(self, member: int) -> bool:
-        patience = self._patience * (1 << self._core.returned[member].failures)
+        patience = self._patience * (1 << self._state.returned[member].failures)
         return trio.current_time() - self._since[member] >= patience
 
     def _hand_over(self, member: int) -> None:
-        self._since[member] = self._core.returned[member].at = trio.current_time()
-        log.info("member %d: hands over to member %d by priority", self._core.member_id, member)
+        self._since[member] = self._state.returned[member].at = trio.current_time()
+        log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
         words = f"transfer {member} {BY_PRIORITY}".encode()
         self._leadership.submit(Request(RequestKind.CONTROL, words, 0, _tell))
 

@@ -11,10 +11,14 @@ from ..requests.gateway import still_wanted
 
 if TYPE_CHECKING:
     from ..requests.gateway import Request
-    from ..state import Core
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
 
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """With one more request of the usual largest size it fits the queue of a link."""
+
+ENOUGH_COMMANDS: Final = 100
+"""So many cost more to carry than a batch does by itself."""
 
 
 def entries_of(requests: list[Request]) -> list[Entry]:
@@ -27,17 +31,20 @@ class Proposals:
     """The window of a leadership.
 
     Args:
-        core: of the member.
+        state: of the member.
+        applier: says what is committed, and whether it lags.
 
     Attributes:
         waiting: commands that are in no batch yet; `Leadership` appends to it.
-        in_flight: log positions at which the batches end that are not committed.
+        in_flight: where the batches end that are not committed, and how many commands each has.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: MemberState, applier: Applier) -> None:
+        self._state = state
+        self._applier = applier
         self.waiting: list[Request] = []
-        self.in_flight: deque[int] = deque()
+        self.in_flight: deque[tuple[int, int]] = deque()
+        self._commands = 0  # of all in flight
 
     def withdraw(self) -> list[Request]:
         """Give back the commands that are in no batch."""
@@ -48,7 +55,7 @@ class Proposals:
         """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
         if not self.waiting or not self._has_room():
             return []
-        if self._core.suspended:
+        if self._state.suspended:
             while self.waiting:  # clients ask for more upon that, which is refused too
                 for request in self.withdraw():
                     request.done(
@@ -56,7 +63,7 @@ class Proposals:
                     )
             return []
         self.waiting = [*still_wanted(self.waiting)]
-        size, limit = 0, self._core.config.limits.max_batch_bytes
+        size, limit = 0, self._state.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES
             if size > limit and count:
@@ -67,20 +74,29 @@ class Proposals:
         return taken
 
     def _has_room(self) -> bool:
-        """Whether one more batch may be in flight."""
-        applier, most = self._core.applier, self._core.config.limits.batches_in_flight
+        """Whether one more batch may be on its way; one always may.
+
+        Clients that were answered together send their next commands one after the other. A batch of
+        the first few of them would cost every member as much as one of all, so few beside many
+        that are under way wait for more, at most until those are committed.
+        """
+        applier, most = self._applier, self._state.config.limits.batches_in_flight
         if applier.lagging:  # what is committed faster than it is applied would pile up
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1] - applier.commit_position
-        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
+        size = self.in_flight[-1][0] - applier.commit_position
+        if len(self.in_flight) >= most or size >= MAX_IN_FLIGHT_BYTES:
+            return False
+        least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
+        return sum(request.commands for request in self.waiting) >= least
 
-    def sent(self, end: int) -> None:
-        """A batch that ends there is on its way."""
-        self.in_flight.append(end)
+    def sent(self, end: int, commands: int) -> None:
+        """A batch of so many commands that ends there is on its way."""
+        self.in_flight.append((end, commands))
+        self._commands += commands
 
     def committed(self, position: int) -> None:
         """Everything below is committed."""
-        while self.in_flight and self.in_flight[0] <= position:
-            self.in_flight.popleft()
+        while self.in_flight and self.in_flight[0][0] <= position:
+            self._commands -= self.in_flight.popleft()[1]

@@ -84,13 +84,12 @@ def term_event(leadership: Leadership, *, reason: str, election_seconds: float) 
         reason: why the election began.
         election_seconds: how long it took.
     """
-    core = leadership.core
-    forced = core.store.recorded.forced
+    forced = leadership.store.recorded.forced
     here = None
     if forced and forced[-1].position == leadership.base:
         here = ForcedQuorum(forced[-1].timestamp_ms, f"{forced[-1].instance_id:016x}")
     return TermEvent(
-        leader_member_id=core.member_id,
+        leader_member_id=leadership.state.member_id,
         log_session_id=leadership.session_id,
         term_base_log_position=leadership.base,
         app_version=APP_VERSION,

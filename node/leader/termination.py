@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import RefusedError
-from ...transport import TerminationAck, TerminationPosition
-from ..protocol.role import Signal
+from ...transport import TerminationPosition
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
-    from ..follower.following import Following
+    from ...transport import TerminationAck
     from .leadership import Leadership
 
 TERMINATION_SECONDS: Final = 10.0
@@ -50,8 +50,8 @@ class Termination:
         Raises:
             RefusedError: what was in flight could not be committed; nothing has changed.
         """
-        leadership, core = self._leadership, self._leadership.core
-        with trio.move_on_after(2 * core.timeouts.leader_heartbeat_timeout) as scope:
+        leadership = self._leadership
+        with trio.move_on_after(2 * leadership.state.timeouts.leader_heartbeat_timeout) as scope:
             await leadership.drain()
         if scope.cancelled_caught:
             leadership.open()
@@ -61,12 +61,14 @@ class Termination:
         with trio.move_on_after(TERMINATION_SECONDS):
             while missing := self._missing():
                 for peer in missing:
-                    core.send(peer, TerminationPosition(leadership.term, self._position))
-                pause = trio.current_time() + core.timeouts.leader_heartbeat_interval
+                    leadership.links.send(
+                        peer, TerminationPosition(leadership.term, self._position)
+                    )
+                pause = trio.current_time() + leadership.state.timeouts.leader_heartbeat_interval
                 await self._heard.wait(pause)
-        core.terminate()
-        who = ", ".join(map(str, sorted([core.member_id, *self._stopped])))
-        left = ", ".join(str(peer) for peer in core.peers if peer not in self._stopped)
+        leadership.state.terminate()
+        who = ", ".join(map(str, sorted([leadership.state.member_id, *self._stopped])))
+        left = ", ".join(str(peer) for peer in leadership.state.peers if peer not in self._stopped)
         rest = f"; not reached: {left}" if left else ""
         return f"members {who} stop at position {self._position}{rest}"
 
@@ -76,23 +78,5 @@ class Termination:
         return [
             peer
             for peer, follower in leadership.followers.items()
-            if peer not in self._stopped
-            and leadership.core.links.connected(peer)
-            and follower.ready
+            if peer not in self._stopped and leadership.links.connected(peer) and follower.ready
         ]
-
-
-async def terminate_follower(role: Following) -> None:
-    """Wait until the leader names the position, get there, say so, and stop."""
-    core = role.core
-    while role.termination is None:
-        await role.terminates.wait()
-    await core.applier.applied(role.termination)
-    while core.applier.lagging:  # what the last batch asks for has not begun
-        await core.applier.caught_up.wait()
-    await core.snapshots.quiet()
-    core.terminate()
-    while True:  # as long as the role lasts: the leader may not have heard it
-        ack = TerminationAck(role.term, role.termination, core.member_id)
-        core.send(role.leader_id, ack)
-        await trio.sleep(core.timeouts.leader_heartbeat_interval)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...storage import Entry, EntryKind
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .log_clock import LogTime
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ class Timekeeper:
     """
 
     def __init__(self, leadership: Leadership) -> None:
-        core = leadership.core
         self._leadership = leadership
-        self.now_ms = LogTime(core.clocks.now_ms, core.store.last_timestamp_ms).now_ms
+        self.now_ms = LogTime(leadership.clocks.now_ms, leadership.store.last_timestamp_ms).now_ms
         self._changed = Signal()
         self._due_ms: float = math.inf
         self._resting = False  # nothing is due, before something is committed
@@ -53,14 +52,14 @@ class Timekeeper:
         if self._resting:
             self._changed.notify()
             return
-        due = self._leadership.core.applier.service.next_deadline_ms()
+        due = self._leadership.applier.service.next_deadline_ms()
         if due is not None and due < self._due_ms:
             self._changed.notify()
 
     async def run(self) -> Never:
         """Record an entry whenever one is due and no other is on its way; until cancelled."""
         leadership = self._leadership
-        applier = leadership.core.applier
+        applier = leadership.applier
         while True:
             # One reading of the clock: with a later one for `until` that would never have come.
             now = trio.current_time()
@@ -77,7 +76,7 @@ class Timekeeper:
     def _due_at(self, now: float) -> float:
         """When an entry is due, on trio's clock; infinity for never."""
         leadership = self._leadership
-        due, self._due_ms = leadership.core.applier.service.next_deadline_ms(), math.inf
+        due, self._due_ms = leadership.applier.service.next_deadline_ms(), math.inf
         if not leadership.accepting:
             return math.inf
         if leadership.publication_position != self._log_end:

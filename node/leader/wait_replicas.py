@@ -51,7 +51,7 @@ class Replicas:
         if len(self._waiting) >= MAX_WAITING:
             request.done(RefusedError(f"{MAX_WAITING} requests wait for followers already"))
             return
-        position = self._leadership.core.applier.commit_position
+        position = self._leadership.applier.commit_position
         until = trio.current_time() + timeout
         self._waiting.append(Waiting(request, position, int(count), until))
         self.look()

@@ -25,7 +25,7 @@ from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untr
 from ...storage.log.term_table import term_at
 from ...transport import CONNECTION_ERRORS, NULL_VALUE
 from ...transport.streams import describe
-from ..follower.fetching import fetch_snapshot
+from ..follower.snapshot_install import fetch_snapshot
 from ..one_error import one_error
 from .replay_client import END_OF_TIME, PATIENCE_SECONDS
 

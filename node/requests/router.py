@@ -20,15 +20,18 @@ import trio
 
 from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .forwarding import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
 from .gateway import Request, RequestKind, still_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from random import Random
 
+    from ...errors import RequestError
+    from ...transport import Links
     from ..leader.leadership import Leadership
-    from ..state import Core
+    from ..state import MemberState
 
 MAX_PARKED_BYTES = 256 << 20
 MAX_FORWARDED = 65536
@@ -46,10 +49,25 @@ _deadline = attrgetter("deadline")
 
 
 class Requests:
-    """The requests of one member's clients, and those that other members forward to it."""
+    """The requests of one member's clients, and those that other members forward to it.
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    Args:
+        state: of the member.
+        links: to the leader.
+        rng: for the first number of a forwarded request.
+        found: takes an operator's request to found the cluster; returns whether it is one.
+    """
+
+    def __init__(
+        self,
+        state: MemberState,
+        links: Links,
+        rng: Random,
+        found: Callable[[bytes, Callable[[bytes | RequestError], None]], bool],
+    ) -> None:
+        self._state = state
+        self._links = links
+        self._found = found
         self._now = trio.lowlevel.current_clock().current_time  # each request asks
         self._leadership: Leadership | None = None
         self._leader: int | None = None
@@ -57,13 +75,13 @@ class Requests:
         self._parked_bytes = 0
         self._closed = False
         # To whom, and what by its number.
-        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in core.peers}
+        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in self._state.peers}
         self._forwarded_bytes = 0
         # Until when, from whom, and up to which number answers may come though we failed to follow.
         self._awaited: deque[tuple[float, int, int]] = deque()
         self._begun = Signal()  # something waits that may have to be ended, or sent again
         # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
-        self._next_id = core.rng.getrandbits(62)
+        self._next_id = rng.getrandbits(62)
 
     @property
     def parked(self) -> int:
@@ -101,7 +119,7 @@ class Requests:
 
     def _admitted(self, requests: list[Request]) -> list[Request]:
         """Give each request its deadline; refuse those that are too large, and return the rest."""
-        limits = self._core.config.limits
+        limits = self._state.config.limits
         deadline, most = self._now() + limits.park_seconds, limits.max_request_bytes
         admitted: list[Request] = []
         for request in requests:
@@ -127,7 +145,7 @@ class Requests:
             request.session,
             request.sequence,
         )
-        links = self._core.links
+        links = self._links
         if size <= SMALL_BYTES:
             sent = links.send(leader, message)
         else:
@@ -139,7 +157,8 @@ class Requests:
         return sent
 
     def _park(self, request: Request) -> None:
-        if request.kind is RequestKind.CONTROL and self._core.founders.take(request):
+        control = request.kind is RequestKind.CONTROL
+        if control and self._found(request.payload, request.done):
             return
         if self._closed:
             request.done(NoLeaderError("this member stops; nothing was done"))
@@ -191,7 +210,7 @@ class Requests:
         if leader is None:
             return
         if answers:
-            until = trio.current_time() + self._core.config.limits.park_seconds
+            until = trio.current_time() + self._state.config.limits.park_seconds
             self._awaited.append((until, leader, self._next_id))
         else:
             self._abandon(leader)
@@ -240,9 +259,9 @@ class Requests:
         while True:
             if not (self._parked or any(self._forwarded.values())):
                 await self._begun.wait()
-            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
-            for member in self._core.peers:
-                if not self._core.links.connected(member):
+            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
+            for member in self._state.peers:
+                if not self._links.connected(member):
                     self._abandon(member)  # it may still be heard, and our link not come back
             while self._awaited and self._awaited[0][0] <= trio.current_time():
                 _, member, last = self._awaited.popleft()
@@ -258,7 +277,7 @@ class Requests:
         for request in overdue:
             request.done(
                 NoLeaderError(
-                    f"no leader took it within {self._core.config.limits.park_seconds:g} s; "
+                    f"no leader took it within {self._state.config.limits.park_seconds:g} s; "
                     "nothing was done"
                 )
             )
@@ -277,7 +296,7 @@ class Requests:
 
     def on_forward_request(self, sender: int, message: ForwardRequest) -> None:
         """Another member forwards a request of one of its clients."""
-        links = self._core.links
+        links = self._links
         if message.kind in set(RequestKind):
             self.submit(ForwardedRequest(links, sender, message))
         else:  # of a newer version

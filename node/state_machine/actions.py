@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...storage import EntryKind
 from ..membership.admission import on_admission
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +35,18 @@ class Actions:
     A cluster that is suspended takes no commands; every member notes it durably, so that it stays
     suspended whoever leads and whoever restarts, until the log says otherwise.
 
+    Args:
+        store: notes what has to be durable.
+        snapshots: of the service.
+        admitted: called with the history of the cluster, once our store has a vote in it.
+
     Attributes:
         changed: notified when the cluster was suspended or resumed.
-        admitted: called with the history of the cluster, once our store has a vote in it.
     """
 
-    def __init__(self, store: Store, snapshots: Snapshots) -> None:
+    def __init__(self, store: Store, snapshots: Snapshots, admitted: Callable[[int], None]) -> None:
         self.changed = Signal()
-        self.admitted: Callable[[int], None] = lambda _history: None
+        self._admitted = admitted
         self._store = store
         self._snapshots = snapshots
 
@@ -50,7 +54,7 @@ class Actions:
         """Begin what an entry asks for; on return the batches behind its own are applied."""
         if entry.kind is EntryKind.MEMBERSHIP:
             if await on_admission(self._store, entry):
-                self.admitted(self._store.voting_status.history)
+                self._admitted(self._store.voting_status.history)
         elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:

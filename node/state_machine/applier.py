@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Final, Never, TypeAlias
 
 import attrs
 import trio
 
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
-from ..protocol.role import Signal
-from .service import Command, RemadeService, Service
+from ..protocol.signal import Signal
+from .service import BatchService, Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -27,9 +27,17 @@ if TYPE_CHECKING:
     from ...storage import BatchHeader, Entry
     from ..requests.gateway import Request
 
+ReadLog: TypeAlias = "Callable[..., Awaitable[list[bytes]]]"
+"""Reads durable batches from a position on; see `Store.read`."""
+
 # How long the event loop waits for commands to be applied before others get their turn. One command
 # is never cut in two: how long it may take is the service's to bound.
 SLICE_SECONDS = 0.005
+
+CUT_SECONDS: Final = 8.0
+"""How long a flush of the tables in front of a snapshot's cut may take on a slow disk: 64 MiB at
+`SLOWEST_DISK`. If this is shorter, a leader on a slow disk steps down at a snapshot; if it is
+longer, clients wait longer for another leader when the tables' disk hangs."""
 
 # Appended and not yet committed batches kept in memory; beyond it they are read back from disk.
 MAX_WAITING_BYTES = 64 << 20
@@ -54,12 +62,18 @@ class Waiting:
     done: int = 0
 
 
-async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
-    """Stand in for whoever acts."""
+def _none_at_once(_entries: Sequence[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
+    """Stand in for a service that applies one command at a time."""
+    return []
 
 
 class Applier:
     """Applies what is committed.
+
+    Args:
+        store: the log; says what is known to be committed at the start.
+        service: the state machine.
+        read: reads batches of the log that are not in memory; `store.read` unless given.
 
     Attributes:
         commit_position: everything below is committed; never decreases.
@@ -73,13 +87,14 @@ class Applier:
             infinity if it does not.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
-        read: reads what is not in memory from the recording.
-        on_action: called when a batch with a cluster action or an admission is applied; nothing
-            behind that batch is, before it returns.
     """
 
-    def __init__(self, store: Store, service: Service) -> None:
+    def __init__(self, store: Store, service: Service, read: ReadLog | None = None) -> None:
         self.service = service
+        self._read = read or store.read
+        self._apply_many = (
+            service.apply_many if isinstance(service, BatchService) else _none_at_once
+        )
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
@@ -90,11 +105,9 @@ class Applier:
         self.waits_since = math.inf
         self.progressed = Signal()
         self.caught_up = Signal()
-        self.read: Callable[..., Awaitable[list[bytes]]] = store.read
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._behind = Signal()
-        self.on_action: Callable[[Entry, BatchHeader], Awaitable[None]] = _ignore
         self._action: tuple[Entry, BatchHeader] | None = None
         self._turn = trio.Lock()
         self._now = trio.lowlevel.current_clock().current_time  # each batch asks
@@ -143,6 +156,10 @@ class Applier:
         while self.applied_position < position:
             await self.progressed.wait()
 
+    def stalled(self, heartbeat_timeout: float) -> bool:
+        """Whether :meth:`run` has waited for one thing for too long for a leader."""
+        return self._now() >= self.waits_since + 2 * heartbeat_timeout + CUT_SECONDS
+
     @property
     def remaking(self) -> bool:
         """Whether the service has lost its state, and has not applied all of the log again."""
@@ -150,8 +167,13 @@ class Applier:
         remade = isinstance(service, RemadeService) and service.remade
         return remade and not self.wanting and self.applied_position < self.commit_position
 
-    async def run(self) -> Never:
-        """Apply what was left, slice by slice; until cancelled."""
+    async def run(self, act: Callable[[Entry, BatchHeader], Awaitable[None]]) -> Never:
+        """Apply what was left, slice by slice; until cancelled.
+
+        Args:
+            act: called when a batch with a cluster action or an admission was applied; nothing
+                behind that batch is applied before it returns.
+        """
         while self.wanting:
             await self.progressed.wait()
         while True:
@@ -161,7 +183,7 @@ class Applier:
             async with self._turn:
                 self.waits_since = self._now()
                 if self._action is not None:
-                    await self.on_action(*self._action)
+                    await act(*self._action)
                     self._action = None
                 self._apply_waiting()
                 if self.applied_position < self.commit_position and not self._at_hand():
@@ -230,13 +252,21 @@ class Applier:
         if waiting.batch is not None:
             waiting.entries, waiting.batch = CheckedEntries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
-        count = len(entries)
-        for index in range(waiting.done, count):
-            reply = self._apply_one(entries[index], index, header)
-            if requests is not None and (request := requests[index]) is not None:
-                request.done(reply)
-            if index + 1 < count and self._now() > until:
-                waiting.done = index + 1
+        index, count = waiting.done, len(entries)
+        while index < count:
+            replies = self._apply_many(entries, index, header) or [
+                self._apply_one(entries[index], index, header)
+            ]
+            following = index + len(replies)
+            assert following <= count, "more replies than entries"
+            if requests is not None:
+                mine = requests[index:following]
+                for request, reply in zip(mine, replies, strict=True):
+                    if request is not None:
+                        request.done(reply)
+            index = following
+            if index < count and self._now() > until:
+                waiting.done = index
                 return False
         self.applied_position = end = header.end
         self.timestamp_ms = header.timestamp_ms
@@ -269,7 +299,7 @@ class Applier:
         end = self.commit_position
         if self._waiting:  # from there on memory has it, with the requests that wait for replies
             end = min(end, self._waiting[0].header.position)
-        batches = await self.read(self.applied_position, end=end)
+        batches = await self._read(self.applied_position, end=end)
         found = [Waiting(check_batch_untrusted(batch), batch, []) for batch in batches]
         self._waiting.extendleft(reversed(found))
         self._waiting_bytes += sum(waiting.header.length for waiting in found)

@@ -27,7 +27,7 @@ from ...errors import DamagedTablesError, StorageError, StoreFullError
 from ...storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .service import SnapshotService
 
 if TYPE_CHECKING:

@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
     import trio
 
-    from ..state import Core
+    from ..state import MemberState
 
 
 class TablesWatch:
     """A context around what may read tables; the error rises all the same.
 
     Args:
-        core: of the member.
-
-    Attributes:
-        nursery: of the member's tasks, while they run: ended by damage.
+        state: of the member.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.nursery: trio.Nursery | None = None
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
+        self._nursery: trio.Nursery | None = None
+
+    def watch(self, nursery: trio.Nursery) -> None:
+        """Have damage end the tasks of a nursery from now on."""
+        self._nursery = nursery
 
     def __enter__(self) -> None:
         """Begin to watch."""
@@ -45,10 +46,10 @@ class TablesWatch:
         traceback: TracebackType | None,
     ) -> None:
         """Note damage, and end the member by it."""
-        if isinstance(error, DamagedTablesError) and self.nursery is not None:
-            self._core.tables_damage = str(error)
-            self.nursery.start_soon(self._end, str(error))
-            self.nursery = None  # once is enough
+        if isinstance(error, DamagedTablesError) and self._nursery is not None:
+            self._state.tables_damage = str(error)
+            self._nursery.start_soon(self._end, str(error))
+            self._nursery = None  # once is enough
 
     async def _end(self, words: str) -> Never:
         raise DamagedTablesError(words)

@@ -16,7 +16,7 @@ import trio
 
 from ..follower.following import Following
 from ..leader.leadership import Leadership
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from ..requests.gateway import Request, RequestKind
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...errors import RequestError
-    from ..state import Core
+    from ...storage import Store
+    from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
 
@@ -36,51 +37,51 @@ class Room:
     """Watches the room on a member's disk.
 
     Args:
-        core: of the member.
+        state: of the member.
+        store: whose growth is watched.
         free: says how many bytes are free.
     """
 
-    def __init__(self, core: Core, free: Callable[[Path], int]) -> None:
-        self._core = core
+    def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
+        self._state = state
+        self._store = store
         self._free = free
         self._found = Signal()
         self._appended = Signal()
 
     async def available(self) -> None:
         """Wait until there is enough."""
-        while self._core.disk_full:
+        while self._state.disk_full:
             await self._found.wait()
 
     async def run(self) -> Never:
         """Watch; until cancelled."""
-        core = self._core
-        reserve = core.config.limits.reserve_bytes
+        reserve = self._state.config.limits.reserve_bytes
         while True:
-            free = self._free(core.config.directory)
-            if not core.disk_full and free < reserve:
-                core.disk_full = True
+            free = self._free(self._state.config.directory)
+            if not self._state.disk_full and free < reserve:
+                self._state.disk_full = True
                 log.error(
                     "member %d: %d bytes are free, the reserve is %d: it appends nothing more",
-                    core.member_id,
+                    self._state.member_id,
                     free,
                     reserve,
                 )
                 await self._leave()
-            elif core.disk_full and free >= 2 * reserve:
-                core.disk_full = False
-                log.error("member %d: there is room again", core.member_id)
+            elif self._state.disk_full and free >= 2 * reserve:
+                self._state.disk_full = False
+                log.error("member %d: there is room again", self._state.member_id)
                 self._found.notify()
-            elif core.disk_full and isinstance(core.role, Leadership | Following):
-                core.role.end("our disk is full")  # entered from a state behind INIT
+            elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
+                self._state.role.end("our disk is full")  # entered from a state behind INIT
             await self._pause()
 
     async def _pause(self) -> None:
         """Wait until it is time to look again: soon if something was appended, or is soon."""
-        core = self._core
-        interval = core.timeouts.leader_heartbeat_interval
-        end = core.store.appended_position
+        interval = self._state.timeouts.leader_heartbeat_interval
+        end = self._store.appended_position
         await trio.sleep(interval)
-        if end == core.store.appended_position:
+        if end == self._store.appended_position:
             await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
 
     def appended(self) -> None:
@@ -89,7 +90,7 @@ class Room:
 
     async def _leave(self) -> None:
         """Leave the role; a leader first asks for a successor."""
-        role, timeouts = self._core.role, self._core.timeouts
+        role, timeouts = self._state.role, self._state.timeouts
         if isinstance(role, Leadership) and role.accepting:
             end = role.publication_position
             for follower in role.followers.values():
@@ -99,8 +100,8 @@ class Room:
                     with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
                         await role.wait_ended()
                     break
-        if isinstance(self._core.role, Leadership | Following):
-            self._core.role.end("our disk is full")
+        if isinstance(self._state.role, Leadership | Following):
+            self._state.role.end("our disk is full")
 
 
 def _ignore(_result: bytes | RequestError) -> None:

@@ -22,7 +22,9 @@ from ...transport import CONNECTION_ERRORS, LogBatch, ReplayRequest, StreamPurpo
 from ..store_opening import advising_recovery
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ...storage import Store
+    from ...transport import Links
+    from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
 
@@ -31,15 +33,19 @@ class Repair:
     """Reads a member's log, and mends what it finds damaged.
 
     Args:
-        core: of the member.
+        state: of the member.
+        store: its log.
+        links: to the other members.
 
     Attributes:
         count: batches that were mended.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, state: MemberState, store: Store, links: Links) -> None:
         self.count = 0
-        self._core = core
+        self._state = state
+        self._store = store
+        self._links = links
         self._turn = trio.Lock()
 
     async def read(self, position: int, *, end: int | None = None) -> list[bytes]:
@@ -52,11 +58,11 @@ class Repair:
         before: tuple[int, int] | None = None
         while True:
             try:
-                return await self._core.store.read(position, end=end)
+                return await self._store.read(position, end=end)
             except DamagedRecordError as damage:
                 place = damage.term, damage.position
                 if place == before:  # it was put there, and something else is in the way
-                    with advising_recovery(self._core.config):
+                    with advising_recovery(self._state.config):
                         raise
                 await self._mend(damage)
                 before = place
@@ -67,36 +73,34 @@ class Repair:
         Raises:
             DamagedRecordError: none has it.
         """
-        core = self._core
         log.error("%s: asking the other members for it", damage)
         async with self._turn:
-            until = trio.current_time() + 2 * core.timeouts.leader_heartbeat_timeout
+            until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
             while damage.term >= 0:
-                for peer in core.peers:
-                    if core.links.connected(peer) and await self._fetch(peer, damage, until):
+                for peer in self._state.peers:
+                    if self._links.connected(peer) and await self._fetch(peer, damage, until):
                         self.count += 1
                         log.error(
                             "member %d: the batch of term %d at %d is mended, by member %d",
-                            core.member_id,
+                            self._state.member_id,
                             damage.term,
                             damage.position,
                             peer,
                         )
                         return
-                if trio.current_time() >= until or not core.peers:
+                if trio.current_time() >= until or not self._state.peers:
                     break
-                await trio.sleep(core.timeouts.leader_heartbeat_interval)
-        with advising_recovery(core.config):
+                await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
+        with advising_recovery(self._state.config):
             raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
         """Fetch the batch from a member and write it; False if that can't be done."""
-        core = self._core
         try:
             # Who is silent (it may ask us for the same batch) leaves time for the others.
-            patience = core.timeouts.leader_heartbeat_timeout / 2
+            patience = self._state.timeouts.leader_heartbeat_timeout / 2
             with trio.fail_at(min(until, trio.current_time() + patience)):
-                stream = await core.links.open_stream(peer, purpose=StreamPurpose.REPLAY)
+                stream = await self._links.open_stream(peer, purpose=StreamPurpose.REPLAY)
                 async with stream:
                     await stream.send(ReplayRequest(damage.position, damage.position + 1))
                     message = await stream.receive()
@@ -105,8 +109,10 @@ class Repair:
             header = check_received_untrusted(message.batch)
             if (header.term, header.position) != (damage.term, damage.position):
                 raise WireError(f"expected the batch at {damage.position}, found {header}")
-            await core.store.replace(message.batch)
+            await self._store.replace(message.batch)
         except (*CONNECTION_ERRORS, StorageError) as trouble:
-            log.warning("member %d: not mended by member %d: %r", core.member_id, peer, trouble)
+            log.warning(
+                "member %d: not mended by member %d: %r", self._state.member_id, peer, trouble
+            )
             return False
         return True

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from ...errors import ConfigurationError, PrunedError, TransportError
-from ...node.follower.fetching import fetch_snapshot
+from ...node.follower.snapshot_install import fetch_snapshot
 from ...node.readers.replay_client import PATIENCE_SECONDS, ReplayClient, fetch
 from ...storage import SnapshotFolder, SnapshotRow, TermRow
 from ...storage.snapshots.file import SnapshotReader

@@ -23,7 +23,7 @@ from ..local.force_quorum import force_a_quorum
 from ..local.log_lines import line_handler, unblocked_console
 from ..local.survey import STANDBY, VOTING, Survey, survey
 from ..node.config.config import MemberConfig, NodeConfig, load_config
-from ..node.protocol.rules import quorum
+from ..node.protocol.quorum import quorum
 from ..node.requests.gateway import MemberAddress, NodeStatus
 from ..storage import Identity, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE

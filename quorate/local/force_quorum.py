@@ -22,7 +22,7 @@ from rich.console import Console
 from ..cli.words import counted, utc
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
-from ..node.protocol.rules import quorum
+from ..node.protocol.quorum import quorum
 from ..node.requests.gateway import MemberAddress
 from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force

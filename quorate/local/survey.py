@@ -22,7 +22,7 @@ import trio
 
 from ..cli.words import age
 from ..client.resp import RespError, open_resp
-from ..node.leader.clocks import MAX_SKEW_MS
+from ..node.clocks import MAX_SKEW_MS
 from ..node.requests.gateway import MemberAddress, NodeStatus
 
 __all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"]

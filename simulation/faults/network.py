@@ -176,4 +176,4 @@ async def disconnect(n: FaultContext) -> None:
     one, other = n.pair()
     host = n.world.hosts[one]
     if host.member is not None and not host.paused:
-        host.member.core.links.disconnect(other)
+        host.member.links.disconnect(other)

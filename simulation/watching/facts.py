@@ -95,7 +95,7 @@ class CutOff:
 
 
 @attrs.frozen
-class Standing:
+class VotingStatus:
     """A member's store has a vote, or none yet."""
 
     member: int
@@ -378,7 +378,7 @@ Fact: TypeAlias = (
     | Wiped
     | Deleted
     | CutOff
-    | Standing
+    | VotingStatus
     | Truncating
     | Truncated
     | Installed

@@ -20,10 +20,10 @@ from .facts import (
     Promised,
     Reached,
     Recorded,
-    Standing,
     Started,
     TermRecorded,
     Truncated,
+    VotingStatus,
     Wiped,
 )
 
@@ -115,7 +115,7 @@ class Knowledge:
             case Committed(member, position):
                 self.disks[member].commit = position
                 self._commit(member, position)
-            case Standing(member, votes):
+            case VotingStatus(member, votes):
                 self.disks[member].votes = votes
             case Promised(member, term, voted_for):
                 self.disks[member].term, self.disks[member].voted_for = term, voted_for

@@ -1,8 +1,8 @@
-"""The observer: looks at members after every event and passes what is new to the invariants.
+"""The observer: looks at members after every event, and tells the invariants what is new.
 
-It sees what a member receives, sends and makes durable. After each event it reads the member's
-durable store, its commit position, whether it leads, and which followers it counts. Each change
-since its last look becomes a fact. Facts that rest on other facts come after them.
+It hears what a member hears, sends and makes durable, and looks then at what the member holds: its
+store as it is durable, its commit position, whether it leads and whom it counts. What has changed
+since it last looked are the facts that it tells, in the order in which one rests on the other.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from .facts import (
     Promised,
     Recorded,
     Said,
-    Standing,
     Started,
     TermRecorded,
     Truncated,
     Truncating,
+    VotingStatus,
     Wiped,
     Writes,
 )
@@ -79,7 +79,7 @@ class _Seen:
 
 
 class Observer:
-    """Passes the facts of a cluster to the invariants.
+    """Tells invariants the facts of a cluster.
 
     Args:
         members: their ids.
@@ -106,7 +106,7 @@ class Observer:
                 self._hearers.setdefault(fact, []).append(invariant.hear)
 
     def tell(self, fact: Fact) -> None:
-        """Pass a fact to all invariants that check its kind.
+        """Tell a fact to all invariants that want to hear it.
 
         Raises:
             ViolationError: it must not be, and that is fatal.
@@ -131,7 +131,7 @@ class Observer:
         if state.lost != EMPTY_LOG:
             self.tell(CutOff(i, state.append_position))
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
-        self.tell(Standing(i, member.core.votes))
+        self.tell(VotingStatus(i, member.state.votes))
         self._seen[i] = _Seen(member, state, promised=promised)
         self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
@@ -181,10 +181,10 @@ class Observer:
         member = seen.member
         if member.store.recorded is not seen.state:
             self._look_at_disk(i, seen)
-        commit = member.core.applier.commit_position
+        commit = member.applier.commit_position
         if member.store.recorded.lost != EMPTY_LOG:  # what it has applied may go further
             commit = min(commit, member.store.append_position)
-        role = member.core.role
+        role = member.state.role
         if role is not seen.role and (seen.role is not None or isinstance(role, Leadership)):
             self._look_at_role(i, seen, role if isinstance(role, Leadership) else None)
         if commit != seen.commit:
@@ -206,8 +206,8 @@ class Observer:
         if state.node_state is not seen.promised:
             seen.promised = state.node_state
             self.tell(Promised(i, seen.promised.candidate_term, seen.promised.voted_for))
-        if member.core.votes != self.known.disks[i].votes:
-            self.tell(Standing(i, member.core.votes))
+        if member.state.votes != self.known.disks[i].votes:
+            self.tell(VotingStatus(i, member.state.votes))
         self._look_for_snapshot(i, member)
         if state.terms is not seen.terms:
             self._read_terms(i, state.terms)

@@ -35,7 +35,7 @@ def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact],
         header: BatchHeader | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        if header is not None and isinstance(member.core.role, Leadership):
+        if header is not None and isinstance(member.state.role, Leadership):
             ahead_ms = header.timestamp_ms - EPOCH_MS - int(trio.current_time() * 1000)
             possible = tuple(clock.ahead_ms() for clock in clocks)
             tell(Timed(member.config.member_id, ahead_ms, possible))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from quorate.node.protocol import rules
+from quorate.node.protocol import log_matching
 from quorate.storage import LogEnd, NodeState, TermRow
 from quorate.storage.log.term_table import with_term
 from quorate.transport import NewLeadershipTerm, RequestVote
@@ -193,8 +193,8 @@ def agreed(log: Log, leaders: Log, term: int) -> int:
     base = leaders.index(term) if term in leaders else len(leaders)
     mine = rows(log)
     log_term = mine[-1].term if mine else -1
-    theirs = rules.spans_around(rows(leaders), log_term, leader_term=term, base=base)
-    return rules.agreement(mine, len(log), theirs)[0]
+    theirs = log_matching.spans_around(rows(leaders), log_term, leader_term=term, base=base)
+    return log_matching.agreement(mine, len(log), theirs)[0]
 
 
 @functools.cache

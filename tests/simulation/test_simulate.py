@@ -11,7 +11,7 @@ import pytest
 
 from quorate.errors import ConfigurationError
 from quorate.node.follower import replay_receiver
-from quorate.node.follower.replay_receiver import Replayed
+from quorate.node.follower.replay_receiver import ReplayReceiver
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
@@ -44,14 +44,14 @@ def test_members_that_record_a_replay_in_pieces_pass(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together: list[int] = []
-    take = Replayed.take
+    take = ReplayReceiver.take
 
-    def counted(one: Replayed) -> list[tuple[BatchHeader, bytes]]:
+    def counted(one: ReplayReceiver) -> list[tuple[BatchHeader, bytes]]:
         batches = take(one)
         together.append(len(batches))
         return batches
 
-    monkeypatch.setattr(Replayed, "take", counted)
+    monkeypatch.setattr(ReplayReceiver, "take", counted)
     monkeypatch.setattr(replay_receiver, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import trio
 
-from quorate.node.protocol.role import Signal
+from quorate.node.protocol.signal import Signal
 from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.storage import (
     Entry,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import trio
 
 from quorate.node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
-from quorate.node.protocol.role import Signal
+from quorate.node.protocol.signal import Signal
 from quorate.simulation.ledger import Book
 from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.simulation.machines.scheduler import seeded_scheduler
@@ -193,7 +193,7 @@ class Script:
 
     def linked(self) -> bool:
         """Whether all links are up, both ways."""
-        links = self.member.core.links
+        links = self.member.links
         return all(links.connected(i) and p.links.connected(ME) for i, p in self.peers.items())
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ....node.leader.clocks import MAX_SKEW_MS
+from ....node.clocks import MAX_SKEW_MS
 from ...watching.facts import Timed
 from ..base import Invariant
 

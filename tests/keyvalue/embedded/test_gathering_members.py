@@ -83,7 +83,7 @@ async def test_a_follower_forwards_again_only_what_tasks_still_wait_for(s: Scrip
         tasks.set("e", "f")
         await leader.hears(ForwardRequest)
         tasks.cancel("e")
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         await s.until(lambda: len(tasks.results) == 2, within=1)
         assert isinstance(tasks.results["f"], UnknownOutcomeError)
         running.cancel_scope.cancel()

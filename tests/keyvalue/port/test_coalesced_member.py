@@ -129,7 +129,7 @@ async def test_joined_writes_that_are_lost_have_an_unknown_outcome_for_each(s: S
         ask(port, clients, write)
         await leader.hears(ForwardRequest)
         clients[0].connection.close()
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         await s.until(lambda: clients[1].idle and clients[2].idle)
         assert clients[1].take().startswith(b"-UNKNOWN ")
         assert clients[2].take() == clients[1].told
@@ -145,10 +145,10 @@ async def test_joined_reads_that_are_lost_are_asked_anew_once_for_those_that_are
         ask(port, clients, read)
         await leader.hears(ForwardRequest)
         clients[0].connection.close()
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         again = [(await leader.hears(ForwardRequest)).payload for _ in range(2)]
         assert again == [read(1), read(2)]
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         await s.until(lambda: clients[1].idle and clients[2].idle)
         assert clients[1].take() == clients[2].take() == NO_LEADER
 
@@ -281,7 +281,7 @@ async def test_reads_that_a_deposed_leader_had_answered_are_not_asked_anew(
         def depose() -> None:
             if left < 3:
                 clients[AT_ONCE].connection.close()
-            s.member.core.role.end("deposed by the test")
+            s.member.state.role.end("deposed by the test")
 
         asked = read_slowly(s, depose)
         ask(port, clients, read)
@@ -302,7 +302,7 @@ async def test_large_values_are_read_for_fewer_clients_at_a_time(s: Script) -> N
         s.service.query = lambda payload, flags: value  # type: ignore[method-assign] # noqa: ARG005
         clients = connect(port, 5)
         ask(port, clients, read)
-        role = s.member.core.role
+        role = s.member.state.role
         assert isinstance(role, Leadership)
         (request,) = role.reads.rounds[0].reads
         assert not request.answer(s.service.query)

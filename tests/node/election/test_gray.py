@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError
-from quorate.node.protocol.heartbeats import Pulse
+from quorate.node.protocol.heartbeats import Heartbeats
 from quorate.node.protocol.states import LEADER_STATES
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
@@ -270,20 +270,20 @@ async def test_what_a_leader_says_is_answered_by_whoever_lives_in_a_newer_term(s
 
 
 async def test_a_pulse_counts_what_comes_and_what_does_not(autojump_clock: MockClock) -> None:
-    pulse = Pulse(1.0)
+    pulse = Heartbeats(1.0)
     await trio.sleep(5)
-    assert (pulse.heartbeats, pulse.missed) == (0, 0)
+    assert (pulse.count, pulse.missed) == (0, 0)
     for pause in (0.0, 1.0, 1.9, 0.1):
         await trio.sleep(pause)
-        pulse.beat()
-    assert (pulse.heartbeats, pulse.missed) == (4, 0)
+        pulse.heartbeat()
+    assert (pulse.count, pulse.missed) == (4, 0)
     await trio.sleep(3.5)
-    assert (pulse.heartbeats, pulse.missed) == (4, 2)
-    pulse.sign()
-    assert (pulse.heartbeats, pulse.missed) == (4, 2)
+    assert (pulse.count, pulse.missed) == (4, 2)
+    pulse.alive()
+    assert (pulse.count, pulse.missed) == (4, 2)
     await trio.sleep(2.5)
-    pulse.beat()
-    assert (pulse.heartbeats, pulse.missed) == (5, 3)
+    pulse.heartbeat()
+    assert (pulse.count, pulse.missed) == (5, 3)
 
 
 @settled

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.protocol.rules import gives_way, is_supported
+from quorate.node.protocol.ballots import gives_way, is_supported
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import LogEnd, NodeState

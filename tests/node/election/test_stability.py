@@ -19,10 +19,11 @@ import trio
 
 from quorate.node import State
 from quorate.node.election import election
-from quorate.node.election.prevote import stand
-from quorate.node.protocol import rules
+from quorate.node.election.prevote import PreVote, stand
+from quorate.node.protocol import ballots
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
+from quorate.storage import LogEnd
 from quorate.transport import RequestVote, VoteReason
 from tests.support.script import Script, scripted
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.election.context import Election
+    from quorate.node.election.transition import Next
     from quorate.simulation import Ledger, World
-    from quorate.storage import LogEnd
 
 
 @attrs.frozen
@@ -56,10 +56,11 @@ NOTHING = Cost(0, 0)
 def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the term without having scouted."""
 
-    async def stand_at_once(e: Election) -> State | None:
-        return await stand(e, max(e.promised_term, e.highest_term_heard) + 1)
+    async def stand_at_once(prevote: PreVote) -> Next | None:
+        ctx = prevote._ctx
+        return await stand(ctx, max(ctx.promised_term, ctx.highest_term_heard) + 1)
 
-    monkeypatch.setattr(election, "scout", stand_at_once)
+    monkeypatch.setattr(PreVote, "ask_voters", stand_at_once)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch, no_scouting: None) -> None:
     def always(own: LogEnd, others: object) -> bool:
         return True
 
-    monkeypatch.setattr(rules, "is_quorum_candidate", always)
+    monkeypatch.setattr(ballots, "is_quorum_candidate", always)
 
 
 @pytest.fixture

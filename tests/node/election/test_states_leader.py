@@ -63,7 +63,7 @@ async def test_nothing_more_is_committed_before_an_entry_of_the_new_term_is_on_a
     s: Script,
 ) -> None:
     await s.lead()
-    end = s.member.core.store.appended_position
+    end = s.member.store.appended_position
     assert end > 192
     await s.until(lambda: s.store.append_position == end)
     s.peers[1].append_position(1, 192, AppendFlags.READY)

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.leader.lease import HELD_SHARE, MAX_LEASE_MS
+from quorate.node.leader.lease import HELD_SHARE
+from quorate.node.protocol.promise import MAX_LEASE_MS
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
@@ -266,7 +267,7 @@ async def test_what_ends_its_role_ends_its_promises_too(s: Script) -> None:
     await s.enters(State.CANDIDATE_BALLOT)
     await trio.sleep(0.1)
     assert leader.messages(AppendPosition)[-1].confirm_id == 1
-    assert not s.member.core.lease_promise.binds
+    assert not s.member.voter.lease_promise.binds
 
 
 @scripted()

@@ -130,8 +130,8 @@ def test_entries_are_recorded_while_a_service_wants_the_time_to_move(tmp_path: P
         async with open_ledgers(tmp_path, 1) as world:
             await world.start()
             leader = await world.leader()
-            core, service = world.hosts[leader].running.core, world.hosts[leader].service
-            service.next_deadline_ms = lambda: core.applier.timestamp_ms + 500  # type: ignore[method-assign]
+            applier, service = world.hosts[leader].running.applier, world.hosts[leader].service
+            service.next_deadline_ms = lambda: applier.timestamp_ms + 500  # type: ignore[method-assign]
             assert await world.command(leader, b"x") == b"1"
             await trio.sleep(5)
             return kinds(world, leader).count(EntryKind.TIMER)

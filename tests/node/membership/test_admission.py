@@ -13,7 +13,7 @@ from quorate.errors import LostStoreError, RefusedError, WireError, leaves
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
-from quorate.node.protocol.rules import consider
+from quorate.node.protocol.ballots import VoterView, consider
 from quorate.simulation.ledger import Ledger, equal
 from quorate.storage import (
     EntryKind,
@@ -205,7 +205,7 @@ async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
         assert await world.attempt(leader, b"one")
         await world.hosts[leader].running.control("snapshot")
         await world.hosts[leader].running.control("snapshot")
-        await world.hosts[leader].running.core.snapshots.clean()
+        await world.hosts[leader].running.snapshots.clean()
         await world.start(wiped)
         await world.until(lambda: standing(world, wiped) == "member")
         await equal(world, [b"one"])
@@ -222,7 +222,7 @@ async def test_leadership_is_not_handed_to_a_store_without_a_vote(
         member = world.hosts[leader].running
 
         def heard() -> bool:
-            role = member.core.role
+            role = member.state.role
             return isinstance(role, Leadership) and not role.followers[wiped].votes
 
         await world.until(heard)
@@ -257,14 +257,8 @@ def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
     behind = RequestVote(3, 96, 5, 1, even_if_behind=True)
     promised = NodeState(4, -1)
     for admission, granted in ((LogEnd(3, 96), True), (LogEnd(3, 192), False)):
-        decision = consider(
-            behind,
-            own=LogEnd(3, 288),
-            promised=promised,
-            in_ballot=True,
-            leader_alive=False,
-            admission=admission,
-        )
+        voter = VoterView(LogEnd(3, 288), promised, admission=admission)
+        decision = consider(behind, voter, in_ballot=True, leader_alive=False)
         assert decision.vote is granted
 
 

@@ -90,7 +90,7 @@ async def test_a_member_of_the_old_history_is_refused_when_it_turns_up(
         assert world.hosts[old].state is State.CANVASS
         assert await world.attempt(await world.leader(), b"two")
         assert b"only" not in world.hosts[left].service.payloads[-1]
-        assert world.hosts[other].running.core.votes
+        assert world.hosts[other].running.state.votes
 
 
 async def test_a_forced_store_does_not_begin_beside_the_old_history(

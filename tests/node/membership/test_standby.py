@@ -186,7 +186,7 @@ async def test_a_standby_that_follows_nobody_gives_its_snapshot_to_nobody(
 
 async def offers(world: World[Ledger], member: int) -> bool:
     """Say whether the standby sends its snapshot to a member."""
-    links = world.hosts[member].running.core.links
+    links = world.hosts[member].running.links
     async with await links.open_stream(STANDBY, purpose=StreamPurpose.SNAPSHOT) as stream:
         with suppress(trio.BrokenResourceError):
             await stream.send(SnapshotRequest(-1, -1, 0))

@@ -77,7 +77,7 @@ async def test_a_backup_holds_all_that_is_committed_and_goes_on_where_it_ended(
         assert len({words for words in said if words != f"recording from member {leader}"}) == 1
         with open_readonly(there / "log") as store:
             assert (store.start_position, store.snapshots) == (0, ())
-            assert store.terms[-1].term == world.hosts[leader].running.core.leadership_term
+            assert store.terms[-1].term == world.hosts[leader].running.state.leadership_term
 
 
 async def test_a_backup_begins_with_the_newest_snapshot_and_takes_a_newer_one_when_it_is_worth_it(

@@ -102,10 +102,10 @@ async def test_a_stamp_travels_to_the_leader_and_into_its_log(s: Script) -> None
 @scripted(batches=LOG)
 async def test_a_query_that_is_lost_is_asked_anew_once(s: Script) -> None:
     async with forwarded(s, QUERY) as (leader, first, answers):
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         second = await leader.hears(ForwardRequest)
         assert second.request_id != first.request_id
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         await s.until(lambda: bool(answers), within=0.1)
     assert isinstance(answers[0], NoLeaderError)
     assert s.state is State.CLOSED
@@ -133,7 +133,7 @@ async def test_a_query_does_not_go_through_all_leaders(s: Script) -> None:
 @scripted(batches=LOG)
 async def test_a_command_that_is_lost_has_an_unknown_outcome(s: Script) -> None:
     async with forwarded(s, COMMAND) as (leader, _, answers):
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
     assert isinstance(answers[0], UnknownOutcomeError)
     assert len(leader.messages(ForwardRequest)) == 1
 
@@ -206,7 +206,7 @@ async def test_nothing_waits_for_a_link_to_the_leader_that_does_not_come_back(
     """The leader is heard all the time, over its own link."""
     async with forwarded(s, kind) as (leader, _, answers):
         s.network.refuse("h1")
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         started = trio.current_time()
         while not answers:
             assert trio.current_time() - started < 10
@@ -229,7 +229,7 @@ async def test_what_nobody_waits_for_is_not_asked_anew(s: Script) -> None:
     with trio.move_on_after(0.1):
         await s.member.query(b"x")
     assert s.member.status().forwarded == 1
-    s.member.core.links.disconnect(1)
+    s.member.links.disconnect(1)
     await trio.sleep(0.3)
     assert len(leader.messages(ForwardRequest)) == 1
     assert s.member.status().forwarded == 0
@@ -273,8 +273,8 @@ async def test_what_is_forwarded_at_once_is_bounded_in_bytes(s: Script) -> None:
                     nursery.start_soon(ask, s, COMMAND, answers, bytes(400))
                 for _ in range(2):
                     await leader.hears(ForwardRequest, within=0.2)
-                s.member.core.links.disconnect(1)
-            await s.until(lambda: s.member.core.links.connected(1), within=0.2)
+                s.member.links.disconnect(1)
+            await s.until(lambda: s.member.links.connected(1), within=0.2)
         assert len(answers) == 7
 
 

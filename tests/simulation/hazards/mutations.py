@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
-from quorate.storage.log import changes
+from quorate.node.protocol import log_matching, quorum
+from quorate.storage.log.store import Store
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -35,7 +35,7 @@ def without_f1(patch: pytest.MonkeyPatch) -> None:
     def is_stale(_message: NewLeadershipTerm | CommitPosition, _newest: int) -> bool:
         return False
 
-    patch.setattr(rules, "is_stale", is_stale)
+    patch.setattr(log_matching, "is_stale", is_stale)
 
 
 def without_f2(patch: pytest.MonkeyPatch) -> None:
@@ -73,16 +73,25 @@ def without_f6(patch: pytest.MonkeyPatch) -> None:
         bases = [span.base for span in theirs if span.term == log_term + 1]
         return min([append, *bases]), log_term
 
-    patch.setattr(rules, "agreement", agreement)
+    patch.setattr(log_matching, "agreement", agreement)
 
 
 def without_f7(patch: pytest.MonkeyPatch) -> None:
     """Record a term's first entry without the term's row."""
+    append = Store.append
 
-    def no_new_row(terms: tuple[TermRow, ...], _header: BatchHeader) -> tuple[TermRow, ...]:
-        return terms
+    def without_row(
+        self: Store,
+        batch: bytes,
+        *,
+        header: BatchHeader | None = None,
+        term_row: TermRow | None = None,
+        done: None = None,
+    ) -> None:
+        del term_row
+        append(self, batch, header=header, done=done)
 
-    patch.setattr(changes, "with_row_of", no_new_row)
+    patch.setattr(Store, "append", without_row)
 
 
 def without_f8(patch: pytest.MonkeyPatch) -> None:
@@ -91,7 +100,7 @@ def without_f8(patch: pytest.MonkeyPatch) -> None:
     def is_about_own_term(_message: NewLeadershipTerm) -> bool:
         return False
 
-    patch.setattr(rules, "is_about_own_term", is_about_own_term)
+    patch.setattr(log_matching, "is_about_own_term", is_about_own_term)
 
 
 def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
@@ -117,4 +126,4 @@ def without_f9(patch: pytest.MonkeyPatch) -> None:
         del reached, base
         return True
 
-    patch.setattr(rules, "may_commit", may_commit)
+    patch.setattr(quorum, "may_commit", may_commit)

@@ -9,11 +9,11 @@ import attrs
 import trio
 
 from quorate.node.follower.following import Following
+from quorate.node.follower.log_guard import LogGuard
 from quorate.node.leader import timekeeper
 from quorate.node.leader.disk_watch import DiskWatch
 from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
-from quorate.node.state import Core
+from quorate.node.protocol import quorum
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
 from quorate.storage.log import changes, store, term_table
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.protocol.log_matching import WayToJoin
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
     from quorate.storage.log.databases import Databases
@@ -37,12 +38,12 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
 
     def report(self: Following, *, timed: bool = True) -> None:
         del timed
-        self.core.send(
+        self.links.send(
             self.leader_id,
             AppendPosition(
                 leadership_term_id=self.term,
-                log_position=self.core.store.appended_position,
-                follower_member_id=self.core.member_id,
+                log_position=self.store.appended_position,
+                follower_member_id=self.state.member_id,
                 flags=self.flags,
                 confirm_id=self._confirm_id,  # pyright: ignore[reportPrivateUsage]
             ),
@@ -62,7 +63,7 @@ def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def _advance_with(advance: object) -> object:
     def _advance(self: Leadership) -> None:
-        store = self.core.store
+        store = self.store
         recorded = store.recorded
         pretended = attrs.evolve(recorded, append_position=store.appended_position)
         store.recorded = pretended
@@ -89,21 +90,22 @@ def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 def skip_the_truncation(patch: pytest.MonkeyPatch) -> None:
     """Keep what is not the leader's, and follow."""
 
-    async def truncate(self: Core, position: int, last_term: int) -> None:
+    async def truncate(self: LogGuard, position: int, last_term: int) -> None:
         del position, last_term
-        self.applier.forget()
+        self._applier.forget()  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "truncate", truncate)
+    patch.setattr(LogGuard, "truncate", truncate)
 
 
 def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
     """Cut the log where its last term begins, whatever is committed."""
 
-    async def truncate(self: Core, position: int, last_term: int) -> None:
-        base = self.store.terms[-1].base if self.store.terms else 0
-        await self.store.truncate(min(position, base), last_term=last_term)
+    async def truncate(self: LogGuard, position: int, last_term: int) -> None:
+        store = self._store  # pyright: ignore[reportPrivateUsage]
+        base = store.terms[-1].base if store.terms else 0
+        await store.truncate(min(position, base), last_term=last_term)
 
-    patch.setattr(Core, "truncate", truncate)
+    patch.setattr(LogGuard, "truncate", truncate)
 
 
 def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
@@ -113,14 +115,14 @@ def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
         del members
         return max(positions, default=0)
 
-    patch.setattr(rules, "quorum_position", quorum_position)
+    patch.setattr(quorum, "quorum_position", quorum_position)
 
 
 def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
     """Have a follower take everything that is durable here for committed."""
 
     def raise_commit(self: Following) -> None:
-        self.core.applier.commit(self.core.store.append_position)
+        self.applier.commit(self.store.append_position)
 
     patch.setattr(Following, "_raise_commit", raise_commit)
 
@@ -129,9 +131,10 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
     """Take one's log for the leader's before it was compared: while a snapshot is to be fetched."""
     init = Following.__init__
 
-    def made(self: Following, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
-        del compared
-        init(self, core, message, compared=True)
+    def made(self: Following, message: NewLeadershipTerm, *, way: WayToJoin, **parts: Any) -> None:
+        init(self, message, way=way, **parts)
+        self.compared = True
+        self._raise_commit()  # pyright: ignore[reportPrivateUsage]
 
     patch.setattr(Following, "__init__", made)
 

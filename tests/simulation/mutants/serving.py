@@ -11,9 +11,10 @@ import trio
 from quorate.errors import NoLeaderError, UnknownOutcomeError
 from quorate.keyvalue.state.service import KeyValueService
 from quorate.keyvalue.state.sessions import Sessions
+from quorate.node import Member
+from quorate.node.clocks import Clocks
 from quorate.node.follower.following import Following
 from quorate.node.leader import lease
-from quorate.node.leader.clocks import Clocks
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.reads import Reads
 from quorate.node.requests.gateway import Request, RequestKind
@@ -74,7 +75,7 @@ def promise_when_the_role_has_ended(patch: pytest.MonkeyPatch) -> None:
 
     def promise(self: Following, confirm_id: int) -> None:
         self._confirm_id = confirm_id  # pyright: ignore[reportPrivateUsage]
-        self.core.lease_promise.give(self.lease_ms / 1000)
+        self.voter.lease_promise.give(self.lease_ms / 1000)
 
     patch.setattr(Following, "_promise", promise)
 
@@ -86,15 +87,15 @@ def hold_the_lease_while_handing_over(patch: pytest.MonkeyPatch) -> None:
 
 def read_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Answer reads on a follower, from what it has applied."""
-    submit = Requests.submit
+    submit = Member.submit
 
-    def submit_here(self: Requests, request: Request) -> None:
+    def submit_here(self: Member, request: Request) -> None:
         if request.kind is RequestKind.QUERY:
-            request.answer(self._core.applier.service.query)  # pyright: ignore[reportPrivateUsage]
+            request.answer(self.applier.service.query)
         else:
             submit(self, request)
 
-    patch.setattr(Requests, "submit", submit_here)
+    patch.setattr(Member, "submit", submit_here)
 
 
 def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
     ) -> None:
         append(self, entries, waiting)  # type: ignore[arg-type]
         end = self.publication_position
-        self.core.applier.commit(end)
+        self.applier.commit(end)
 
     patch.setattr(Leadership, "append", append_and_answer)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol import rules
+from .protocol import quorum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -112,7 +112,7 @@ class Clocks:
         if not self._others:
             return own
         at = self._now() * 1000
-        reached = rules.quorum_time([own - at, *self._others.values()], self._size)
+        reached = quorum.quorum_time([own - at, *self._others.values()], self._size)
         skew = own - at - reached
         far = skew != math.inf and abs(skew) > MAX_SKEW_MS
         if far != self._far:
