@@ -46,6 +46,7 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .member_status import Status
 from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
@@ -62,7 +63,6 @@ from .requests.gateway import (
     Topology,
 )
 from .requests.router import Requests
-from .requests.status import Status
 from .requests.task_calls import Calls
 from .state import MemberState
 from .state_machine.actions import Actions

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from ...storage.log.state import NOTHING_LOST
-from ..follower.following import Following
-from ..leader.leadership import Leadership
-from ..protocol.states import LEADER_STATES, State
-from .gateway import NodeStatus, PeerStatus
+from ..storage.log.state import NOTHING_LOST
+from .follower.following import Following
+from .leader.leadership import Leadership
+from .protocol.states import LEADER_STATES, State
+from .requests.gateway import NodeStatus, PeerStatus
 
 if TYPE_CHECKING:
-    from ...storage import Store
-    from ...transport import Links
-    from ..clocks import Clocks
-    from ..election.context import Election
-    from ..membership.founding import Founders
-    from ..state import MemberState
-    from ..state_machine.applier import Applier
-    from ..state_machine.snapshots import Snapshots
-    from .router import Requests
+    from ..storage import Store
+    from ..transport import Links
+    from .clocks import Clocks
+    from .election.context import Election
+    from .membership.founding import Founders
+    from .requests.router import Requests
+    from .state import MemberState
+    from .state_machine.applier import Applier
+    from .state_machine.snapshots import Snapshots
 
 
 @attrs.frozen(eq=False)
