@@ -53,16 +53,9 @@ from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import Pace
 from .readers.serving import Server
-from .requests.gateway import (
-    COMMAND,
-    QUERY,
-    UNSTAMPED,
-    MemberAddress,
-    NodeStatus,
-    RequestKind,
-    Topology,
-)
+from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
+from .requests.status import MemberAddress, NodeStatus, Topology
 from .requests.task_calls import Calls
 from .state import MemberState
 from .state_machine.actions import Actions
@@ -84,7 +77,7 @@ if TYPE_CHECKING:
     from ..transport import Network, NewLeadershipTerm
     from .config.config import MemberConfig, NodeConfig
     from .election.transition import Transition
-    from .requests.gateway import Request, Stamp
+    from .requests.request import Request, Stamp
     from .state_machine.service import Service
 
 # How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.

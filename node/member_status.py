@@ -11,7 +11,7 @@ from ..storage.log.state import NOTHING_LOST
 from .follower.following import Following
 from .leader.leadership import Leadership
 from .protocol.states import LEADER_STATES, State
-from .requests.gateway import NodeStatus, PeerStatus
+from .requests.status import NodeStatus, PeerStatus
 
 if TYPE_CHECKING:
     from ..storage import Store

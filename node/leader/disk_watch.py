@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..protocol.role import SLOWEST_DISK, Signal, sleep_until
-from ..requests.gateway import Request, RequestKind
+from ..requests.request import Request, RequestKind
 from .operator import DISK_STALLED
 
 if TYPE_CHECKING:

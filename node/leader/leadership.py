@@ -45,7 +45,7 @@ from ...transport import (
 )
 from ..protocol import rules
 from ..protocol.role import Ended, Role, Signal, overdue
-from ..requests.gateway import COMMAND, QUERY, Request
+from ..requests.request import COMMAND, QUERY, Request
 from ..state_machine.applier import Waiting
 from .catchup_sender import Catchups
 from .commit import CommitAnnouncements, announcement

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ...transport import TerminationAck
-    from ..requests.gateway import Request
+    from ..requests.request import Request
     from .follower_progress import Follower
     from .leadership import Leadership
 

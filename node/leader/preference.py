@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
-from ..requests.gateway import Request, RequestKind
+from ..requests.request import Request, RequestKind
 from .operator import BY_PRIORITY
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import RefusedError
 from ...storage import DESCRIPTOR_BYTES, Entry, EntryKind
-from ..requests.gateway import still_wanted
+from ..requests.request import still_wanted
 
 if TYPE_CHECKING:
-    from ..requests.gateway import Request
+    from ..requests.request import Request
     from ..state import MemberState
     from ..state_machine.applier import Applier
 

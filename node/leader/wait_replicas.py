@@ -15,7 +15,7 @@ import trio
 from ...errors import RefusedError
 
 if TYPE_CHECKING:
-    from ..requests.gateway import Request
+    from ..requests.request import Request
     from .leadership import Leadership
 
 MAX_WAITING: Final = 1024

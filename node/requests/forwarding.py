@@ -22,7 +22,7 @@ from ...errors import (
     UnknownOutcomeError,
 )
 from ...transport import MAX_BATCH_BYTES, ForwardReply, Links, encode
-from .gateway import Request, RequestKind
+from .request import Request, RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
 from ..protocol.role import Signal
 from .forwarding import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
-from .gateway import Request, RequestKind, still_wanted
+from .request import Request, RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

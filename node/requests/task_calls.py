@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 from outcome import Error, Outcome
 
-from .gateway import UNSTAMPED, Request
+from .request import UNSTAMPED, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from ...errors import RequestError
-    from .gateway import RequestKind, Stamp
+    from .request import RequestKind, Stamp
 
 __all__ = ["Calls", "Reply"]
 

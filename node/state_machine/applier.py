@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ...storage import BatchHeader, Entry
-    from ..requests.gateway import Request
+    from ..requests.request import Request
 
 ReadLog: TypeAlias = "Callable[..., Awaitable[list[bytes]]]"
 """Reads durable batches from a position on; see `Store.read`."""

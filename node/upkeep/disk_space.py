@@ -17,7 +17,7 @@ import trio
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.role import Signal
-from ..requests.gateway import Request, RequestKind
+from ..requests.request import Request, RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from quorate.keyvalue.state.service import (
     TRANSACTION,
     KeyValueService,
 )
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.state_machine import applier as applier_module
 from quorate.node.state_machine.applier import Applier, Waiting
 from quorate.storage import BatchHeader, Entry, EntryKind, encode_batch

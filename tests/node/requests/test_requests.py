@@ -12,7 +12,7 @@ from quorate.errors import NoLeaderError, OversizedRequestError, RequestError, U
 from quorate.node import State
 from quorate.node.requests import router
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.ledger import open_ledgers
 from quorate.transport import (

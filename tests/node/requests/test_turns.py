@@ -13,7 +13,7 @@ from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.replication import ENOUGH_COMMANDS
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import EntryKind, decode_entries_untrusted

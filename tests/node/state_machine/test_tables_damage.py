@@ -14,7 +14,7 @@ from quorate.errors import DamagedTablesError, StorageError, leaves
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.state.service import KeyValueService
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.requests.gateway import QUERY, Request
+from quorate.node.requests.request import QUERY, Request
 from quorate.node.requests.router import Requests
 from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal

@@ -17,7 +17,7 @@ from quorate.node.follower.following import Following
 from quorate.node.leader import lease
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.reads import Reads
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
 from quorate.storage.tables.stream import TablesView
