@@ -1,4 +1,8 @@
-"""The door through which a client port reaches the replicated state machine."""
+"""The interface through which a client port uses a member.
+
+A port hands in requests and learns of the cluster; it knows neither the election nor the log.
+:class:`~..member.Member` implements it.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,28 @@ if TYPE_CHECKING:
 
 
 class Gateway(Protocol):
-    """What the client side may ask of a member."""
+    """What a client port may call of a member."""
 
     def submit(self, request: Request) -> None:
-        """Take a request: propose it, read, forward it to the leader, or park it meanwhile."""
+        """Take a request: propose it, read, forward it to the leader, or park it.
+
+        On the leader, its batch is formed by a task that runs after this turn of the event loop.
+        """
         ...
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take what came in one turn of the event loop; they need not wait for others of it.
+        """Take all requests of one turn of the event loop.
 
-        `submit` has to wake a task that comes round after the turn.
+        On the leader they become a batch at once: nothing more of this turn is expected.
         """
         ...
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:
-        """Answer a query from this member's applied state, however old."""
+        """Answer a query from this member's applied state, which may be old."""
         ...
 
     def now_ms(self) -> int:
-        """The log's time by now, in milliseconds since the epoch: what a command would get."""
+        """Return the log's time now, in milliseconds since the epoch."""
         ...
 
     @property
@@ -37,5 +44,5 @@ class Gateway(Protocol):
         ...
 
     def status(self) -> NodeStatus:
-        """What this member says of itself now."""
+        """Return what this member reports of itself now."""
         ...

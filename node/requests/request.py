@@ -1,12 +1,12 @@
 """A request of a client on its way through a member.
 
-A request is a plain object with a callback, not a task: a member handles tens of thousands of
-them a second. What becomes of one:
+A request is a plain object with a callback, not a task, because a member handles tens of thousands
+of them a second. It ends in one of three ways:
 
-- it never left this member (no leader in time): :class:`~quorate.errors.NoLeaderError`;
-- it was appended or forwarded and then lost sight of:
-  :class:`~quorate.errors.UnknownOutcomeError`;
-- it was committed and applied, or read: its reply.
+- It never left this member, because no leader was found in time:
+  :class:`~quorate.errors.NoLeaderError`.
+- It was appended or forwarded, and then lost: :class:`~quorate.errors.UnknownOutcomeError`.
+- It was committed and applied, or read: the reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Stamp: TypeAlias = tuple[int, int]
 """Client session and sequence number of a command."""
 
 UNSTAMPED: Final[Stamp] = (0, 0)
-"""Of one that belongs to no session."""
+"""The stamp of a command without a session."""
 
 
 class RequestKind(enum.IntEnum):
@@ -35,30 +35,31 @@ class RequestKind(enum.IntEnum):
     CONTROL = 2
 
 
+# Plain names for the hot path: looking up a member of an enumeration costs more than a global.
 COMMAND: Final = RequestKind.COMMAND
 QUERY: Final = RequestKind.QUERY
 CONTROL: Final = RequestKind.CONTROL
-"""Kinds, for where each request is looked at: members of an enumeration are slow to get at."""
 
 
 class Request:
-    """One command or query on its way.
+    """One command, query or control request on its way.
 
     Args:
-        kind: command (recorded, replicated, applied), query (linearizable read) or control (of
-            an operator, see :mod:`.control`).
+        kind: a command is recorded, replicated and applied; a query is a linearizable read; a
+            control request is an operator's (:mod:`..leader.operator`).
         payload: the bytes for the service.
-        flags: one byte of the service's own.
-        done: called at most once, on the trio thread, with the reply or the error. It must
-            neither block nor raise.
+        flags: one byte whose meaning is the service's.
+        done: callback, called at most once, on the trio thread, with the reply or the error. It
+            must neither block nor raise.
 
     Attributes:
-        deadline: when it is given up if it was not sent until then (trio's clock); 0 before it was
+        deadline: when it fails unless it was sent by then (trio's clock); 0 before it was
             submitted.
         losses: how often it was lost on its way to a leader.
         session: client session that a command belongs to, 0 for none.
-        sequence: its number there; both are recorded with it, and the service's to heed.
-        commands: about how many commands it has.
+        sequence: its number within the session. Both are recorded with it; the service uses them.
+        commands: about how many commands of clients it contains.
+        cancelled: nobody waits for it any more.
     """
 
     __slots__ = (
@@ -93,39 +94,41 @@ class Request:
         self.commands = 1
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
-        """Answer a query with what `query` makes of its payload and flags; not if nobody waits.
+        """Answer a query with the result of `query(payload, flags)`; do nothing if it is cancelled.
 
         Returns:
-            Whether it is answered; else it is to be called again, now or later.
+            Whether it is finished. If not, the caller must call again, now or later.
         """
         if not self.cancelled:
             self.done(query(self.payload, self.flags))
         return True
 
     def cancel(self) -> None:
-        """The client is gone: if it was not sent yet it never will be, and `done` is not called."""
+        """Cancel it: it will not be sent unless it was already, and `done` is not called."""
         self.cancelled = True
         self.done = _nobody
 
     def leave(self, _client: object) -> None:
-        """A client is gone: it is not to be sent any more for this one."""
+        """Note that a client is gone, for which it shall not be sent any more."""
         self.cancel()
 
     def remaining(self) -> Sequence[Request]:
-        """Return what is to be sent in place of this, once it is cancelled: nothing.
+        """Return what must be sent in place of this request once it is cancelled: nothing.
 
-        A request that stands for several clients is cancelled as soon as one of them is gone. It
-        returns one for each of the others, or itself with what they want.
+        A request that joins those of several clients is cancelled as soon as one of them is gone.
+        It then returns one request for each remaining client, or itself with the rest of its
+        content.
         """
         return ()
 
 
 def still_wanted(requests: Iterable[Request]) -> Iterator[Request]:
-    """Yield what is left to be sent of requests that were not sent yet: none that is cancelled.
+    """Yield the requests that must still be sent, of requests that were not sent yet.
 
-    What becomes of one may cancel another, so each is looked at when its turn comes.
+    A cancelled one is replaced by its :meth:`Request.remaining`.
     """
     for request in requests:
+        # Handling one request may cancel a later one, so each is checked in its turn.
         if not request.cancelled:
             yield request
         else:
@@ -135,4 +138,4 @@ def still_wanted(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _nobody(_result: bytes | RequestError) -> None:
-    """Take a result that nobody waits for any more."""
+    """Take a result that nobody waits for."""

@@ -7,10 +7,15 @@ import attrs
 
 @attrs.frozen
 class MemberAddress:
-    """Where clients reach a member, and the other members, if that is known (else port 0).
+    """Where clients reach a member. Ports are 0 if they are not known or not set.
 
-    A `standby` follows and serves like the others, but has no vote. With a `redirect_port`,
-    cluster clients are sent there, and `client_port` is for all other clients.
+    Args:
+        member_id: its id.
+        host: name or IP address.
+        client_port: TCP port for clients.
+        member_port: TCP port for other members.
+        standby: it follows and serves like any member, but has no vote.
+        redirect_port: TCP port to which cluster clients are sent; 0 sends them to `client_port`.
     """
 
     member_id: int
@@ -22,13 +27,21 @@ class MemberAddress:
 
     @property
     def cluster_port(self) -> int:
-        """Where cluster clients reach it."""
+        """The port to which cluster clients are sent."""
         return self.redirect_port or self.client_port
 
 
 @attrs.frozen
 class Topology:
-    """The cluster as this member last knew it; the leader is kept during an election."""
+    """The cluster as this member last knew it.
+
+    Args:
+        members: all members, ascending by id.
+        leader_id: the last known leader, also during an election; None before the first.
+        term: the leadership term that this member is in.
+        own_id: this member.
+        is_leader: this member leads and takes requests.
+    """
 
     members: tuple[MemberAddress, ...]
     leader_id: int | None
@@ -43,11 +56,16 @@ class Topology:
 
 @attrs.frozen
 class PeerStatus:
-    """Another member, as seen from here. Positions are -1 and ages None when never heard.
+    """Another member, as this one sees it.
 
-    Between a leader and a follower both count the `heartbeats` that they heard of each other since
-    one leads the other, and the intervals in which none came, `missed`. If there is no link to it,
-    `trouble` says why.
+    Args:
+        member_id: its id.
+        connected: our link to it is up.
+        append_position: where its log ends, as known to us while we lead; -1 if never heard.
+        last_heard_s: seconds since it was last heard in our role; None if never.
+        heartbeats: heartbeats received since one of the two members leads the other.
+        missed: heartbeat intervals since then in which nothing came.
+        trouble: why there is no link to it; empty if there is one.
     """
 
     member_id: int
@@ -61,20 +79,44 @@ class PeerStatus:
 
 @attrs.frozen
 class NodeStatus:
-    """What a member says of itself. Ages and uptime in seconds, positions in bytes of the log.
+    """What a member reports of itself. Ages and uptime are seconds; positions are bytes of the log.
 
-    Of its clients' requests so many are `parked`, waiting for a leader, and so many `forwarded`,
-    waiting for its answer. `snapshot_position` is that of the newest snapshot, -1 without one, and
-    `snapshot_timestamp_ms` the log's time there, 0 without one; `snapshot_activity` says in words
-    what is being done with one, if anything is. A cluster that is `suspended` takes no commands, a
-    member whose disk is full (`disk_full`) appends nothing. Its `damage` says in words what was
-    damaged here and has not come back yet, empty if nothing. The `standing` of its store is
-    ``member`` once it has a vote, ``recovering`` before it is admitted, and ``fresh`` before the
-    cluster was founded, for which it has `not_heard` of these members; that of a standby is
-    ``standby``, and so is its `role`. Since its start it has applied so many `entries` in so many
-    `batches`, and made so many durable `commits` to its log. By what was
-    promised to a leader with a lease nobody else can lead for `lease_s` more; 0 if there is none.
-    The clock of its machine is `clock_skew_ms` ahead of the log's time, as far as it knows that.
+    Args:
+        member_id: its id.
+        cluster: name of its cluster.
+        role: "leader", "candidate", "follower" or "standby".
+        state: state of the election, by its name in `State`.
+        state_age_s: how long it has been in that state.
+        term: the leadership term that it is in.
+        leader_id: the last known leader, None before the first.
+        log_term: the term of the last batch in its log.
+        start_position: where its log begins.
+        append_position: where its durable log ends.
+        commit_position: everything below is known to be committed.
+        applied_position: everything below is applied to the service.
+        elections: how many elections it took part in since its start.
+        uptime_s: time since its start.
+        timestamp_ms: log time of the last applied batch, milliseconds since the epoch.
+        parked: requests of its clients that wait for a leader.
+        forwarded: requests of its clients that wait for the leader's reply.
+        incarnation: random number of this run of the process.
+        snapshot_position: position of the newest snapshot, -1 without one.
+        snapshot_activity: what is being done with a snapshot, in words; empty if nothing.
+        suspended: an operator has suspended the cluster, which takes no commands.
+        disk_full: less than the reserve is free, and the member appends nothing.
+        damage: what was damaged here and is not repaired yet, in words; empty if nothing.
+        standing: its voting status: ``member`` once its store has a vote, ``recovering`` before it
+            is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes.
+        not_heard: members that a fresh store has not heard, without which it cannot found the
+            cluster.
+        entries: entries applied since the start.
+        batches: batches applied since the start.
+        commits: durable commits of its log since the start.
+        lease_s: for how long nobody else can lead, by the promises to a leader with a lease; else
+            0.
+        clock_skew_ms: how far the machine's clock is ahead of the log's time, as far as is known.
+        peers: the other members.
+        snapshot_timestamp_ms: log time of the newest snapshot, 0 without one.
     """
 
     member_id: int
