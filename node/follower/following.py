@@ -45,7 +45,7 @@ from ...transport import (
 from ..protocol import rules
 from ..protocol.heartbeats import Pulse
 from ..protocol.role import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
-from ..state_machine.applier import Waiting
+from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
 from .replay_receiver import Replayed
 from .termination import terminate_follower
@@ -350,7 +350,7 @@ class Following(Role):
             row = TermRow(header.term, header.position, None, header.timestamp_ms)
             self._log_term = header.term
         self.store.append(batch, header=header, term_row=row)
-        self.applier.offer(Waiting(header, batch, []))
+        self.applier.offer(PendingBatch(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
 

@@ -46,7 +46,7 @@ from ...transport import (
 from ..protocol import rules
 from ..protocol.role import Ended, Role, Signal, overdue
 from ..requests.request import COMMAND, QUERY, Request
-from ..state_machine.applier import Waiting
+from ..state_machine.applier import PendingBatch
 from .catchup_sender import Catchups
 from .commit import CommitAnnouncements, announcement
 from .disk_watch import DiskWatch
@@ -205,7 +205,7 @@ class Leadership(Role):
         self.publication_position += size
         self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
         header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
-        self.applier.offer(Waiting(header, None, entries, requests or [None] * count))
+        self.applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
         self.store.append(batch, header=header)
 
     def append_term_event(self, event: TermEvent) -> None:

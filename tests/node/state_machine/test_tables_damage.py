@@ -301,7 +301,7 @@ async def test_a_member_alone_without_a_whole_snapshot_stops(
         path.unlink()
         await world.start(0)
         assert any(
-            isinstance(one, StorageError) and "no whole snapshot" in str(one)
+            isinstance(one, StorageError) and "no intact snapshot" in str(one)
             for one in leaves(world.failures[0])
         )
 
