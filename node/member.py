@@ -64,7 +64,7 @@ from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .store_opening import check_arguments, check_service, open_store
-from .upkeep.disk_space import Room
+from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
 from .voter import Voter
 
@@ -136,7 +136,7 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self._room = Room(state, store, free)
+        self._disk_space = DiskSpaceWatch(state, store, free)
         self._server = Server(
             state,
             store,
@@ -172,7 +172,7 @@ class Member:
                 voter=self.voter,
             ),
             requests=self.requests,
-            room=self._room.available,
+            room=self._disk_space.available,
             lead=self._lead,
             follow=self._follow,
             rng=self._rng,
@@ -222,7 +222,7 @@ class Member:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
-                consensus.start_soon(self._room.run)
+                consensus.start_soon(self._disk_space.run)
                 self._tables.watch(consensus)
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -296,7 +296,7 @@ class Member:
 
     def _on_durable(self, position: int) -> None:
         self.state.role.on_durable(position)
-        self._room.appended()
+        self._disk_space.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 

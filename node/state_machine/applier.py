@@ -41,8 +41,8 @@ more. If larger, heartbeats are late. One command is never interrupted: the serv
 
 CUT_SECONDS: Final = 8.0
 """How long a flush of the tables before a snapshot's cut may take: 64 MiB at `SLOWEST_DISK`. If
-smaller, a leader on a slow disk steps down at a snapshot. If larger, clients wait longer for another
-leader when the tables' disk hangs."""
+smaller, a leader on a slow disk steps down at a snapshot. If larger, clients wait longer for
+another leader when the tables' disk hangs."""
 
 MAX_WAITING_BYTES = 64 << 20
 """Uncommitted batches that a follower keeps in memory. If smaller, more are read back from disk. If
