@@ -191,7 +191,7 @@ class Member:
             actions=self.actions,
             clocks=self.clocks,
             voter=self.voter,
-            repair=self.repair,
+            read=self.repair.read,
         )
 
     def _follow(self, message: NewLeadershipTerm, *, compared: bool) -> Following:
@@ -237,8 +237,8 @@ class Member:
         if isinstance(role, Leadership) and self.election.current is State.CLOSED:
             self.requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
-                await role.drain()
-            role.announce_commit()  # nobody else will
+                await role.replication.drain()
+            role.replication.announce_commit()  # nobody else will
             self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
@@ -365,7 +365,7 @@ class Member:
         """The log's time by now, as far as this member knows; not before that of its log."""
         role = self.state.role
         if isinstance(role, Leadership):
-            return role.timekeeper.now_ms()
+            return role.now_ms()
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import SafetyViolationError
-from ..leader.preference import Preference
-from ..leader.term_event import term_event
 from ..protocol.states import State
 from .adopt_voter_log import draw_level
 
@@ -43,7 +41,7 @@ async def leading(e: Election) -> State:
             nursery.start_soon(_announce, e, role)
             nursery.start_soon(_elect, e, role)
             if not e.chosen:
-                nursery.start_soon(Preference(role).run)
+                nursery.start_soon(role.prefer)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
@@ -88,7 +86,7 @@ async def _elect(e: Election, role: Leadership) -> None:
 
 async def leader_log_replication(e: Election, role: Leadership) -> State:
     """Wait until a quorum has our whole log; that commits nothing."""
-    while role.replication_position < role.base and e.state.size > 1:
+    while role.commit.replication_position < role.base and e.state.size > 1:
         await role.changed.wait()
     e.because(f"a quorum has the log to {role.base}")
     return State.LEADER_REPLAY
@@ -104,7 +102,7 @@ async def leader_replay(e: Election, _role: Leadership) -> State:
 async def leader_init(e: Election, role: Leadership) -> State:
     """Make our term durable in our own recording log."""
     await e.store.ensure_coherent(
-        term=role.term, base=role.base, end=None, timestamp_ms=role.timekeeper.now_ms()
+        term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
     )
     e.because(f"term {role.term} begins at {role.base}")
     return State.LEADER_READY
@@ -115,7 +113,7 @@ async def leader_ready(e: Election, role: Leadership) -> State:
     while role.ready_members() < e.state.quorum:
         await role.changed.wait()
     seconds = trio.current_time() - e.began
-    role.append_term_event(term_event(role, reason=e.cause, election_seconds=seconds))
+    role.open_term(reason=e.cause, election_seconds=seconds)
     e.because(f"{role.ready_members()} of {e.state.size} members are ready")
     return State.CLOSED
 

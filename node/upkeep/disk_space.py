@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Final, Never
 
 import trio
 
+from ...errors import RefusedError
 from ..follower.following import Following
 from ..leader.leadership import Leadership
 from ..protocol.role import Signal
-from ..requests.request import Request, RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ...errors import RequestError
     from ...storage import Store
     from ..state import MemberState
 
@@ -33,6 +32,9 @@ log = logging.getLogger("quorate.node")
 IDLE_SECONDS: Final = 1.0
 """How often a member that appends nothing checks. If smaller, an idle member costs more. If larger,
 space that other programs use is noticed later."""
+
+
+REASON: Final = "our disk is full"
 
 
 class DiskSpaceWatch:
@@ -78,7 +80,7 @@ class DiskSpaceWatch:
                 self._found.notify()
             elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
                 # The member was past INIT, where it would have waited, when the space ran out.
-                self._state.role.end("our disk is full")
+                self._state.role.end(REASON)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -94,20 +96,14 @@ class DiskSpaceWatch:
         self._appended.notify()
 
     async def _leave(self) -> None:
-        """Leave the role; a leader first asks for a successor."""
+        """Leave the role; a leader first hands over, if it can."""
         role, timeouts = self._state.role, self._state.timeouts
         if isinstance(role, Leadership) and role.accepting:
-            end = role.publication_position
-            for follower in role.followers.values():
-                if follower.may_take_over and follower.match == end:
-                    words = f"transfer {follower.member_id}".encode()
-                    role.submit(Request(RequestKind.CONTROL, words, 0, _ignore))
-                    with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
-                        await role.wait_ended()
-                    break
+            # The successor's candidacy ends our role; it may take one more timeout to come.
+            with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
+                try:
+                    await role.handover.to_best(drain=True)
+                except RefusedError as error:
+                    log.warning("member %d: not handed over: %s", self._state.member_id, error)
         if isinstance(self._state.role, Leadership | Following):
-            self._state.role.end("our disk is full")
-
-
-def _ignore(_result: bytes | RequestError) -> None:
-    """Whether it takes over is seen by the end of the role."""
+            self._state.role.end(REASON)
