@@ -37,7 +37,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
-from ...node.requests.gateway import Request, RequestKind
+from ...node.requests.request import Request, RequestKind
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
 from .client_state import PortState, Session

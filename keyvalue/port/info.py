@@ -18,7 +18,7 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
-from ...node.requests.gateway import NodeStatus
+from ...node.requests.status import NodeStatus
 from ...storage.writing import journal_writer
 from ..native import resp_reader
 from ..protocol import resp

@@ -35,7 +35,7 @@ Smaller: a fast writer stays ahead of it for longer. Larger: more live batches w
 
 async def following(ctx: ElectionContext, adoption: Adoption) -> Next:
     """Run the role of a follower until it ends or asks for another canvass."""
-    state, recorder = ctx.state, ctx.store.recorder
+    state = ctx.state
     state.role = role = ctx.follow(adoption.message, way=adoption.way)
     ctx.inbox.clear()
     canvass: list[Next] = []

@@ -45,7 +45,7 @@ from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
 from ..protocol.signal import Signal, look_again, overdue
-from ..state_machine.applier import Waiting
+from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
 from .termination import terminate_follower
@@ -350,7 +350,7 @@ class Following(Role):
             return
         self._log_term = header.term
         self.store.append(batch, header=header)
-        self.applier.offer(Waiting(header, batch, []))
+        self.applier.offer(PendingBatch(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
 

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ...ready import stay_awake
 from ..protocol import quorum
 from ..protocol.signal import Signal
-from ..requests.gateway import still_wanted
+from ..requests.request import still_wanted
 from ..state_machine.applier import SLICE_SECONDS
 from .lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..requests.gateway import Request
+    from ..requests.request import Request
     from ..state import MemberState
     from ..state_machine.applier import Applier
     from .follower_progress import Follower
@@ -146,7 +145,6 @@ class Reads:
             if applied < self.rounds[0].position:
                 break  # still being read back; the next report looks again
             self._confirmed += self.rounds.popleft().reads
-            stay_awake()  # clients get answers, and ask again
         if not busy:
             self._answer_confirmed()
             if self._confirmed:

@@ -2,7 +2,7 @@
 
 What a member has acknowledged and whom it has voted for was on its disk. If that is replaced by an
 empty one, and the member votes on, {L, W} have committed an entry, W is wiped, X and W elect X, and
-the entry is gone. So a store has a **standing**, durably (:mod:`quorate.storage.log.voting_status`):
+the entry is gone. So a store has a **standing**, durably (:mod:`storage.log.voting_status`):
 
 - FRESH, as it is made. It takes no part in anything, and tells the others which fresh stores it
   has heard of, its own included. Once all members tell the same full list, each of them founds the

@@ -23,7 +23,6 @@ from quorate.node.election.prevote import PreVote, stand
 from quorate.node.protocol import ballots
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
-from quorate.storage import LogEnd
 from quorate.transport import RequestVote, VoteReason
 from tests.support.script import Script, scripted
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from quorate.node.election.transition import Next
     from quorate.simulation import Ledger, World
+    from quorate.storage import LogEnd
 
 
 @attrs.frozen

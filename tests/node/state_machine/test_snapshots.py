@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,7 +10,6 @@ import trio
 
 from quorate.errors import RefusedError
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.follower import catchup_rate
 from quorate.node.follower.snapshot_install import SnapshotInstall
 from quorate.node.leader.operator import positions_of
 from quorate.simulation import Ledger, Setting
@@ -20,7 +18,7 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import check_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -100,7 +98,7 @@ async def test_a_volatile_service_restarts_from_the_snapshot_and_the_tail(
         want = world.hosts[leader].service.payloads
         await world.kill(*world.hosts)
         await world.start()
-        assert caplog.text.count(f"snapshot at {position} is loaded") == 3
+        assert caplog.text.count(f"loaded the snapshot at {position}") == 3
         await world.settled()
         await equal(world, want)
 
@@ -126,8 +124,8 @@ async def test_a_damaged_snapshot_is_told_and_the_one_before_is_used(
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         await world.start(leader)
-        assert "a damaged snapshot is passed over" in caplog.text
-        assert f"snapshot at {older} is loaded" in caplog.text
+        assert "skipping a damaged snapshot" in caplog.text
+        assert f"loaded the snapshot at {older}" in caplog.text
         await world.settled()
         await equal(world, want)
 
@@ -199,15 +197,8 @@ async def test_a_member_whose_log_ends_before_the_others_begin_installs_a_snapsh
 async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[int, bool]] = []
-    keeping: list[str] = []
+    found: list[int] = []
     fetch = SnapshotInstall.fetch
-
-    @contextmanager
-    def kept() -> Generator[None]:
-        keeping.append("freed memory")
-        yield
-        keeping.clear()
 
     async def noted(
         self: SnapshotInstall, member: int, judge: Callable[[SnapshotHead], None]
@@ -217,11 +208,10 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         applier.commit(store.append_position)  # as if it had not come to apply that yet
         assert before < applier.commit_position
         await trio.sleep(1)  # long enough for all of it
-        found.append((applier.applied_position - before, bool(keeping)))
+        found.append(applier.applied_position - before)
         return await fetch(self, member, judge)
 
     monkeypatch.setattr(SnapshotInstall, "fetch", noted)
-    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         await world.start()
@@ -232,8 +222,7 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         await pruned(world, leader)
         await world.start(late)
         await world.settled()
-        assert found == [(0, True)]
-        assert not keeping
+        assert found == [0]
         await equal(world)
 
 
