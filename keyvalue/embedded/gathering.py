@@ -17,14 +17,14 @@ from outcome import Error
 from ...errors import RequestError, UnknownOutcomeError
 from ...node.requests.request import COMMAND, Request
 from ...node.requests.task_calls import Reply
-from ..port.routes import RUN_COMMANDS
+from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
 from ..protocol import resp
-from ..state.service import AT_ONCE_BYTES, RESP3
+from ..protocol.payload import RESP3
 
 __all__ = ["Gathering"]
 
 _DONE: Final = Reply(resp.OK)
-_OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
+_WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
 
 
 class Member(Protocol):
@@ -83,7 +83,7 @@ def _wake(
         return
     sent = [task for task, payload in zip(tasks, payloads, strict=True) if payload]
     replies = result.splitlines(keepends=True) if isinstance(result, bytes) else []
-    error = _OTHERS if isinstance(result, bytes) else result
+    error = _WRONG_REPLIES if isinstance(result, bytes) else result
     cut = len(replies) == len(sent)
     for place, task in enumerate(sent):
         # Raising an exception changes it (its traceback), so each task gets a copy.
