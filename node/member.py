@@ -136,6 +136,9 @@ class Member:
         self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
 
+    def __repr__(self) -> str:
+        return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
+
     # --- running ----------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
