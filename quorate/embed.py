@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -32,13 +32,25 @@ from .node.one_error import one_error
 from .node.store_opening import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
 
 
 _MAX_FLAGS: Final = 255
+
+
+class _Member(Protocol):
+    """What a node asks of its member."""
+
+    def command(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    def query(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    async def control(self, words: str) -> str: ...
+    def status(self) -> NodeStatus: ...
+    def observe(self, observer: Callable[[Transition], None]) -> None: ...
+    @property
+    def topology(self) -> Topology: ...
 
 
 class Node:
@@ -50,10 +62,15 @@ class Node:
     """
 
     def __init__(
-        self, member: Member, kv: KeyValue | None, client_address: tuple[str, int] | None
+        self,
+        member: _Member,
+        terminated: trio.Event,
+        kv: KeyValue | None = None,
+        client_address: tuple[str, int] | None = None,
     ) -> None:
         self.client_address = client_address
         self._member = member
+        self._terminated = terminated
         self._kv = kv
         self._moved = trio.Event()
         member.observe(self._on_transition)
@@ -155,7 +172,7 @@ class Node:
         It does not return while the member runs. A member that fails ends the whole block with its
         error.
         """
-        await self._member.core.terminated.wait()
+        await self._terminated.wait()
 
     # --- what an operator asks of the leader, through any member
 
@@ -279,7 +296,7 @@ async def open_node(
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
-            yield Node(member, None, None)
+            yield Node(member, member.core.terminated)
         return
     store = KeyValueService.open(
         config.directory / "tables", cluster=config.cluster, member_id=config.member_id
@@ -293,7 +310,7 @@ async def open_node(
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            yield Node(member, KeyValue(member, gathering), address)
+            yield Node(member, member.core.terminated, KeyValue(member, gathering), address)
             await port.drain()  # first: it needs a member that still answers
             await member.close()
             await port.close()
