@@ -99,8 +99,8 @@ for _verb, _name in (
     ("cli.recover:recover", "recover"),
     ("cli.cluster:cluster", "cluster"),
     ("cli.status:status", "status"),
-    ("cli.is_leader:is_leader", "is-leader"),
-    ("cli.transfer:transfer", "transfer"),
+    ("cli.status:is_leader", "is-leader"),
+    ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
     ("cli.restore:restore", "restore"),
     ("demo.story:demo", "demo"),
@@ -110,7 +110,7 @@ for _verb, _name in (
     app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
 for _verb in ("describe", "verify", "dump"):
     log.command(f"quorate.cli.log:{_verb}")
-log.command("quorate.cli.recovery_plan:recovery_plan", name="recovery-plan")
+log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
 for _verb in ("export", "state", "audit", "report", "check"):
     pipeline.command(f"quorate.cli.pipeline:{_verb}")
 

@@ -27,7 +27,7 @@ LONGEST_LOOK_SECONDS: Final = 5.0
 """How often the members are asked who leads, and their ends are looked for."""
 
 
-async def cluster(
+async def cluster(  # noqa: D417 - the help of --members is made from the code
     *,
     directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
     members: Members = 3,
@@ -40,15 +40,11 @@ async def cluster(
     log lines and process id lie in `member-<i>/` of the directory, and stay there: the next run
     goes on with them. Ctrl-C ends all members in order, a second one at once.
 
-    Parameters
-    ----------
-    directory
-        Where the members live; made if absent.
-    client_port
-        Where member 0 listens for clients.
-    profile
-        How patient: `lan` replaces a dead leader in less than a second, `aeron` has the defaults
-        of Aeron Cluster. If left out: `lan`, or what a cluster that is there has.
+    Args:
+        directory: Where the members live; made if absent.
+        client_port: Where member 0 listens for clients.
+        profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
+            defaults of Aeron Cluster. If left out: `lan`, or what a cluster that is there has.
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)

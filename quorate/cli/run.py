@@ -46,14 +46,10 @@ async def run(
 
     SIGTERM or Ctrl-C ends it in order, a second one at once. Log lines go to standard error.
 
-    Parameters
-    ----------
-    file
-        The member's configuration (TOML).
-    log_level
-        How much to tell.
-    stop_at_eof
-        Stop in order when standard input ends, that is when a parent process is gone.
+    Args:
+        file: The member's configuration (TOML).
+        log_level: How much to tell.
+        stop_at_eof: Stop in order when standard input ends, that is when a parent process is gone.
     """
     config = load_config(file)
     handler = _log_to_stderr(log_level)
