@@ -238,9 +238,7 @@ class Survey:
         found += [words for status in self.said if (words := _standing(status))]
         found += [words for status in self.said if (words := _skew(status))]
         if any(status.suspended for status in self.said):
-            found.append(
-                "The cluster is suspended. To take writes again: quorate control resume."
-            )
+            found.append("The cluster is suspended. To take writes again: quorate control resume.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
             views = self._views(name)
             if len(views) > 1:
