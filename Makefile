@@ -35,6 +35,7 @@ check: $(ready) ## format, lint and types; changes nothing
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/pyright
+	@$(BIN)/python -m tests.support.public_types
 
 fmt: $(ready) ## format, and fix what the linter can fix
 	@$(BIN)/ruff check --fix .

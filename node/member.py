@@ -161,6 +161,9 @@ class Member:
         self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
 
+    def __repr__(self) -> str:
+        return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
+
     def _elections(self) -> ElectionContext:
         """Make what runs the elections."""
         return ElectionContext(

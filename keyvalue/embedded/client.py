@@ -57,6 +57,9 @@ class KeyValue:
         self.endpoint = endpoint
         self._set = self._set_alone if gathering is None else gathering.send
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.endpoint!r}>"
+
     async def execute(self, *arguments: Argument) -> resp.Reply:
         """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
 

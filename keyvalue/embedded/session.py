@@ -8,7 +8,7 @@ machine's side is :mod:`..state.sessions`.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
@@ -24,6 +24,7 @@ from ..commands.table import Kind
 from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
 from ..protocol.payload import RESP3
+from ..retry import Retry, SessionWindow
 from .client import KeyValue
 
 if TYPE_CHECKING:
@@ -34,34 +35,24 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionKeyValue", "open_session"]
 
-_IN_FLIGHT: Final = 100
-"""Commands in flight. It must be less than `limits.KEPT_REPLIES`: otherwise the reply to a slow
-task's command could leave the window before the task has seen it."""
 
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 1.0
-
-
-class _OpenSession:
-    """An open session, and its commands that are not answered yet."""
+class _OpenSession(SessionWindow):
+    """A session whose commands wait for each other on trio."""
 
     def __init__(self, session_id: int) -> None:
-        self.id = session_id
-        self._last = 0
-        self._in_flight: set[int] = set()
+        super().__init__(session_id)
         self._turn = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def sequence(self) -> AsyncGenerator[int]:
-        """Yield the next sequence; the command must be answered within the block."""
-        while self._in_flight and self._last - min(self._in_flight) >= _IN_FLIGHT:
+        """Give a number for the length of the block, in which its command is answered."""
+        while self.is_full:
             await self._turn.park()
-        self._last = number = self._last + 1
-        self._in_flight.add(number)
+        number = self.begin()
         try:
             yield number
         finally:
-            self._in_flight.remove(number)
+            self.end(number)
             self._turn.unpark_all()
 
 
@@ -84,7 +75,7 @@ class SessionKeyValue(KeyValue):
         """Close the session if the cluster answers; otherwise it times out by itself."""
         session, self._session = self._session, None
         if session is not None:
-            words = resp.encode_command(["QUORATE.SESSION", "CLOSE", session.id])
+            words = resp.encode_command(["QUORATE.SESSION", "CLOSE", session.session_id])
             with suppress(RequestError):
                 await self.endpoint.command(words)
 
@@ -94,7 +85,7 @@ class SessionKeyValue(KeyValue):
         while True:
             session = await self._opened()
             async with session.sequence() as sequence:
-                reply, sent_before = await self._surely(payload, session.id, sequence)
+                reply, sent_before = await self._surely(payload, session.session_id, sequence)
             if not reply.startswith(b"-NOSESSION "):
                 return reply
             if self._session is session:
@@ -119,7 +110,7 @@ class SessionKeyValue(KeyValue):
         Raises:
             RequestError: it was not answered in time, or refused.
         """
-        end, pause, sent = trio.current_time() + self._patience_s, _FIRST_PAUSE_S, False
+        retry, sent = Retry(trio.current_time, trio.current_time() + self._patience_s), False
         while True:
             try:
                 return await self.endpoint.command(payload, RESP3, (session, sequence)), sent
@@ -127,10 +118,10 @@ class SessionKeyValue(KeyValue):
                 sent |= isinstance(error, UnknownOutcomeError)
                 if isinstance(error, RefusedError) and not sent:
                     raise
-                if trio.current_time() + pause > end:
+                pause = retry.pause_s()
+                if pause is None:
                     _give_up(error, sent=sent)
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 @asynccontextmanager

@@ -17,12 +17,12 @@ from cyclopts import Parameter
 from ..errors import PrunedError, TransportError, leaves
 from ..local.log_lines import print_bounded, unblocked
 from ..local.survey import Answer, ask
+from ..local.words import size, utc
 from ..node.readers.backup import Backup, open_backup
 from ..node.readers.replay_client import ReplayClient
 from ..storage import SnapshotRow
 from ..transport import CONNECTION_ERRORS, Address
-from .status import Addresses, AsJson, parse_address
-from .words import size, utc
+from .params import Addresses, AsJson, parse_address
 
 __all__ = ["backup"]
 
@@ -51,18 +51,13 @@ async def backup(
     SIGTERM or Ctrl-C; 1 - refused: the cluster's log does not reach back to where the backup ends;
     2 - no member can be reached; 78 - the directory is not this cluster's backup.
 
-    Parameters
-    ----------
-    to
-        Directory of the backup; made if absent.
-    connect
-        Where a member listens for clients, HOST:PORT; it names the others, and where they listen
-        for members. May be given several times. 127.0.0.1:7000 if left out.
-    follow
-        Stay, and keep it current, whichever members come and go.
-    as_json
-        In the end print what it holds, for programs; what else there is to say goes to standard
-        error.
+    Args:
+        to: Directory of the backup; made if absent.
+        connect: Where a member listens for clients, HOST:PORT; it names the others, and where they
+            listen for members. May be given several times. 127.0.0.1:7000 if left out.
+        follow: Stay, and keep it current, whichever members come and go.
+        as_json: In the end print what it holds, for programs; what else there is to say goes to
+            standard error.
     """
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:

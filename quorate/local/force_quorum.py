@@ -19,7 +19,6 @@ from typing import Final
 import attrs
 from rich.console import Console
 
-from ..cli.words import counted, utc
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
 from ..node.protocol.quorum import quorum
@@ -27,6 +26,7 @@ from ..node.requests.status import MemberAddress
 from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force
 from .survey import VOTING, survey
+from .words import counted, utc
 
 __all__ = ["force_a_quorum"]
 

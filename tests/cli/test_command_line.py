@@ -141,7 +141,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
     assert run(["log", "describe", "."]) == status
     told = capsys.readouterr().err
     assert ("are a bug in quorate" in told) == (status == EX_SOFTWARE)
-    assert ("has stopped rather than lose data" in told) == (status == EX_PROTOCOL)
+    assert ("has stopped, so that no data is lost" in told) == (status == EX_PROTOCOL)
     assert "Errno" not in told
 
 
@@ -179,7 +179,7 @@ def test_a_terminal_without_unicode_gets_its_help() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"- a wrong call" in done.stdout
+    assert b"64 - usage error" in done.stdout
 
 
 def test_help_and_readme_tell_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def test_what_is_not_the_recording_but_near_it_is_told(
     tables = tmp_path / "member-0" / "tables"
     Tables.open(tables, cluster="orders", member_id=0).close()
     assert run(["log", "verify", str(tables)]) == EX_CONFIG
-    assert f"which lies in {tmp_path / 'member-0' / 'log'}" in capsys.readouterr().err
+    assert f"the recording is {tmp_path / 'member-0' / 'log'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["describe", "verify", "dump"])
@@ -168,7 +168,7 @@ def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interr
     code = (
         "import os, signal, sys\n"
         f"signal.signal(signal.SIGINT, signal.{interrupts})\n"
-        "from quorate import cli_log\n"
+        "from quorate.cli import log as cli_log\n"
         "from quorate.cli.app import main\n"
         "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"
         f"sys.argv = ['quorate', 'log', 'dump', {str(directory)!r}]\n"

@@ -99,7 +99,7 @@ def test_a_signal_ends_it_in_order(
     child.send_signal(number)
     _, told = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0
-    assert f"{number.name}: ending in order" in told
+    assert f"{number.name}: stopping in order" in told
     assert not (config.directory / "pid").exists()
 
 
@@ -237,7 +237,7 @@ def test_it_ends_in_order_when_its_parent_is_gone(config: NodeConfig, start: Sta
     wait_until_ready(config)
     _, told = child.communicate(timeout=PATIENCE_SECONDS)  # closes its standard input
     assert child.returncode == 0
-    assert "standard input has ended: ending in order" in told
+    assert "standard input has ended: stopping in order" in told
 
 
 def test_it_ends_in_order_when_a_signal_follows_the_end_of_its_parent(
@@ -280,7 +280,7 @@ def test_a_write_that_finds_no_room_ends_nothing_for_good(config: NodeConfig, st
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (-1, hard))
     assert child.stderr
     told = next(line for line in child.stderr if "a write found no room" in line)
-    assert "the member begins anew when there is" in told
+    assert "the member starts again when there is room" in told
     wait_until_ready(config)
     assert trio.run(command, "GET", "key") == b"value"
     for number in range(written):

@@ -1,4 +1,4 @@
-"""Numbers in words, for people."""
+"""Numbers as people read them: ages, sizes, counts, positions and times."""
 
 import re
 import time
@@ -11,7 +11,7 @@ _KIB: Final = 1024
 
 
 def age(seconds: float) -> str:
-    """How long ago: ``0.05 s``, ``12 s``, ``3 min``."""
+    """Write a time in the past: ``0.05 s``, ``12 s``, ``3 min``."""
     for unit, name in _UNITS:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
@@ -19,13 +19,13 @@ def age(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """How long: more digits for short ones."""
+    """Write seconds, with more digits if they are few."""
     digits = 2 if seconds < 1 else 1 if seconds < 10 else 0  # noqa: PLR2004
     return f"{seconds:.{digits}f} s"
 
 
 def size(count: int) -> str:
-    """So many bytes: ``640 B``, ``12.3 KiB``."""
+    """Write a number of bytes: ``640 B``, ``12.3 KiB``."""
     if count < _KIB:
         return f"{count} B"
     value = float(count)
@@ -37,18 +37,18 @@ def size(count: int) -> str:
 
 
 def parse_position(text: str) -> int | None:
-    """Read a log position as it is printed, ``3,264``, or without commas; None if it is none."""
+    """Read a log position as it is printed, ``3,264``, or without commas; None for other text."""
     if re.fullmatch(r"[0-9]+|[0-9]{1,3}(,[0-9]{3})+", text) is None:
         return None
     return int(text.replace(",", ""))
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """So many of something: ``1 batch``, ``2,000 batches``."""
+    """Write a count with its noun: ``1 batch``, ``2,000 batches``."""
     return f"{count:,} {one if count == 1 else many}"
 
 
 def utc(timestamp_ms: int) -> str:
-    """The log's time, as UTC: ``2026-11-21 20:55:10.123Z``."""
+    """Write log time in UTC: ``2026-11-21 20:55:10.123Z``."""
     seconds, millis = divmod(timestamp_ms, 1000)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{millis:03d}Z"
