@@ -30,7 +30,7 @@ AT_ONCE_BYTES: Final = 16 << 10
 
 
 def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
-    """Build the message for a member whose log ends in `log_term` (protocol 2.6.1)."""
+    """Build the message for a member whose log ends in `log_term` (protocol, fix F6)."""
     core, term, base = leadership.core, leadership.term, leadership.base
     terms = core.store.terms
     following = rules.next_term(terms, log_term, leader_term=term, base=base)
