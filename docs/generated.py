@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import textwrap
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -22,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _FIELD: Final = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
-_AFTER_FIELD: Final = re.compile(
-    r'^    (\w+): .*?(?:\n        .*|\n    \))*\n    """(.*?)"""', re.MULTILINE | re.DOTALL
-)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -37,8 +37,24 @@ def meanings(kind: type) -> dict[str, str]:
     """What each field of a class means: from the section Args, or the text below the field."""
     section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")[2]
     section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
-    found = dict(_AFTER_FIELD.findall(inspect.getsource(kind))) | dict(_FIELD.findall(section))
+    found = _texts_below(kind) | dict(_FIELD.findall(section))
     return {name: " ".join(text.split()) for name, text in found.items()}
+
+
+def _texts_below(kind: type) -> dict[str, str]:
+    """The string literals that follow fields in the body of a class."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    found: dict[str, str] = {}
+    for field, below in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = text
+            case _:
+                pass
+    return found
 
 
 def _default(field: attrs.Attribute[Any]) -> str:
