@@ -1,0 +1,221 @@
+"""A simulated run from its seed to its verdict."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import attrs
+import trio
+
+from ..errors import ConfigurationError
+from .machines import scheduler
+from .scenarios import SCENARIOS
+from .store import stores
+from .storm import Storm
+from .watching.observer import Observer
+from .watching.trace import Trace
+from .watching.watched import watch
+from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, Workload
+from .world import open_world
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from io import TextIOBase
+
+    from ..node import Service
+    from .machines.host import ServiceFactory
+    from .world import World
+
+RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+SECONDS_PER_HOUR: Final = 3600.0
+
+SESSIONS_IN: Final = 3
+"""In one of so many runs there is a client with sessions. It never leaves the cluster in peace, and
+where it was in all of them some mistakes were found much later."""
+
+
+@attrs.frozen
+class Plan:
+    """What is run: the same plan is always the same run.
+
+    Args:
+        seed: of everything that is left to chance.
+        members: how many have a vote.
+        hours: virtual hours, at least.
+        scenario: what is done to them; a name of `scenarios.SCENARIOS`.
+        service: a state machine of one's own as ``package.module:Class``, else the key-value store.
+    """
+
+    seed: int
+    members: int = 3
+    hours: float = 0.1
+    scenario: str = "storm"
+    service: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command line that repeats it."""
+        words = (
+            f"quorate simulate --seed {self.seed} --members {self.members} --hours {self.hours:g}"
+        )
+        words += f" --scenario {self.scenario}"
+        return words + (f" --service {self.service}" if self.service else "")
+
+
+@attrs.frozen
+class Outcome:
+    """What came of it.
+
+    Args:
+        plan: what was run.
+        digest: of everything that happened; the same in every run of this plan.
+        virtual_seconds: how long it lasted in there.
+        events: how many things happened.
+        facts: how many facts the invariants were told.
+        elections: how many canvasses were begun.
+        terms: how many terms there were.
+        operations: how many operations of clients were checked.
+        acknowledged: how many of them were acknowledged.
+        undecided: how many histories of keys could not be decided from outside.
+        healed_seconds: how long the longest healing took.
+        faults: how often each fault was done.
+        violation: what did not hold, None if all held.
+        story: the last transitions of each member, and where the violation was found.
+    """
+
+    plan: Plan
+    digest: str
+    virtual_seconds: float
+    events: int
+    facts: int
+    elections: int
+    terms: int
+    operations: int
+    acknowledged: int
+    undecided: int
+    healed_seconds: float
+    faults: Mapping[str, int]
+    violation: str | None = None
+    story: str = ""
+
+
+def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
+    """Run a plan; a violation is part of the outcome, not an error.
+
+    Args:
+        plan: what to run.
+        trace_file: where every event is written, see :mod:`.trace`.
+
+    Raises:
+        ConfigurationError: there is no such scenario or service.
+    """
+    if plan.scenario not in SCENARIOS:
+        raise ConfigurationError(
+            f"scenario {plan.scenario!r}: expected one of {', '.join(SCENARIOS)}"
+        )
+    make, workloads = _what(plan)
+    parent = RAM_DISK if RAM_DISK.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="quorate-", dir=parent) as directory:
+        trace = Trace(trace_file, attrs.asdict(plan))
+        return scheduler.run(_run, plan, Path(directory), trace, make, workloads, seed=plan.seed)
+
+
+async def _run(
+    plan: Plan,
+    directory: Path,
+    trace: Trace,
+    make: ServiceFactory[Service],
+    workloads: Sequence[Workload],
+) -> Outcome:
+    scenario = SCENARIOS[plan.scenario]
+    rng = random.Random(f"{plan.seed}/setting")
+    setting = scenario.setting(plan.seed, plan.members, rng, plan.hours * SECONDS_PER_HOUR)
+    slow = rng.choice((0.0, 0.0, 0.0, 0.002))
+    standbys = range(len(setting.voters), setting.members)
+    observer = Observer(list(range(setting.members)), standbys=standbys)
+    probes = [probe for workload in workloads for probe in workload.probes]
+    service = watch(make, observer.tell, observer, probes=probes, seconds=slow)
+    violation, where = None, ""
+    storms: list[Storm] = []
+    try:
+        async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
+            storms.append(Storm(world, observer, workloads, scenario, plan.seed))
+            await storms[0].run(plan.hours * SECONDS_PER_HOUR)
+    except Exception as failure:  # noqa: BLE001 - whatever it was, it is the finding
+        leaf = _first_leaf(failure)
+        violation = f"{type(leaf).__name__}: {leaf}"
+        where = "".join(traceback.format_exception(leaf))
+    return _outcome(plan, storms[0], trace, violation, where)
+
+
+def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, where: str) -> Outcome:
+    world = storm.world
+    counts = [door.counts for door in storm.doors]
+    return Outcome(
+        plan=plan,
+        digest=trace.digest,
+        virtual_seconds=trio.current_time(),
+        events=trace.count,
+        facts=storm.observer.facts,
+        elections=sum(each.after.name == "CANVASS" for each in world.transitions),
+        terms=max((each.term for each in world.transitions), default=-1) + 1,
+        operations=sum(sum(each.values()) for each in counts),
+        acknowledged=sum(each["ok"] for each in counts),
+        undecided=sum(each.undecided for each in storm.workloads if isinstance(each, Strings)),
+        healed_seconds=storm.healed,
+        faults=dict(sorted(storm.nemesis.context.counts.items())),
+        violation=violation,
+        story="" if violation is None else _story(world) + where,
+    )
+
+
+def _story(world: World[Service]) -> str:
+    """Tell the last transitions of each member."""
+    lines: list[str] = []
+    for i in world.hosts:
+        lines.append(f"member {i}:")
+        lines += [
+            f"  {each.at:12.6f} {each.before.name} -> {each.after.name}: {each.reason} "
+            f"(term {each.term}, log {each.log_end.term}/{each.log_end.position}, "
+            f"commit {each.commit_position})"
+            for each in [t for t in world.transitions if t.member_id == i][-8:]
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _first_leaf(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = cast("BaseExceptionGroup[BaseException]", failure).exceptions[0]
+    return failure
+
+
+# --- what is run ----------------------------------------------------------------------------------
+
+
+def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
+    """Give what makes the members' state machines, and what the clients do with them."""
+    if not plan.service:
+        make = stores(random.Random(f"{plan.seed}/flushes"))
+        workloads: list[Workload] = [Strings(), Bank(), Expiry()]
+        if plan.seed % SESSIONS_IN == 1:
+            workloads.append(Sessions())
+        return make, workloads
+    module_name, colon, name = plan.service.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"service {plan.service!r}: {error}") from error
+    if not (colon and isinstance(found, type) and hasattr(found, "sample")):
+        raise ConfigurationError(
+            f"service {plan.service!r}: expected package.module:Class, a class with a static "
+            "method sample(rng) that draws a Sample"
+        )
+    kind = cast("type[Service]", found)
+    probes = cast("Sequence[bytes]", getattr(found, "probes", ()))
+    samples = Samples(cast("Sampling", found).sample, probes)
+    return lambda _place: kind(), [samples]
