@@ -1,4 +1,4 @@
-"""All benches, one after the other, then the tables of README.md and the plots.
+"""All benches, one after the other, then the tables of NOTEBOOK.md and the plots.
 
 Each is a process of its own, for a bench that fails must not take the others with it; which did
 is told in the end. Run by hand are those that need other products (`peers.py`, `spark.py`) or

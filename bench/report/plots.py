@@ -1,4 +1,4 @@
-"""The plots of README.md, figures/*.svg, made of what the benches have found.
+"""The plots of NOTEBOOK.md, figures/*.svg, made of what the benches have found.
 
     python -m bench.report.plots
 

@@ -1,4 +1,4 @@
-"""The tables of README.md: for each bench, which of its fields are shown, and how."""
+"""The tables of NOTEBOOK.md: which fields of each bench are shown, and how."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -83,14 +83,14 @@ def peers(results: Results) -> str:
         columns += [
             (f"{name} a second", f"{name} rate", ",.0f"),
             ("ours", f"{name} ours_rate", ",.0f"),
-            (f"to {name}'s", f"{name} ours_to_theirs", ".2f"),
-            ("p99 likewise", f"{name} p99_ours_to_theirs", ".2f"),
+            (f"ratio to {name}", f"{name} ours_to_theirs", ".2f"),
+            ("ratio of p99", f"{name} p99_ours_to_theirs", ".2f"),
             ("with leases", f"{name} leased_rate", ",.0f"),
-            (f"to {name}'s", f"{name} leased_to_theirs", ".2f"),
+            (f"its ratio to {name}", f"{name} leased_to_theirs", ".2f"),
         ]
     beside = table([*lines.values()], columns)
     each = table(_upper(results.rows), (*KIND, PIPELINE, ("cluster", "cluster", "s"), *RUN))
-    return f"{beside}\n\nAll runs of each cluster, beside whatever it was:\n\n{each}"
+    return f"{beside}\n\nAll runs of each cluster, whichever other one was up:\n\n{each}"
 
 
 def failover(results: Results) -> str:
@@ -107,7 +107,7 @@ def failover(results: Results) -> str:
 def steady(results: Results) -> str:
     """Whether a busy machine holds elections."""
     columns = (
-        ("busy processes beside", "others", "d"),
+        ("other busy processes", "others", "d"),
         ("seconds", "seconds", ",.0f"),
         ("elections", "elections", "d"),
         ("writes a second", "writes_a_second", ",.0f"),
@@ -130,7 +130,7 @@ def growth(key: str, title: str) -> Callable[[Results], str]:
         ]
     columns += [("SETs per batch", "set_per_batch", ",.0f")]
     columns += [("commits a second", "set_commits_per_s", ",.0f"), ("RSS MB", "rss_mb", ",.0f")]
-    columns += [("of it own", "own_mb", ",.0f")]
+    columns += [("private MB", "own_mb", ",.0f")]
     return lambda results: table(results.rows, columns)
 
 
@@ -144,7 +144,7 @@ def growth_log(results: Results) -> str:
         ("verify MB/s", "verify_mb_per_s", ",.0f"),
         ("prune s", "prune_s", ".2f"),
         ("RSS MB", "rss_mb", ",.0f"),
-        ("of it own", "own_mb", ",.0f"),
+        ("private MB", "own_mb", ",.0f"),
     )
     return table(results.rows, columns)
 
@@ -209,7 +209,7 @@ def catchup(results: Results) -> str:
         ("SET a second before", "rate_whole", ",.0f"),
         ("with it away", "rate_away", ",.0f"),
         ("while it catches up", "rate_during", ",.0f"),
-        ("to before", "during_to_whole", ".2f"),
+        ("ratio to before", "during_to_whole", ".2f"),
         ("after", "rate_after", ",.0f"),
         ("errors", "errors", "d"),
     )
@@ -312,15 +312,15 @@ def anatomy(results: Results) -> str:
     steps = (("a lone client waits for", "step", "s"), ("p50 µs", "p50_us", ",.0f"))
     first = table([row for row in rows if "step" in row], (*steps, ("p99 µs", "p99_us", ",.0f")))
     modules = [row for row in rows if "module" in row]
-    if not modules:  # figures from before the bench demanded py-spy
-        return f"{first}\n\nThis run did not look at the leader under load."
+    if not modules:  # results from before the bench required py-spy
+        return first
     names = (("on top", "module", "s"), ("of the leader's time", "share", ".1%"))
     return f"{first}\n\n{_PROFILE}\n\n{table(modules, (*names, ('µs of a SET', 'us', '.1f')))}"
 
 
 _PROFILE: Final = (
-    "The leader with 64 clients that set keys, by `py-spy`: the module on top of the stack, with "
-    "the C functions and system calls that it calls. Where threads wait for work is left out."
+    "The leader under 64 clients that set keys, by `py-spy`: the module on top of the stack, with "
+    "the C functions and system calls that it calls. Threads that wait for work are left out."
 )
 
 

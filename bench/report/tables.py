@@ -1,9 +1,9 @@
-"""The tables of README.md and docs/performance.md, made of what the benches have found.
+"""The tables of NOTEBOOK.md and docs/performance.md, made from the results of the benches.
 
     python -m bench.report.tables [--check]
 
-Between `<!-- figures: NAME -->` and `<!-- end -->` they have what stands here, and nothing of it is
-written by hand. With --check nothing is changed, and the exit status says whether it would.
+The text between `<!-- figures: NAME -->` and `<!-- end -->` is generated. With --check nothing is
+written, and exit status 1 means that a document is out of date.
 """
 
 import re
@@ -19,10 +19,10 @@ from bench.report.sections import PICTURES, SECTIONS, TOGETHER
 
 _HERE: Final = Path(__file__).parents[1]
 DOCUMENTS: Final = {
-    _HERE / "README.md": "figures/",
+    _HERE / "NOTEBOOK.md": "figures/",
     _HERE.parent / "docs" / "performance.md": "../bench/figures/",
 }
-"""And from where each of them sees the plots."""
+"""The documents, and the path from each to the plots."""
 
 _PLACE: Final = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -84,7 +84,7 @@ def fill_in(text: str, plots: str, directory: Path = FIGURES) -> str:
 
 
 def main() -> int:
-    """Write, or only compare."""
+    """Write the documents, or only compare them."""
     check, differ = "--check" in sys.argv[1:], False
     for document, plots in DOCUMENTS.items():
         old = document.read_text(encoding="utf-8")

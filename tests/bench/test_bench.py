@@ -1,4 +1,4 @@
-"""What bench/README.md shows is what the benches have written."""
+"""What bench/NOTEBOOK.md shows is what the benches have written."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from bench.lib.measuring import Latencies, read_report
 from bench.report import plots, sections
 
 BENCH = Path(__file__).parents[2] / "bench"
-README = BENCH / "README.md"
+NOTEBOOK = BENCH / "NOTEBOOK.md"
 FIGURES = sorted((BENCH / "figures").glob("*.json"))
 REPORT = """\
 ====== SET ======
@@ -57,7 +57,7 @@ def test_a_report_of_redis_benchmark_is_read() -> None:
 
 def test_no_table_of_a_document_is_empty() -> None:
     empty: list[str] = []
-    for file in [*BENCH.parent.glob("*.md"), *BENCH.parent.glob("docs/*.md"), README]:
+    for file in [*BENCH.parent.glob("*.md"), *BENCH.parent.glob("docs/**/*.md"), NOTEBOOK]:
         lines = [*file.read_text().splitlines(), ""]
         for rule, below in pairwise(lines):
             if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", rule) and not below.startswith("|"):
@@ -70,5 +70,5 @@ def test_every_plot_has_its_table() -> None:
 
 
 def test_every_table_has_its_place() -> None:
-    places = set(re.findall("<!-- figures: ([a-z-]+) -->", (BENCH / "README.md").read_text()))
+    places = set(re.findall("<!-- figures: ([a-z-]+) -->", NOTEBOOK.read_text()))
     assert places == {"goals", *sections.SECTIONS}

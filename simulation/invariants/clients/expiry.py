@@ -19,7 +19,7 @@ class EqualExpiry(Invariant):
     one position it is one time, whatever the members' clocks say.
     """
 
-    source = "design, section 6 (time comes from the entry); protocol I-23"
+    source = "protocol I-23; time comes from the entry"
     hears: ClassVar[tuple[type[Fact], ...]] = (Probed,)
 
     def __init__(self, known: Knowledge) -> None:
