@@ -13,7 +13,7 @@ import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
 from ..node.requests.gateway import UNSTAMPED
-from .watching.client_facts import Answered, Asked, Refused
+from .watching.facts import Answered, Asked, Refused
 from .watching.watched import seal, unseal
 
 if TYPE_CHECKING:

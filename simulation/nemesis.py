@@ -7,24 +7,21 @@ are, and which of them the cluster must survive, is in :mod:`.faults`.
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..errors import PrunedError, leaves
+from ..errors import leaves
 from ..node.protocol.states import LEADER_STATES
-from ..storage import decode_header_untrusted
 from .faults import FAULTS, STRIKES
+from .faults.context import FaultContext
 from .faults.disks import expected
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from ..node import Service
-    from .watching.facts import Batch
     from .watching.observer import Observer
     from .world import World
 
@@ -45,10 +42,7 @@ class Nemesis:
         weights: how likely each fault is.
 
     Attributes:
-        unit: seconds of a heartbeat timeout; everything that lasts is measured in it.
-        counts: how often each fault was done.
-        rotten: members whose recording is damaged.
-        stranded: a leader that is cut off for long, whatever other faults cut and mend.
+        context: the cluster as the faults see it.
     """
 
     def __init__(
@@ -58,17 +52,12 @@ class Nemesis:
         rng: random.Random,
         weights: Mapping[str, float],
     ) -> None:
+        self.context = FaultContext(world, observer, rng)
         self.world = world
-        self.observer = observer
         self.rng = rng
-        self.unit = world.setting.timeouts.leader_heartbeat_timeout
-        self.counts: Counter[str] = Counter()
-        self.rotten: list[int] = []
-        self.stranded: list[int] = []
         self._names = [name for name in FAULTS if weights.get(name)]
         self._weights = [weights[name] for name in self._names]
         self._strikes = [name for name in STRIKES if weights.get(f"{name} at a transition")]
-        self._nursery: trio.Nursery | None = None
         self._seen = 0
         self._marked: list[int] = []
         self._mark = trio.Event()
@@ -81,19 +70,21 @@ class Nemesis:
             BaseException: a member failed, and not for what was done to it.
         """
         end = trio.current_time() + seconds
-        async with trio.open_nursery() as self._nursery:
+        async with trio.open_nursery() as self.context.nursery:
             try:
                 await self._rage(end)
             finally:  # a trap that springs later would find the nursery closed
                 self._disarm()
-            self._nursery.cancel_scope.cancel()
-        self._nursery = None
+            self.context.nursery.cancel_scope.cancel()
+        self.context.nursery = None
         self.calm()
 
     async def _rage(self, end: float) -> None:
         """Strike again and again, up to a time."""
         while self._names and trio.current_time() < end:
-            with trio.move_on_after(self.rng.choice(PAUSES) * self.unit * self.rng.random()):
+            with trio.move_on_after(
+                self.rng.choice(PAUSES) * self.context.unit * self.rng.random()
+            ):
                 await self._mark.wait()
             await self._strike()
             self.check_failures()
@@ -106,7 +97,7 @@ class Nemesis:
     def calm(self) -> None:
         """Undo all but what is dead or rotten."""
         self._marked.clear()
-        self.stranded.clear()
+        self.context.stranded.clear()
         self._disarm()
         for i, host in self.world.hosts.items():
             self.world.resume(i)
@@ -126,16 +117,16 @@ class Nemesis:
         """
         for member, failure in list(self.world.failures.items()):
             del self.world.failures[member]
-            if not any(expected(self, member, each) for each in leaves_and_causes(failure)):
+            if not any(expected(self.context, member, each) for each in leaves_and_causes(failure)):
                 raise failure
-            self.counts["stopped itself"] += 1
+            self.context.counts["stopped itself"] += 1
 
     def _watch(self, _member: int) -> None:
         """Mark some members for a fault at the very moment when they enter a state."""
         for transition in self.world.transitions[self._seen :]:
             leads = transition.after in LEADER_STATES
             likely = AT_A_LEADERS_STATE if leads else AT_ANY_STATE
-            if self._nursery is not None and self._strikes and self.rng.random() < likely:
+            if self.context.nursery is not None and self._strikes and self.rng.random() < likely:
                 self._marked.append(transition.member_id)
                 self._mark.set()
         self._seen = len(self.world.transitions)
@@ -146,78 +137,15 @@ class Nemesis:
             marked, self._marked = self._marked[-1], []
             name = self.rng.choice(self._strikes)
             self._count(f"{name} at a transition", marked)
-            STRIKES[name](self, marked)
+            STRIKES[name](self.context, marked)
         else:
             name = self.rng.choices(self._names, self._weights)[0]
             self._count(name)
-            await FAULTS[name](self)
+            await FAULTS[name](self.context)
 
     def _count(self, name: str, *details: int) -> None:
-        self.counts[name] += 1
+        self.context.counts[name] += 1
         self.world.trace.tell("fault", -1, name, *details)
-
-    # --- for the faults ---------------------------------------------------------------------------
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """All members."""
-        return tuple(self.world.hosts)
-
-    def anyone(self) -> int:
-        """Choose a member."""
-        return self.rng.choice(self.ids)
-
-    def without_good_stores(self) -> list[int]:
-        """Give the members whose recording is rotten, or whose store has no vote yet."""
-        known = self.observer.known
-        lacking = [i for i in known.voters if not known.disks[i].votes]
-        return [i for i in self.ids if i in self.rotten or i in lacking]
-
-    def pair(self) -> tuple[int, int]:
-        """Choose two members."""
-        one, other = self.rng.sample(self.ids, 2)
-        return one, other
-
-    def may_start(self, member: int) -> bool:
-        """Say whether it makes sense to start a member: not before its machine has let go of it."""
-        return self.world.hosts[member].stopped
-
-    def heal(self, source: str, target: str) -> None:
-        """Undo the cut of a way, unless it leads to or from a stranded leader."""
-        if not {source, target} & {f"h{i}" for i in self.stranded}:
-            self.world.network.heal(source, target, both=False)
-
-    def a_while(self) -> float:
-        """Draw how long a fault lasts, in seconds: mostly short, at times for long."""
-        return self.unit * self.rng.choice((0.1, 0.6, 2.0, 6.0)) * self.rng.random()
-
-    def later(self, seconds: float, undo: Callable[[], None]) -> None:
-        """Call `undo` after a while, unless the storm is over before."""
-
-        async def wait() -> None:
-            await trio.sleep(seconds)
-            undo()
-
-        self.spawn(wait)
-
-    def spawn(self, what: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Do something beside, until the storm is over."""
-        assert self._nursery is not None
-        self._nursery.start_soon(what, *arguments)
-
-    def find_batch(self, member: int, batch: Batch) -> bytes | None:
-        """Give the bytes of a recorded batch of a running member, None if it can't be had.
-
-        It may have been pruned, or truncated, since it was known to be there.
-        """
-        host = self.world.hosts[member]
-        if host.member is None or member in self.rotten:
-            return None
-        with contextlib.suppress(PrunedError):
-            raw = next(iter(host.member.store.scan(batch.position)), None)
-            if raw is not None and decode_header_untrusted(raw).end == batch.end:
-                return raw
-        return None
 
 
 def leaves_and_causes(failure: BaseException) -> list[BaseException]:

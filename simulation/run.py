@@ -168,7 +168,7 @@ def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, wher
         acknowledged=sum(each["ok"] for each in counts),
         undecided=sum(each.undecided for each in storm.workloads if isinstance(each, Strings)),
         healed_seconds=storm.healed,
-        faults=dict(sorted(storm.nemesis.counts.items())),
+        faults=dict(sorted(storm.nemesis.context.counts.items())),
         violation=violation,
         story="" if violation is None else _story(world) + where,
     )

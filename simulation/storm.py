@@ -150,7 +150,7 @@ class Storm:
 
     async def _heal(self) -> None:
         world, ids = self.world, list(self.world.hosts)
-        intact = [i for i in ids if i not in self.nemesis.rotten]
+        intact = [i for i in ids if i not in self.nemesis.context.rotten]
         await self._let_go(world.others(*intact))
         self.nemesis.check_failures()
         voting = [i for i in intact if self.observer.known.disks[i].votes]
@@ -200,15 +200,15 @@ class Storm:
     async def _replace_disks(self, intact: list[int]) -> None:
         """Replace the rotten disks, or now and then an intact one; one at a time, in calm."""
         ids = list(self.world.hosts)
-        replaced = list(self.nemesis.rotten)
+        replaced = list(self.nemesis.context.rotten)
         if not replaced and len(ids) > 1 and self.rng.random() < self.scenario.wipes:
             replaced = [self.rng.choice(intact)]
         for i in replaced:
             await self.world.wipe(i)
-            self.nemesis.counts["replaced disk"] += 1
+            self.nemesis.context.counts["replaced disk"] += 1
             await self._serves([j for j in ids if j == i or not self.world.hosts[j].stopped])
             await self._converges(self.world.running())
-        self.nemesis.rotten.clear()
+        self.nemesis.context.rotten.clear()
 
     async def _serves(self, ids: list[int]) -> None:
         """All of them lead or follow one of them before long, and it takes commands.
@@ -280,7 +280,7 @@ class Storm:
 
     def _says_nothing(self, member: int, batch: Batch) -> bool:
         """Whether a batch is there for the log's time, or to tell what is committed before it."""
-        raw = self.nemesis.find_batch(member, batch)
+        raw = self.nemesis.context.find_batch(member, batch)
         entries = decode_entries_untrusted(raw) if raw is not None else ()
         return all(each.kind is EntryKind.TIMER for each in entries)
 

@@ -9,10 +9,10 @@ from . import clocks, disks, network, processes
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ..nemesis import Nemesis
+    from .context import FaultContext
 
-    Fault: TypeAlias = Callable[[Nemesis], Awaitable[None]]
-    Strike: TypeAlias = Callable[[Nemesis, int], None]
+    Fault: TypeAlias = Callable[[FaultContext], Awaitable[None]]
+    Strike: TypeAlias = Callable[[FaultContext, int], None]
 
 __all__ = ["FAULTS", "STRIKES", "Fault", "Strike"]
 
@@ -49,7 +49,7 @@ FAULTS: Final[dict[str, Fault]] = {
 """What may be done at any time."""
 
 
-def _crash_soon(n: Nemesis, victim: int) -> None:
+def _crash_soon(n: FaultContext, victim: int) -> None:
     processes.crash_soon(n, victim, n.rng.choice((0, 1, 3, 10, 30, 100)))
 
 

@@ -12,21 +12,21 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..nemesis import Nemesis
+    from .context import FaultContext
 
 JUMPS_MS = (50, 5_000, 600_000)
 LEAP_MS = 10 * 365 * 86_400_000
 LEAPS = 0.5
 
 
-async def set_clock(n: Nemesis) -> None:
+async def set_clock(n: FaultContext) -> None:
     """Set a machine's time of day."""
     jump = n.rng.choice(JUMPS_MS) * (1 if n.rng.random() < 0.5 else -1)
     n.world.hosts[n.anyone()].clock.jump(jump)
     _leap(n, Random(f"{n.world.setting.seed}/leap/{n.counts['set clock']}"))
 
 
-def _leap(n: Nemesis, rng: Random) -> None:
+def _leap(n: FaultContext, rng: Random) -> None:
     """Have a clock be years ahead for a moment; a member that is alone must believe its own."""
     setting = n.world.setting
     if rng.random() < LEAPS and len(setting.voters) > 1:

@@ -28,7 +28,7 @@ from ..machines.disk import PLENTY, rot
 from .processes import revive_later
 
 if TYPE_CHECKING:
-    from ..nemesis import Nemesis
+    from .context import FaultContext
 
 
 class SimulatedDiskError(StorageError):
@@ -39,46 +39,46 @@ class SimulatedFullError(StoreFullError):
     """The simulated disk is full."""
 
 
-def expected(n: Nemesis, member: int, failure: BaseException) -> bool:
+def expected(n: FaultContext, member: int, failure: BaseException) -> bool:
     """Say whether a member may fail with this error, for what was done to its disk."""
     if isinstance(failure, DamagedRecordError):
         return member in n.rotten
     return isinstance(failure, SimulatedDiskError | SimulatedFullError)
 
 
-async def slow_disk(n: Nemesis) -> None:
+async def slow_disk(n: FaultContext) -> None:
     """Make a disk slow for a while."""
     disk, usual = n.world.hosts[n.anyone()].disk, n.world.setting.fsync
     disk.latency = n.rng.choice((0.04, 0.2, 0.6, 1.4)) * n.unit
     n.later(n.a_while(), lambda: setattr(disk, "latency", usual))
 
 
-async def stall_disk(n: Nemesis) -> None:
+async def stall_disk(n: FaultContext) -> None:
     """Have a disk complete nothing for a while, perhaps for longer than anybody waits."""
     n.world.hosts[n.anyone()].disk.stall(n.unit * n.rng.choice((0.5, 2.0, 6.0)) * n.rng.random())
 
 
-async def fail_disk(n: Nemesis) -> None:
+async def fail_disk(n: FaultContext) -> None:
     """Have the next write of a member fail; perhaps it is on the disk all the same."""
     disk = n.world.hosts[n.anyone()].disk
     disk.errors.append((SimulatedDiskError("input/output error"), n.rng.random() < 0.5))
 
 
-async def fill_disk(n: Nemesis) -> None:
+async def fill_disk(n: FaultContext) -> None:
     """Have a disk be full for a while."""
     disk = n.world.hosts[n.anyone()].disk
     disk.full = SimulatedFullError("no space left on device")
     n.later(n.a_while(), disk.mend)
 
 
-async def crowd_disk(n: Nemesis) -> None:
+async def crowd_disk(n: FaultContext) -> None:
     """Leave so little room for a while that a member serves, but writes no snapshot."""
     host = n.world.hosts[n.anyone()]
     host.disk.room = host.config.limits.reserve_bytes * 3 // 2
     n.later(n.a_while(), lambda: setattr(host.disk, "room", PLENTY))
 
 
-async def rot_disk(n: Nemesis) -> None:
+async def rot_disk(n: FaultContext) -> None:
     """Flip a bit in a batch that a member has recorded, if a minority only is rotten then."""
     minority = (len(n.observer.known.voters) - 1) // 2
     bad = n.without_good_stores()
@@ -94,7 +94,7 @@ async def rot_disk(n: Nemesis) -> None:
             n.rotten.append(member)
 
 
-async def lose_disk(n: Nemesis) -> None:
+async def lose_disk(n: FaultContext) -> None:
     """Replace a disk by an empty one, if a minority only is without a good store then."""
     minority = (len(n.observer.known.voters) - 1) // 2
     member = n.anyone()

@@ -16,10 +16,10 @@ from .processes import ask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..nemesis import Nemesis
+    from .context import FaultContext
 
 
-async def cut(n: Nemesis) -> None:
+async def cut(n: FaultContext) -> None:
     """Cut the way from one member to another, one way or both."""
     one, other = n.pair()
     cut_for_a_while(n, one, other)
@@ -27,7 +27,7 @@ async def cut(n: Nemesis) -> None:
         cut_for_a_while(n, other, one)
 
 
-def cut_for_a_while(n: Nemesis, one: int, other: int, seconds: float | None = None) -> None:
+def cut_for_a_while(n: FaultContext, one: int, other: int, seconds: float | None = None) -> None:
     """Cut one way, and heal it after so long, or after a while of its own."""
     route = f"h{one}", f"h{other}"
     n.world.network.cut(*route, both=False)
@@ -35,14 +35,14 @@ def cut_for_a_while(n: Nemesis, one: int, other: int, seconds: float | None = No
     n.later(lasts, lambda: n.heal(*route))
 
 
-async def isolate(n: Nemesis) -> None:
+async def isolate(n: FaultContext) -> None:
     """Cut a member off from all others; leaders more often, and perhaps one way only."""
     leaders = n.world.leaders()
     victim = n.rng.choice(leaders) if leaders and n.rng.random() < 0.5 else n.anyone()
     isolate_it(n, victim)
 
 
-def isolate_it(n: Nemesis, victim: int) -> None:
+def isolate_it(n: FaultContext, victim: int) -> None:
     """Cut that member off; the ways heal together, or one by one."""
     way = n.rng.choice(("both", "both", "deaf", "mute"))
     together = n.a_while() if n.rng.random() < 0.5 else None
@@ -53,7 +53,7 @@ def isolate_it(n: Nemesis, victim: int) -> None:
             cut_for_a_while(n, victim, other, together)
 
 
-async def strand(n: Nemesis) -> None:
+async def strand(n: FaultContext) -> None:
     """Cut a leader off for so long that the others may drop the log that it lacks.
 
     It still appends something, which nobody else has.
@@ -75,7 +75,7 @@ async def strand(n: Nemesis) -> None:
     n.spawn(_have_the_others_prune, n, victim, seconds)
 
 
-async def _have_the_others_prune(n: Nemesis, victim: int, seconds: float) -> None:
+async def _have_the_others_prune(n: FaultContext, victim: int, seconds: float) -> None:
     for _ in range(3):
         await trio.sleep(0.3 * seconds)
         others = [i for i in n.world.running() if i != victim and not n.world.hosts[i].paused]
@@ -83,7 +83,7 @@ async def _have_the_others_prune(n: Nemesis, victim: int, seconds: float) -> Non
             await ask(n, n.rng.choice(others), "snapshot")
 
 
-async def partition(n: Nemesis) -> None:
+async def partition(n: FaultContext) -> None:
     """Split the members into two groups."""
     one = n.rng.sample(n.ids, n.rng.randint(1, len(n.ids) // 2))
     seconds = n.a_while()
@@ -93,7 +93,7 @@ async def partition(n: Nemesis) -> None:
             cut_for_a_while(n, other, member, seconds)
 
 
-async def mend(n: Nemesis) -> None:
+async def mend(n: FaultContext) -> None:
     """Undo the cuts between two members, or all; what stalled arrives then."""
     if n.rng.random() < 0.5:
         n.world.mend()
@@ -105,13 +105,13 @@ async def mend(n: Nemesis) -> None:
         n.heal(f"h{other}", f"h{one}")
 
 
-async def clog(n: Nemesis) -> None:
+async def clog(n: FaultContext) -> None:
     """Hold up all that goes one way for a short while: it arrives late, and all at once."""
     one, other = n.pair()
     cut_for_a_while(n, one, other, n.unit * n.rng.choice((0.02, 0.2, 0.9)) * n.rng.random())
 
 
-async def swizzle(n: Nemesis) -> None:
+async def swizzle(n: FaultContext) -> None:
     """Clog some members one after the other, and let them go in another order (FoundationDB)."""
     some = n.rng.sample(n.ids, n.rng.randint(1, len(n.ids)))
     for place, member in enumerate(some):
@@ -120,7 +120,7 @@ async def swizzle(n: Nemesis) -> None:
         n.later(begin, _clog_all(n, member, length))
 
 
-def _clog_all(n: Nemesis, member: int, seconds: float) -> Callable[[], None]:
+def _clog_all(n: FaultContext, member: int, seconds: float) -> Callable[[], None]:
     def clog_all() -> None:
         for other in n.world.others(member):
             cut_for_a_while(n, member, other, seconds)
@@ -129,7 +129,7 @@ def _clog_all(n: Nemesis, member: int, seconds: float) -> Callable[[], None]:
     return clog_all
 
 
-async def slow_link(n: Nemesis) -> None:
+async def slow_link(n: FaultContext) -> None:
     """Make the way between two members slow: late, irregular, or narrow."""
     one, other = n.pair()
     usual = n.world.setting.latency
@@ -145,25 +145,25 @@ async def slow_link(n: Nemesis) -> None:
     n.later(n.a_while(), lambda: network.set_pace(f"h{one}", f"h{other}", None, both=both))
 
 
-async def reset(n: Nemesis) -> None:
+async def reset(n: FaultContext) -> None:
     """Break all connections between two members; what is under way is lost."""
     one, other = n.pair()
     n.world.network.break_links(f"h{one}", f"h{other}")
 
 
-def reset_it(n: Nemesis, victim: int) -> None:
+def reset_it(n: FaultContext, victim: int) -> None:
     """Break all connections of a member."""
     for other in n.world.others(victim):
         n.world.network.break_links(f"h{victim}", f"h{other}")
 
 
-async def half_break(n: Nemesis) -> None:
+async def half_break(n: FaultContext) -> None:
     """Break connections at one end only: that dials anew, while what it had sent still arrives."""
     one, other = n.pair()
     n.world.network.half_break(f"h{one}", f"h{other}")
 
 
-async def refuse(n: Nemesis) -> None:
+async def refuse(n: FaultContext) -> None:
     """Have a machine refuse new connections for a while, as if its member were gone."""
     one = n.anyone()
     n.world.network.refuse(f"h{one}")
@@ -171,7 +171,7 @@ async def refuse(n: Nemesis) -> None:
     n.later(seconds, lambda: n.world.network.refuse(f"h{one}", refused=False))
 
 
-async def disconnect(n: Nemesis) -> None:
+async def disconnect(n: FaultContext) -> None:
     """Have a member close its link to another, which is dialled anew: a duplicate for a moment."""
     one, other = n.pair()
     host = n.world.hosts[one]

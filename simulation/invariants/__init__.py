@@ -6,34 +6,34 @@ One file each; each class says where its rule is from. What is wrong is told by
 
 from typing import Final
 
-from .anchored_terms import AnchoredTerms
 from .base import Invariant, ViolationError
-from .commit_monotonic import CommitMonotonic
-from .commit_on_quorum import CommitOnQuorum
-from .committed_for_ever import CommittedForEver
-from .counts_are_prefixes import CountsArePrefixes
-from .durable_stays import DurableStays
-from .election_safety import ElectionSafety
-from .exactly_once import ExactlyOnce
-from .expiry import EqualExpiry
-from .few_messages import FewMessages
-from .foreign_files_stay import ForeignFilesStay
-from .fresh_terms import FreshTerms
-from .honest_leaders import HonestLeaders
-from .leader_append_only import LeaderAppendOnly
-from .leader_completeness import LeaderCompleteness
-from .log_matching import LogMatching
-from .no_phantoms import NoPhantoms
-from .nothing_lost import NothingLost
-from .once_per_session import OncePerSession
-from .one_at_a_time import OneAtATime
-from .only_the_final_log import OnlyTheFinalLog
-from .real_time_order import RealTimeOrder
-from .state_machine_safety import StateMachineSafety
-from .term_table import TermTable
-from .time_of_a_quorum import TimeOfAQuorum
-from .truthful_reports import TruthfulReports
-from .votes import Votes
+from .clients.exactly_once import ExactlyOnce
+from .clients.expiry import EqualExpiry
+from .clients.no_phantoms import NoPhantoms
+from .clients.nothing_lost import NothingLost
+from .clients.once_per_session import OncePerSession
+from .clients.real_time_order import RealTimeOrder
+from .clients.time_of_a_quorum import TimeOfAQuorum
+from .commits.commit_monotonic import CommitMonotonic
+from .commits.commit_on_quorum import CommitOnQuorum
+from .commits.committed_for_ever import CommittedForEver
+from .commits.leader_completeness import LeaderCompleteness
+from .commits.only_the_final_log import OnlyTheFinalLog
+from .commits.state_machine_safety import StateMachineSafety
+from .elections.election_safety import ElectionSafety
+from .elections.few_messages import FewMessages
+from .elections.fresh_terms import FreshTerms
+from .elections.honest_leaders import HonestLeaders
+from .elections.one_at_a_time import OneAtATime
+from .elections.votes import Votes
+from .log.anchored_terms import AnchoredTerms
+from .log.counts_are_prefixes import CountsArePrefixes
+from .log.durable_stays import DurableStays
+from .log.foreign_files_stay import ForeignFilesStay
+from .log.leader_append_only import LeaderAppendOnly
+from .log.log_matching import LogMatching
+from .log.term_table import TermTable
+from .log.truthful_reports import TruthfulReports
 
 __all__ = ["INVARIANTS", "Invariant", "ViolationError"]
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from .client_facts import Answered, Asked, Refused
-
 if TYPE_CHECKING:
     from ...transport import AppendPosition, NewLeadershipTerm, RequestVote, Vote
 
@@ -341,6 +339,38 @@ class Probed:
     position: int
     question: bytes
     answer: bytes
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Asked:
+    """A client asks for something; queries have numbers as commands have."""
+
+    serial: int
+
+
+@attrs.frozen
+class Answered:
+    """A client was given a reply.
+
+    Args:
+        serial: to what.
+        point: where in the log it took effect.
+        query: it was a query.
+    """
+
+    serial: int
+    point: Point
+    query: bool
+
+
+@attrs.frozen
+class Refused:
+    """A client was told that its command was not done and never will be."""
+
+    serial: int
 
 
 Fact: TypeAlias = (

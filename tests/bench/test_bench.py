@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.lib.measuring import Latencies, read_report
-from bench.report import plots, tables
+from bench.report import plots, sections
 
 BENCH = Path(__file__).parents[2] / "bench"
 README = BENCH / "README.md"
@@ -66,9 +66,9 @@ def test_no_table_of_a_document_is_empty() -> None:
 
 
 def test_every_plot_has_its_table() -> None:
-    assert sorted(plots.PLOTS) == sorted(tables.PICTURES)
+    assert sorted(plots.PLOTS) == sorted(sections.PICTURES)
 
 
 def test_every_table_has_its_place() -> None:
     places = set(re.findall("<!-- figures: ([a-z-]+) -->", (BENCH / "README.md").read_text()))
-    assert places == {"goals", *tables.SECTIONS}
+    assert places == {"goals", *sections.SECTIONS}

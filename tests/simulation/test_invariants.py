@@ -7,9 +7,10 @@ import pytest
 
 from quorate.simulation import Observer
 from quorate.simulation.invariants import INVARIANTS, ViolationError
-from quorate.simulation.watching.client_facts import Answered, Asked, Refused
 from quorate.simulation.watching.facts import (
+    Answered,
     Applied,
+    Asked,
     Batch,
     Claimed,
     Committed,
@@ -27,6 +28,7 @@ from quorate.simulation.watching.facts import (
     Promised,
     Reached,
     Recorded,
+    Refused,
     Said,
     Settled,
     Stamped,

@@ -1,0 +1,39 @@
+"""A command of a session is applied once, and its reply is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ...watching.facts import Stamped
+from ..base import Invariant
+
+if TYPE_CHECKING:
+    from ...watching.facts import Fact
+    from ...watching.knowledge import Knowledge
+
+
+class OncePerSession(Invariant):
+    """All replies to one sequence of a session are equal, whoever gave them and however often.
+
+    But for errors: what has been acknowledged is forgotten, and a session ends. A command whose
+    reply is another one each time it is applied shows by this whether it was applied again.
+    """
+
+    source = "protocol I-33; Ongaro's dissertation, section 6.3"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Stamped,)
+
+    def __init__(self, known: Knowledge) -> None:
+        super().__init__(known)
+        self._replies: dict[tuple[int, int], bytes] = {}
+
+    def hear(self, fact: Fact) -> None:
+        """Compare with the first reply."""
+        assert isinstance(fact, Stamped)
+        if fact.reply.startswith(b"-"):
+            return
+        first = self._replies.setdefault((fact.session, fact.sequence), fact.reply)
+        if first != fact.reply:
+            raise self.violated(
+                f"{fact.sequence} of session {fact.session} was answered with {first!r}, and with "
+                f"{fact.reply!r} by member {fact.member}"
+            )

@@ -1,0 +1,36 @@
+"""What is committed is durable on a quorum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ...watching.facts import Committed
+from ..base import Invariant
+
+if TYPE_CHECKING:
+    from ...watching.facts import Fact
+    from ...watching.knowledge import Knowledge
+
+
+class CommitOnQuorum(Invariant):
+    """What anybody takes for committed is durable on a quorum, byte for byte."""
+
+    source = "Raft §5.3, §5.4.2; protocol I-19"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Committed,)
+
+    def __init__(self, known: Knowledge) -> None:
+        super().__init__(known)
+        self._seen = 0
+
+    def hear(self, fact: Fact) -> None:
+        """Look at a commit position that is higher than any before."""
+        assert isinstance(fact, Committed)
+        if fact.position <= self._seen:
+            return
+        self._seen = fact.position
+        prefix = self.known.disks[fact.member].prefix_at.get(fact.position)
+        found = [] if prefix is None else self.known.holders(fact.position, prefix)
+        if len(found) < self.known.quorum:
+            raise self.violated(
+                f"member {fact.member} commits {fact.position}, which only {found} have durably"
+            )

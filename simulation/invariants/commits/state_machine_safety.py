@@ -1,0 +1,49 @@
+"""All services are equal at equal positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ...watching.facts import Holds, Reached
+from ..base import Invariant
+
+if TYPE_CHECKING:
+    from ...watching.facts import Fact
+    from ...watching.knowledge import Knowledge
+
+
+class StateMachineSafety(Invariant):
+    """All members have applied the same commands, given the same replies, and hold the same.
+
+    At each position of the log; what they hold is compared at some. A service that takes time,
+    chance or the order of a set from its machine is found by this, and one that goes by what lies
+    in memory and what on the disk.
+    """
+
+    source = "Raft, figure 3; protocol I-22, I-23"
+    hears: ClassVar[tuple[type[Fact], ...]] = (Reached, Holds)
+
+    def __init__(self, known: Knowledge) -> None:
+        super().__init__(known)
+        self._digests: dict[int, tuple[int, bytes]] = {}
+        self._states: dict[int, tuple[int, bytes]] = {}
+
+    def hear(self, fact: Fact) -> None:
+        """Compare with who was here first."""
+        match fact:
+            case Reached(member, position, digest):
+                first, known = self._digests.setdefault(position, (member, digest))
+                if digest != known:
+                    raise self.violated(
+                        f"members {first} and {member} differ at position {position}: other "
+                        "commands, or other replies to them"
+                    )
+            case Holds(member, position, state):
+                first, known = self._states.setdefault(position, (member, state))
+                if state != known:
+                    raise self.violated(
+                        f"members {first} and {member} hold other things at position {position}, "
+                        "after the same commands and replies"
+                    )
+            case _:
+                pass
