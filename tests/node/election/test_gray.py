@@ -6,9 +6,7 @@ knows it.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
 import trio
@@ -23,7 +21,6 @@ from quorate.transport.testing.direction import Pace
 from tests.support.script import Script, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -35,27 +32,6 @@ P = ParamSpec("P")
 BEAT = TIMEOUTS.leader_heartbeat_interval
 TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
 LONG = 6 * TIMEOUT
-
-
-def settled(
-    body: Callable[Concatenate[World[Ledger], P], Awaitable[None]],
-) -> Callable[..., Awaitable[None]]:
-    """Make a test of a function that takes a cluster of three that has a leader."""
-
-    @functools.wraps(body)
-    async def test(
-        tmp_path: Path, autojump_clock: object, *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        async with open_ledgers(tmp_path) as world:
-            await world.start()
-            await world.settled()
-            await body(world, *args, **kwargs)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    fixtures = [inspect.Parameter(name, kind) for name in ("tmp_path", "autojump_clock")]
-    of_its_own = list(inspect.signature(body).parameters.values())[1:]
-    vars(test)["__signature__"] = inspect.Signature([*fixtures, *of_its_own])
-    return test
 
 
 def term(world: World[Ledger]) -> int:
@@ -89,140 +65,135 @@ async def stays(world: World[Ledger], leader: int) -> None:
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
-@settled
 async def test_a_follower_with_half_a_link_unseats_nobody(
-    world: World[Ledger], break_it: object
+    cluster: World[Ledger], break_it: object
 ) -> None:
-    (leader,) = world.leaders()
-    before = term(world)
-    break_it(world, (leader + 1) % 3)  # type: ignore[operator]
-    await stays(world, leader)
-    world.mend()
-    assert await world.settled() == leader
-    await stays(world, leader)
-    assert term(world) == before
+    (leader,) = cluster.leaders()
+    before = term(cluster)
+    break_it(cluster, (leader + 1) % 3)  # type: ignore[operator]
+    await stays(cluster, leader)
+    cluster.mend()
+    assert await cluster.settled() == leader
+    await stays(cluster, leader)
+    assert term(cluster) == before
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
-@settled
 async def test_a_leader_with_half_a_link_is_replaced_once(
-    world: World[Ledger], break_it: object
+    cluster: World[Ledger], break_it: object
 ) -> None:
     """Deaf, it steps down within a heartbeat timeout and says so; mute, its followers miss it."""
-    (leader,) = world.leaders()
-    before = term(world)
-    break_it(world, leader)  # type: ignore[operator]
+    (leader,) = cluster.leaders()
+    before = term(cluster)
+    break_it(cluster, leader)  # type: ignore[operator]
     await trio.sleep(TIMEOUT + 2 * BEAT)
     if break_it is deafen:
-        assert leader not in world.leaders()
-    await world.until(
-        lambda: world.leaders() not in ([], [leader]), within=3 * TIMEOUTS.election_timeout
+        assert leader not in cluster.leaders()
+    await cluster.until(
+        lambda: cluster.leaders() not in ([], [leader]), within=3 * TIMEOUTS.election_timeout
     )
-    await world.until(lambda: leader not in world.leaders(), within=BEAT)
-    (new,) = world.leaders()
-    await stays(world, new)
-    world.mend()
-    assert await world.settled() == new
-    assert term(world) == before + 1
+    await cluster.until(lambda: leader not in cluster.leaders(), within=BEAT)
+    (new,) = cluster.leaders()
+    await stays(cluster, new)
+    cluster.mend()
+    assert await cluster.settled() == new
+    assert term(cluster) == before + 1
 
 
 # --- slowness -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
-@settled
 async def test_a_slow_link_of_a_follower_unseats_nobody(
-    world: World[Ledger], seconds: float
+    cluster: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = world.leaders()
+    (leader,) = cluster.leaders()
     slow = (leader + 1) % 3
-    for other in world.others(slow):
-        world.network.set_pace(f"h{other}", f"h{slow}", Pace(seconds))
-    await stays(world, leader)
+    for other in cluster.others(slow):
+        cluster.network.set_pace(f"h{other}", f"h{slow}", Pace(seconds))
+    await stays(cluster, leader)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
-@settled
 async def test_a_slow_disk_of_a_follower_unseats_nobody(
-    world: World[Ledger], seconds: float
+    cluster: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = world.leaders()
-    world.hosts[(leader + 1) % 3].running.store.executor.latency = seconds  # type: ignore[attr-defined]
-    await stays(world, leader)
+    (leader,) = cluster.leaders()
+    cluster.hosts[(leader + 1) % 3].running.store.executor.latency = seconds  # type: ignore[attr-defined]
+    await stays(cluster, leader)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
-@settled
 async def test_a_slow_disk_of_the_leader_unseats_nobody(
-    world: World[Ledger], seconds: float
+    cluster: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = world.leaders()
-    world.hosts[leader].running.store.executor.latency = seconds  # type: ignore[attr-defined]
-    before, end = term(world), trio.current_time() + LONG
+    (leader,) = cluster.leaders()
+    cluster.hosts[leader].running.store.executor.latency = seconds  # type: ignore[attr-defined]
+    before, end = term(cluster), trio.current_time() + LONG
     while trio.current_time() < end:
-        assert await world.attempt(leader, b"x", within=3.0)
-    assert (world.leaders(), term(world)) == ([leader], before)
+        assert await cluster.attempt(leader, b"x", within=3.0)
+    assert (cluster.leaders(), term(cluster)) == ([leader], before)
 
 
 # --- a disk that stands still ---------------------------------------------------------------------
 
 
-@settled
 async def test_a_leader_whose_disk_stalls_hands_over_to_one_that_has_everything(
-    world: World[Ledger],
+    tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    (leader,) = world.leaders()
-    before = term(world)
-    world.hosts[leader].disk.stall(LONG)
-    stalled = trio.current_time()
-    told: list[BaseException] = []
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        await world.settled()
+        (leader,) = world.leaders()
+        before = term(world)
+        world.hosts[leader].disk.stall(LONG)
+        stalled = trio.current_time()
+        told: list[BaseException] = []
 
-    async def write() -> None:
-        try:
-            await world.command(leader, b"in flight")
-        except UnknownOutcomeError as error:
-            told.append(error)
+        async def write() -> None:
+            try:
+                await world.command(leader, b"in flight")
+            except UnknownOutcomeError as error:
+                told.append(error)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await world.until(lambda: world.leaders() not in ([leader], []), within=LONG)
-        took = trio.current_time() - stalled
-    assert took < 1.5 * TIMEOUT + 4 * BEAT  # nobody has missed it
-    assert len(told) == 1  # its client is told at once
-    (new,) = world.leaders()
-    assert await world.attempt(new, b"goes on")
-    assert term(world) == before + 1
-    assert b"in flight" in world.hosts[new].service.payloads  # it was on a quorum
-    await trio.sleep(LONG)
-    assert await world.settled() == new
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await world.until(lambda: world.leaders() not in ([leader], []), within=LONG)
+            took = trio.current_time() - stalled
+        assert took < 1.5 * TIMEOUT + 4 * BEAT  # nobody has missed it
+        assert len(told) == 1  # its client is told at once
+        (new,) = world.leaders()
+        assert await world.attempt(new, b"goes on")
+        assert term(world) == before + 1
+        assert b"in flight" in world.hosts[new].service.payloads  # it was on a quorum
+        await trio.sleep(LONG)
+        assert await world.settled() == new
 
 
-@settled
 async def test_when_all_disks_stall_the_leader_stays_for_another_timeout_and_then_gives_up(
-    world: World[Ledger],
+    cluster: World[Ledger],
 ) -> None:
-    (leader,) = world.leaders()
-    for host in world.hosts.values():
+    (leader,) = cluster.leaders()
+    for host in cluster.hosts.values():
         host.disk.stall(1.8 * TIMEOUT)
-    assert await world.attempt(leader, b"x", within=3.0)
-    assert world.leaders() == [leader]
-    for host in world.hosts.values():
+    assert await cluster.attempt(leader, b"x", within=3.0)
+    assert cluster.leaders() == [leader]
+    for host in cluster.hosts.values():
         host.disk.stall(4 * TIMEOUT)
-    assert not await world.attempt(leader, b"y", within=2.5 * TIMEOUT)
-    assert world.leaders() == []
-    await world.settled()
+    assert not await cluster.attempt(leader, b"y", within=2.5 * TIMEOUT)
+    assert cluster.leaders() == []
+    await cluster.settled()
 
 
 # --- a leader without its quorum ------------------------------------------------------------------
 
 
-@settled
 async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
-    world: World[Ledger],
+    cluster: World[Ledger],
 ) -> None:
-    (leader,) = world.leaders()
-    member = world.hosts[leader].running
-    world.isolate(leader)
+    (leader,) = cluster.leaders()
+    member = cluster.hosts[leader].running
+    cluster.isolate(leader)
     cut = trio.current_time()
     told: list[RequestError] = []
 
@@ -234,7 +205,7 @@ async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write, b"in flight")
-        await world.until(lambda: not member.topology.is_leader)
+        await cluster.until(lambda: not member.topology.is_leader)
         assert trio.current_time() - cut < TIMEOUT + BEAT
         await trio.sleep(BEAT)
         assert [type(each) for each in told] == [UnknownOutcomeError]
@@ -243,20 +214,19 @@ async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
 
 
 @pytest.mark.parametrize("seconds", [TIMEOUT * 1.5, LONG])
-@settled
 async def test_a_leader_that_slept_is_told_at_once_and_follows(
-    world: World[Ledger], seconds: float
+    cluster: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = world.leaders()
-    before = term(world)
-    world.pause(leader)
+    (leader,) = cluster.leaders()
+    before = term(cluster)
+    cluster.pause(leader)
     await trio.sleep(seconds)
-    await world.until(lambda: len(world.leaders()) == 2)  # it does not know yet
-    world.resume(leader)
+    await cluster.until(lambda: len(cluster.leaders()) == 2)  # it does not know yet
+    cluster.resume(leader)
     await trio.sleep(2 * BEAT)
-    assert not world.hosts[leader].running.topology.is_leader
-    await world.settled(within=TIMEOUT)
-    assert term(world) == before + 1
+    assert not cluster.hosts[leader].running.topology.is_leader
+    await cluster.settled(within=TIMEOUT)
+    assert term(cluster) == before + 1
 
 
 @scripted()
@@ -286,22 +256,26 @@ async def test_a_pulse_counts_what_comes_and_what_does_not(autojump_clock: MockC
     assert (pulse.heartbeats, pulse.missed) == (5, 3)
 
 
-@settled
-async def test_status_tells_heartbeats_and_misses_of_each_link(world: World[Ledger]) -> None:
-    (leader,) = world.leaders()
-    silenced, well = world.others(leader)
-    await trio.sleep(20 * BEAT)
-    seen = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
-    assert all(peer.heartbeats >= 15 and peer.missed == 0 for peer in seen.values())
-    world.network.cut(f"h{silenced}", f"h{leader}", both=False)
-    await trio.sleep(10 * BEAT)
-    later = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
-    assert later[silenced].missed >= 7
-    assert later[well].missed == 0
-    assert later[well].heartbeats >= seen[well].heartbeats + 7
-    follower = {peer.member_id: peer for peer in world.hosts[well].running.status().peers}
-    assert follower[leader].heartbeats >= 20
-    assert (follower[silenced].heartbeats, follower[silenced].missed) == (0, 0)
+async def test_status_tells_heartbeats_and_misses_of_each_link(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_ledgers(tmp_path) as world:
+        await world.start()
+        await world.settled()
+        (leader,) = world.leaders()
+        silenced, well = world.others(leader)
+        await trio.sleep(20 * BEAT)
+        seen = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
+        assert all(peer.heartbeats >= 15 and peer.missed == 0 for peer in seen.values())
+        world.network.cut(f"h{silenced}", f"h{leader}", both=False)
+        await trio.sleep(10 * BEAT)
+        later = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
+        assert later[silenced].missed >= 7
+        assert later[well].missed == 0
+        assert later[well].heartbeats >= seen[well].heartbeats + 7
+        follower = {peer.member_id: peer for peer in world.hosts[well].running.status().peers}
+        assert follower[leader].heartbeats >= 20
+        assert (follower[silenced].heartbeats, follower[silenced].missed) == (0, 0)
 
 
 @scripted()

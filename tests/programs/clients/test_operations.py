@@ -18,7 +18,7 @@ from quorate.storage.tools.restore import moment
 from tests.programs.clients.test_control import quorate
 from tests.support.real import QUORATE, RealCluster, lose_disk
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 MOMENT = "2026-11-21T21:30:14.700Z"
 SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop at position \d+\n")
 
