@@ -8,7 +8,7 @@ from .invariants import Invariant, ViolationError
 from .ledger import Ledger
 from .machines.host import Host, Place, ServiceFactory
 from .machines.scheduler import run, seeded_scheduler
-from .run import Outcome, Plan, simulate
+from .plan import Outcome, Plan, simulate
 from .scenarios import SCENARIOS, Scenario
 from .watching.observer import Observer
 from .watching.trace import Event, Trace

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ..errors import ConfigurationError, UsageError
 from ..simulation import SCENARIOS, Outcome, Plan, simulate
-from ..simulation.run import SECONDS_PER_HOUR
+from ..simulation.plan import SECONDS_PER_HOUR
 from .show import make_console
 from .status import AsJson
 

@@ -25,7 +25,7 @@ import trio
 from quorate.node.protocol.rules import quorum
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.machines import scheduler
-from quorate.simulation.run import RAM_DISK
+from quorate.simulation.plan import RAM_DISK
 from quorate.simulation.world import TIMEOUTS
 
 if TYPE_CHECKING:
