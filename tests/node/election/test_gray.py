@@ -6,7 +6,7 @@ knows it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -19,6 +19,7 @@ from quorate.simulation.world import TIMEOUTS
 from quorate.transport import CommitPosition, StaleLeader
 from quorate.transport.testing.direction import Pace
 from tests.support.script import Script, scripted
+from tests.support.settled import settled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.simulation import Ledger, World
-
-P = ParamSpec("P")
 
 BEAT = TIMEOUTS.leader_heartbeat_interval
 TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
@@ -65,135 +64,140 @@ async def stays(world: World[Ledger], leader: int) -> None:
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
+@settled
 async def test_a_follower_with_half_a_link_unseats_nobody(
-    cluster: World[Ledger], break_it: object
+    world: World[Ledger], break_it: object
 ) -> None:
-    (leader,) = cluster.leaders()
-    before = term(cluster)
-    break_it(cluster, (leader + 1) % 3)  # type: ignore[operator]
-    await stays(cluster, leader)
-    cluster.mend()
-    assert await cluster.settled() == leader
-    await stays(cluster, leader)
-    assert term(cluster) == before
+    (leader,) = world.leaders()
+    before = term(world)
+    break_it(world, (leader + 1) % 3)  # type: ignore[operator]
+    await stays(world, leader)
+    world.mend()
+    assert await world.settled() == leader
+    await stays(world, leader)
+    assert term(world) == before
 
 
 @pytest.mark.parametrize("break_it", [deafen, silence])
+@settled
 async def test_a_leader_with_half_a_link_is_replaced_once(
-    cluster: World[Ledger], break_it: object
+    world: World[Ledger], break_it: object
 ) -> None:
     """Deaf, it steps down within a heartbeat timeout and says so; mute, its followers miss it."""
-    (leader,) = cluster.leaders()
-    before = term(cluster)
-    break_it(cluster, leader)  # type: ignore[operator]
+    (leader,) = world.leaders()
+    before = term(world)
+    break_it(world, leader)  # type: ignore[operator]
     await trio.sleep(TIMEOUT + 2 * BEAT)
     if break_it is deafen:
-        assert leader not in cluster.leaders()
-    await cluster.until(
-        lambda: cluster.leaders() not in ([], [leader]), within=3 * TIMEOUTS.election_timeout
+        assert leader not in world.leaders()
+    await world.until(
+        lambda: world.leaders() not in ([], [leader]), within=3 * TIMEOUTS.election_timeout
     )
-    await cluster.until(lambda: leader not in cluster.leaders(), within=BEAT)
-    (new,) = cluster.leaders()
-    await stays(cluster, new)
-    cluster.mend()
-    assert await cluster.settled() == new
-    assert term(cluster) == before + 1
+    await world.until(lambda: leader not in world.leaders(), within=BEAT)
+    (new,) = world.leaders()
+    await stays(world, new)
+    world.mend()
+    assert await world.settled() == new
+    assert term(world) == before + 1
 
 
 # --- slowness -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
+@settled
 async def test_a_slow_link_of_a_follower_unseats_nobody(
-    cluster: World[Ledger], seconds: float
+    world: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = cluster.leaders()
+    (leader,) = world.leaders()
     slow = (leader + 1) % 3
-    for other in cluster.others(slow):
-        cluster.network.set_pace(f"h{other}", f"h{slow}", Pace(seconds))
-    await stays(cluster, leader)
+    for other in world.others(slow):
+        world.network.set_pace(f"h{other}", f"h{slow}", Pace(seconds))
+    await stays(world, leader)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
+@settled
 async def test_a_slow_disk_of_a_follower_unseats_nobody(
-    cluster: World[Ledger], seconds: float
+    world: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = cluster.leaders()
-    cluster.hosts[(leader + 1) % 3].running.store.executor.latency = seconds  # type: ignore[attr-defined]
-    await stays(cluster, leader)
+    (leader,) = world.leaders()
+    world.hosts[(leader + 1) % 3].running.store.executor.latency = seconds  # type: ignore[attr-defined]
+    await stays(world, leader)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
+@settled
 async def test_a_slow_disk_of_the_leader_unseats_nobody(
-    cluster: World[Ledger], seconds: float
+    world: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = cluster.leaders()
-    cluster.hosts[leader].running.store.executor.latency = seconds  # type: ignore[attr-defined]
-    before, end = term(cluster), trio.current_time() + LONG
+    (leader,) = world.leaders()
+    world.hosts[leader].running.store.executor.latency = seconds  # type: ignore[attr-defined]
+    before, end = term(world), trio.current_time() + LONG
     while trio.current_time() < end:
-        assert await cluster.attempt(leader, b"x", within=3.0)
-    assert (cluster.leaders(), term(cluster)) == ([leader], before)
+        assert await world.attempt(leader, b"x", within=3.0)
+    assert (world.leaders(), term(world)) == ([leader], before)
 
 
 # --- a disk that stands still ---------------------------------------------------------------------
 
 
+@settled
 async def test_a_leader_whose_disk_stalls_hands_over_to_one_that_has_everything(
-    tmp_path: Path, autojump_clock: MockClock
+    world: World[Ledger],
 ) -> None:
-    async with open_ledgers(tmp_path) as world:
-        await world.start()
-        await world.settled()
-        (leader,) = world.leaders()
-        before = term(world)
-        world.hosts[leader].disk.stall(LONG)
-        stalled = trio.current_time()
-        told: list[BaseException] = []
+    (leader,) = world.leaders()
+    before = term(world)
+    world.hosts[leader].disk.stall(LONG)
+    stalled = trio.current_time()
+    told: list[BaseException] = []
 
-        async def write() -> None:
-            try:
-                await world.command(leader, b"in flight")
-            except UnknownOutcomeError as error:
-                told.append(error)
+    async def write() -> None:
+        try:
+            await world.command(leader, b"in flight")
+        except UnknownOutcomeError as error:
+            told.append(error)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write)
-            await world.until(lambda: world.leaders() not in ([leader], []), within=LONG)
-            took = trio.current_time() - stalled
-        assert took < 1.5 * TIMEOUT + 4 * BEAT  # nobody has missed it
-        assert len(told) == 1  # its client is told at once
-        (new,) = world.leaders()
-        assert await world.attempt(new, b"goes on")
-        assert term(world) == before + 1
-        assert b"in flight" in world.hosts[new].service.payloads  # it was on a quorum
-        await trio.sleep(LONG)
-        assert await world.settled() == new
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await world.until(lambda: world.leaders() not in ([leader], []), within=LONG)
+        took = trio.current_time() - stalled
+    assert took < 1.5 * TIMEOUT + 4 * BEAT  # nobody has missed it
+    assert len(told) == 1  # its client is told at once
+    (new,) = world.leaders()
+    assert await world.attempt(new, b"goes on")
+    assert term(world) == before + 1
+    assert b"in flight" in world.hosts[new].service.payloads  # it was on a quorum
+    await trio.sleep(LONG)
+    assert await world.settled() == new
 
 
+@settled
 async def test_when_all_disks_stall_the_leader_stays_for_another_timeout_and_then_gives_up(
-    cluster: World[Ledger],
+    world: World[Ledger],
 ) -> None:
-    (leader,) = cluster.leaders()
-    for host in cluster.hosts.values():
+    (leader,) = world.leaders()
+    for host in world.hosts.values():
         host.disk.stall(1.8 * TIMEOUT)
-    assert await cluster.attempt(leader, b"x", within=3.0)
-    assert cluster.leaders() == [leader]
-    for host in cluster.hosts.values():
+    assert await world.attempt(leader, b"x", within=3.0)
+    assert world.leaders() == [leader]
+    for host in world.hosts.values():
         host.disk.stall(4 * TIMEOUT)
-    assert not await cluster.attempt(leader, b"y", within=2.5 * TIMEOUT)
-    assert cluster.leaders() == []
-    await cluster.settled()
+    assert not await world.attempt(leader, b"y", within=2.5 * TIMEOUT)
+    assert world.leaders() == []
+    await world.settled()
 
 
 # --- a leader without its quorum ------------------------------------------------------------------
 
 
+@settled
 async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
-    cluster: World[Ledger],
+    world: World[Ledger],
 ) -> None:
-    (leader,) = cluster.leaders()
-    member = cluster.hosts[leader].running
-    cluster.isolate(leader)
+    (leader,) = world.leaders()
+    member = world.hosts[leader].running
+    world.isolate(leader)
     cut = trio.current_time()
     told: list[RequestError] = []
 
@@ -205,7 +209,7 @@ async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write, b"in flight")
-        await cluster.until(lambda: not member.topology.is_leader)
+        await world.until(lambda: not member.topology.is_leader)
         assert trio.current_time() - cut < TIMEOUT + BEAT
         await trio.sleep(BEAT)
         assert [type(each) for each in told] == [UnknownOutcomeError]
@@ -214,19 +218,20 @@ async def test_it_steps_down_within_the_timeout_and_its_clients_are_told(
 
 
 @pytest.mark.parametrize("seconds", [TIMEOUT * 1.5, LONG])
+@settled
 async def test_a_leader_that_slept_is_told_at_once_and_follows(
-    cluster: World[Ledger], seconds: float
+    world: World[Ledger], seconds: float
 ) -> None:
-    (leader,) = cluster.leaders()
-    before = term(cluster)
-    cluster.pause(leader)
+    (leader,) = world.leaders()
+    before = term(world)
+    world.pause(leader)
     await trio.sleep(seconds)
-    await cluster.until(lambda: len(cluster.leaders()) == 2)  # it does not know yet
-    cluster.resume(leader)
+    await world.until(lambda: len(world.leaders()) == 2)  # it does not know yet
+    world.resume(leader)
     await trio.sleep(2 * BEAT)
-    assert not cluster.hosts[leader].running.topology.is_leader
-    await cluster.settled(within=TIMEOUT)
-    assert term(cluster) == before + 1
+    assert not world.hosts[leader].running.topology.is_leader
+    await world.settled(within=TIMEOUT)
+    assert term(world) == before + 1
 
 
 @scripted()
@@ -256,26 +261,22 @@ async def test_a_pulse_counts_what_comes_and_what_does_not(autojump_clock: MockC
     assert (pulse.heartbeats, pulse.missed) == (5, 3)
 
 
-async def test_status_tells_heartbeats_and_misses_of_each_link(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with open_ledgers(tmp_path) as world:
-        await world.start()
-        await world.settled()
-        (leader,) = world.leaders()
-        silenced, well = world.others(leader)
-        await trio.sleep(20 * BEAT)
-        seen = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
-        assert all(peer.heartbeats >= 15 and peer.missed == 0 for peer in seen.values())
-        world.network.cut(f"h{silenced}", f"h{leader}", both=False)
-        await trio.sleep(10 * BEAT)
-        later = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
-        assert later[silenced].missed >= 7
-        assert later[well].missed == 0
-        assert later[well].heartbeats >= seen[well].heartbeats + 7
-        follower = {peer.member_id: peer for peer in world.hosts[well].running.status().peers}
-        assert follower[leader].heartbeats >= 20
-        assert (follower[silenced].heartbeats, follower[silenced].missed) == (0, 0)
+@settled
+async def test_status_tells_heartbeats_and_misses_of_each_link(world: World[Ledger]) -> None:
+    (leader,) = world.leaders()
+    silenced, well = world.others(leader)
+    await trio.sleep(20 * BEAT)
+    seen = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
+    assert all(peer.heartbeats >= 15 and peer.missed == 0 for peer in seen.values())
+    world.network.cut(f"h{silenced}", f"h{leader}", both=False)
+    await trio.sleep(10 * BEAT)
+    later = {peer.member_id: peer for peer in world.hosts[leader].running.status().peers}
+    assert later[silenced].missed >= 7
+    assert later[well].missed == 0
+    assert later[well].heartbeats >= seen[well].heartbeats + 7
+    follower = {peer.member_id: peer for peer in world.hosts[well].running.status().peers}
+    assert follower[leader].heartbeats >= 20
+    assert (follower[silenced].heartbeats, follower[silenced].missed) == (0, 0)
 
 
 @scripted()
