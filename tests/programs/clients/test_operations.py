@@ -11,6 +11,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 import redis
 
 from quorate.local.cluster import free_client_port
@@ -67,6 +68,7 @@ def lose_disks(cluster: RealCluster, process: "subprocess.Popen[bytes]", *, forc
         shutil.rmtree(cluster.directory / f"member-{member}")
 
 
+@pytest.mark.slow
 def test_every_command_does_what_the_page_says(directory: Path) -> None:
     port = free_client_port(3)
     start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]
