@@ -39,40 +39,8 @@ AT_ONCE_BYTES: Final = 16 << 10
 extra messages. If larger, followers apply large ones only after us."""
 
 
-def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
-    """Build the message for a member whose log ends in `log_term` (protocol, fix F6)."""
-    core, term, base = leadership.core, leadership.term, leadership.base
-    terms = core.store.terms
-    following = rules.next_term(terms, log_term, leader_term=term, base=base)
-    return NewLeadershipTerm(
-        log_leadership_term_id=log_term,
-        next_leadership_term_id=following.term,
-        next_term_base_log_position=following.base,
-        next_log_position=following.end,
-        leadership_term_id=term,
-        term_base_log_position=base,
-        log_position=leadership.publication_position,
-        leader_recording_id=0,
-        timestamp=timestamp_ms,
-        leader_member_id=core.member_id,
-        log_session_id=leadership.session_id,
-        app_version=APP_VERSION,
-        is_startup=leadership.is_startup,
-        commit_position=core.applier.commit_position,
-        replication_position=leadership.replication_position,
-        terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
-        oldest_position=core.store.start_position,
-        lease_ms=core.timeouts.lease_ms,
-    )
-
-
-class CommitAnnouncements:
-    """Tells the followers a commit position that no batch carries.
-
-    A client that waits for each of its writes sends the next one at once, and its batch carries the
-    position: a message would be one more for each write, to each follower. But of what is much the
-    followers are told before it is applied here: so they apply it meanwhile, and not when the next
-    batch has come, whose writers wait for them then.
+class Commit:
+    """Computes the commit position of one term, and announces it.
 
     Args:
         role: the leader's; its `changed` is notified when a quorum has more.

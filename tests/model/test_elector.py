@@ -107,6 +107,7 @@ def test_scouts_that_are_answered_with_yes_by_followers_are_found(
     assert violation(Elector(3, 3, steady=frozenset({0, 1})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["votes", "is counted"])
 def test_a_wiped_disk_that_is_taken_for_a_member_is_found(
     monkeypatch: pytest.MonkeyPatch, planted: str

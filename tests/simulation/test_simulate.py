@@ -25,7 +25,11 @@ SHORT = 0.02  # virtual hours
 HERE = "tests.simulation.test_simulate"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+# A storm has every fault of the other scenarios; those look longer at each, in make test-all.
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=() if name == "storm" else pytest.mark.slow) for name in SCENARIOS],
+)
 def test_a_scenario_passes(scenario: str) -> None:
     outcome = simulate(Plan(1, 3, SHORT, scenario))
     assert outcome.violation is None, outcome.story
@@ -33,7 +37,7 @@ def test_a_scenario_passes(scenario: str) -> None:
     assert bool(outcome.faults) == (scenario != "calm")
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_five_members_pass(seed: int) -> None:
     outcome = simulate(Plan(seed, 5, SHORT))
     assert outcome.violation is None, outcome.story
@@ -113,7 +117,7 @@ class Chancy(Sums):
         return super().apply(command)
 
 
-@pytest.mark.parametrize("members", [3, 5])
+@pytest.mark.parametrize("members", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_service_of_ones_own_passes(members: int) -> None:
     outcome = simulate(Plan(1, members, SHORT / 2, service=f"{HERE}:Sums"))
     assert outcome.violation is None, outcome.story

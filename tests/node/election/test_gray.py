@@ -6,9 +6,7 @@ knows it.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -21,41 +19,18 @@ from quorate.simulation.world import TIMEOUTS
 from quorate.transport import CommitPosition, StaleLeader
 from quorate.transport.testing.direction import Pace
 from tests.support.script import Script, scripted
+from tests.support.settled import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from quorate.simulation import Ledger, World
 
-P = ParamSpec("P")
-
 BEAT = TIMEOUTS.leader_heartbeat_interval
 TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
 LONG = 6 * TIMEOUT
-
-
-def settled(
-    body: Callable[Concatenate[World[Ledger], P], Awaitable[None]],
-) -> Callable[..., Awaitable[None]]:
-    """Make a test of a function that takes a cluster of three that has a leader."""
-
-    @functools.wraps(body)
-    async def test(
-        tmp_path: Path, autojump_clock: object, *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        async with open_ledgers(tmp_path) as world:
-            await world.start()
-            await world.settled()
-            await body(world, *args, **kwargs)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    fixtures = [inspect.Parameter(name, kind) for name in ("tmp_path", "autojump_clock")]
-    of_its_own = list(inspect.signature(body).parameters.values())[1:]
-    vars(test)["__signature__"] = inspect.Signature([*fixtures, *of_its_own])
-    return test
 
 
 def term(world: World[Ledger]) -> int:

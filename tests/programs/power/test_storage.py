@@ -138,7 +138,7 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
     assert by_the_kernel == writes_in_background(tmp_path / "probe"), "the way of a member"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path, seed: int) -> None:
     rng = Random(seed)
     for _ in range(2):  # the second run goes on with what the first one left

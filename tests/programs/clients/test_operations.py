@@ -11,6 +11,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 import redis
 
 from quorate.local.cluster import free_client_port
@@ -18,7 +19,7 @@ from quorate.storage.tools.restore import moment
 from tests.programs.clients.test_control import quorate
 from tests.support.real import QUORATE, RealCluster, lose_disk
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 MOMENT = "2026-11-21T21:30:14.700Z"
 SHUTDOWN = re.compile(r"snapshot at \d+, after [0-9.]+ s; members 0, 1, 2 stop at position \d+\n")
 
@@ -67,6 +68,7 @@ def lose_disks(cluster: RealCluster, process: "subprocess.Popen[bytes]", *, forc
         shutil.rmtree(cluster.directory / f"member-{member}")
 
 
+@pytest.mark.slow
 def test_every_command_does_what_the_page_says(directory: Path) -> None:
     port = free_client_port(3)
     start = [*QUORATE, "cluster", "--dir", str(directory), "--client-port", str(port)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.real import RealCluster
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sessions.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "sessions.md"
 UNKNOWN = "(error) UNKNOWN the outcome"
 
 
