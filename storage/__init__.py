@@ -40,7 +40,8 @@ from .snapshots.file import SnapshotHead, SnapshotReader, Summary, check_snapsho
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump
 from .tools.verify import Finding, VerifyReport, verify
-from .writing.group_commit import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
+from .writing.executor import Executor, ExecutorFactory, Job
+from .writing.group_commit import ThreadExecutor
 
 __all__ = [
     "BATCH_ALIGNMENT",
@@ -59,7 +60,6 @@ __all__ = [
     "Finding",
     "ForcedRow",
     "Identity",
-    "InlineExecutor",
     "Job",
     "LogEnd",
     "NodeState",

@@ -32,7 +32,8 @@ from ...storage import EntryKind
 from ...storage.tables.damage import open_or_rebuild
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import FlushJob, Tables
-from ...storage.writing.group_commit import ExecutorFactory, ThreadExecutor
+from ...storage.writing.executor import ExecutorFactory
+from ...storage.writing.group_commit import ThreadExecutor
 from ..commands import expiry, keys, numbers, sessions, strings, walk
 from ..commands.arguments import CommandError
 from ..commands.strings import Handler

@@ -11,7 +11,7 @@ from quorate.keyvalue.state.limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES
 from quorate.keyvalue.state.service import RESP3, TRANSACTION, KeyValueService
 from quorate.node.state_machine.service import Command, Service
 from quorate.storage.tables.tables import Tables
-from quorate.storage.writing.group_commit import InlineExecutor
+from quorate.storage.testing import InlineExecutor
 from tests.support.service_world import START_MS, Fed, encode, open_service, running
 
 

@@ -18,7 +18,6 @@ from quorate.errors import (
 from quorate.node.election import election
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import (
-    InlineExecutor,
     NodeState,
     check_snapshot,
     decode_header_untrusted,
@@ -26,6 +25,7 @@ from quorate.storage import (
     verify,
 )
 from quorate.storage.log.commit import Write
+from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.restore import plan_restore, restore
 from tests.node.readers.test_backup import run_once
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -39,7 +39,7 @@ from quorate.storage import (
 )
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.tables.disk import TablesDisk
-from quorate.storage.writing.group_commit import nothing
+from quorate.storage.writing.executor import nothing
 from quorate.transport.testing import MemoryNetwork
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
 
