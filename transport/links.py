@@ -36,7 +36,7 @@ connection. A bug in the handler ends `Links.run`.
 What we do not do
 -----------------
 There is no acknowledgement and no resending on a link: TCP has both, and the protocol repeats what
-matters. There is no encryption either; see the operations manual.
+matters. There is no encryption either: members belong on a network that you trust.
 """
 
 from collections.abc import Mapping

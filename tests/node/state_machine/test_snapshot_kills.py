@@ -28,16 +28,9 @@ from quorate.node.readers import serving
 from quorate.node.state_machine.applier import Applier
 from quorate.node.state_machine.snapshots import Snapshots
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import (
-    SnapshotReader,
-    SnapshotWriter,
-    Store,
-    ThreadExecutor,
-    Transfer,
-    Write,
-    check_snapshot,
-)
+from quorate.storage import SnapshotReader, SnapshotWriter, Store, ThreadExecutor, Transfer, Write
 from quorate.storage.lmdb.environment import Environment
+from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.tables.disk import TablesDisk
 from quorate.storage.writing.executor import nothing
 from quorate.transport.testing import MemoryNetwork

@@ -13,10 +13,10 @@ from quorate.node.state import Core
 from quorate.storage import EMPTY_LOG, LogEnd, VotingRight
 
 if TYPE_CHECKING:
-    from quorate.node.protocol.rules import BallotDecision
     import pytest
 
     from quorate.node.leader.follower_progress import Follower
+    from quorate.node.protocol.rules import BallotDecision
     from quorate.transport import RequestVote
 
 
