@@ -35,7 +35,8 @@ from ..node.state_machine.service import KEY_VALUE, Command
 from ..storage.tables.damage import open_or_rebuild
 from ..storage.tables.memtable import Record
 from ..storage.tables.tables import FlushJob, Tables
-from ..storage.writing.group_commit import ExecutorFactory, ThreadExecutor
+from ..storage.writing.executor import ExecutorFactory
+from ..storage.writing.group_commit import ThreadExecutor
 from .commands import expiry, keys, numbers, sessions, strings, walk
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
