@@ -1,4 +1,4 @@
-"""The seam under which a network lies: real TCP here, a simulated one in `memory`.
+"""The network interface of a member: real TCP here, simulated in `testing/memory_network.py`.
 
 Everything above deals with `Connection`: an ordered stream of bytes in each direction, with a
 non-blocking send, so that a member hands a batch to all its followers without a task switch, and
@@ -6,9 +6,8 @@ a blocking receive. A connection breaks, and then stays broken; it never loses o
 before that.
 
 The TCP side uses plain non-blocking sockets and trio's readiness calls. It waits for readiness
-first and reads then: the other order saves the wait only while data pile up, and pays a failed
-``recv`` whenever they do not (measured between two processes: 12 % more CPU for each round trip,
-and no gain for a bulk of batches).
+first and then reads. The other order pays a failed ``recv`` whenever no data wait. (Measured
+between two processes: 12 % more CPU for each round trip, and no gain for a bulk of batches.)
 """
 
 import errno

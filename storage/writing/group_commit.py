@@ -1,4 +1,4 @@
-"""The seam between the event loop, which does not wait for a disk, and the one thread that does.
+"""Group commit: the event loop submits jobs, and a writer thread waits for the disk.
 
 An executor takes jobs in order and hands those that wait together to one `write(group)`: one
 durable commit for all of them (group commit). While one group is being synced the next one
@@ -12,11 +12,12 @@ two threads is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.
 
-When nothing has come for a second or two, and at an orderly end, `idle` is called where `write` is.
+When no job has come for a second or two, and at an orderly end, `idle` is called on the thread that
+calls `write`.
 
-If a write fails, nothing more is written and `run` raises what was raised. When `run` is
-cancelled it first writes everything that was submitted: a job is written or never began. Jobs
-that are submitted after the end are dropped, and their `done` is never called.
+If a write fails, nothing more is written and `run` raises the error. When `run` is cancelled it
+first writes everything that was submitted: a job is written or never began. Jobs that are submitted
+after the end are dropped, and their `done` is never called.
 
 This and :mod:`.journal_writer` are the only modules of quorate that know threads.
 """
@@ -41,18 +42,20 @@ if TYPE_CHECKING:
 
     from .journal_writer import Span
 
-# Bounds one transaction in number (who appends bounds the bytes), and thereby how long the first
-# job of a group waits for the last one.
 MAX_GROUP_JOBS: Final = 256
+"""The most jobs of one group; the appender bounds their bytes. Larger, and the first job of a group
+waits longer for the last one; smaller, and a busy log needs more syncs."""
 
 IDLE_SECONDS: Final = 1.0
+"""How long no job has to come before `idle`. Shorter, and idle work delays the next write; longer,
+and more is left to do at a restart."""
 
 Lock = threading.Lock
-"""For the few places that both the writer thread and a reader come to."""
+"""For the few places that both the writer thread and a reader use."""
 
 
 class Job(Protocol):
-    """Something to write; what, is between whoever submits it and `write`."""
+    """Something to write; only its submitter and `write` know what."""
 
     @property
     def done(self) -> Callable[[], None]:
@@ -66,7 +69,7 @@ T = TypeVar("T")
 
 
 class Executor(Protocol[J]):
-    """Ordered writes in groups, and reads that are never behind them."""
+    """Ordered writes in groups, and reads that never queue behind them."""
 
     def submit(self, job: J) -> None:
         """Queue a job; returns at once. May be called before `run` has begun."""
@@ -75,12 +78,13 @@ class Executor(Protocol[J]):
     def by_spans(
         self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
     ) -> None:
-        """Allow that what is only written to a file goes by without `write`.
+        """Allow groups that only need bytes in a file to bypass `write`.
 
         Args:
-            begin: returns what must be written to make a group durable, if that is all it takes,
-                else None; called on the trio thread while no group is being written.
-            end: called there with 0 if that is durable; else with an errno, and raises for `run`.
+            begin: returns the span that makes a group durable, or None if the group needs `write`;
+                called on the trio thread while no group is being written.
+            end: called there with 0 once the span is durable, else with an errno; then it raises
+                the error for `run`.
         """
         ...
 
@@ -98,7 +102,7 @@ class Executor(Protocol[J]):
 
 
 class _Word(enum.Enum):
-    """What the writer thread is told besides jobs."""
+    """Signals to the writer thread, in the queue of its jobs."""
 
     REST = enum.auto()
     WAKE = enum.auto()
@@ -120,11 +124,11 @@ class ExecutorFactory(Protocol[F]):
 
 
 def nothing() -> None:
-    """Stand in for a callback that nobody needs."""
+    """Do nothing: the default callback."""
 
 
 class ThreadExecutor(Generic[J]):
-    """Writes on one dedicated thread or in C, and reads on at most one more.
+    """Writes on a dedicated thread and a journal writer, and reads on at most one thread more.
 
     Args:
         write: makes a group durable; called on the writer thread.
@@ -144,7 +148,7 @@ class ThreadExecutor(Generic[J]):
         self._idle = idle
         self._begin: Callable[[Sequence[J]], Span | None] = lambda _group: None
         self._end: Callable[[int], None] = lambda _error: None
-        # How many jobs and rests the thread was handed that are not reported.
+        # Jobs and rests that the thread was given and has not reported.
         self._handed = 0
         self._submitted: queue.SimpleQueue[J | _Word] = queue.SimpleQueue()
         self._finished: collections.deque[Sequence[J]] = collections.deque()  # empty: a rest
@@ -159,7 +163,7 @@ class ThreadExecutor(Generic[J]):
         self._reader = trio.CapacityLimiter(1)
 
     def submit(self, job: J) -> None:
-        """Queue a job for the one of the threads that it is for."""
+        """Queue a job for the thread that will write it."""
         if self._ended:
             return
         self._may_rest = False
@@ -172,11 +176,11 @@ class ThreadExecutor(Generic[J]):
     def by_spans(
         self, begin: Callable[[Sequence[J]], Span | None], end: Callable[[int], None]
     ) -> None:
-        """Leave spans to what is in C, where there is that; to be called before `run`."""
+        """Let the journal writer write spans; to be called before `run`."""
         self._begin, self._end, self._spans = begin, end, True
 
     async def read(self, fn: Callable[[], T]) -> T:
-        """Call `fn` on the reader's lane; a cancelled call still waits for `fn` to end."""
+        """Call `fn` on the reader thread; a cancelled call still waits for `fn` to end."""
         return await trio.to_thread.run_sync(fn, limiter=self._reader)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
@@ -188,7 +192,8 @@ class ThreadExecutor(Generic[J]):
         thread.start()
         try:
             if self._spans:
-                with contextlib.suppress(OSError):  # no more threads: one does all
+                # If the system allows no second thread, the first one writes everything.
+                with contextlib.suppress(OSError):
                     self._writer = Writer(wake)
             task_status.started()
             while True:
@@ -213,9 +218,9 @@ class ThreadExecutor(Generic[J]):
 
     async def _woken(self, wake: int) -> None:
         await trio.lowlevel.wait_readable(wake)
-        self._hear(wake)
+        self._on_wake(wake)
 
-    def _hear(self, wake: int) -> None:
+    def _on_wake(self, wake: int) -> None:
         os.eventfd_read(wake)
         self._report()
 
@@ -224,10 +229,10 @@ class ThreadExecutor(Generic[J]):
         self._submitted.put(job)
 
     def _begin_next(self) -> None:
-        """Begin to write what waits, in C if no more is needed, unless a thread is at work."""
+        """Begin to write the waiting jobs, unless one of the threads is at work."""
         if not self._waiting or self._handed or self._writing:
             return
-        assert self._writer is not None, "jobs wait for a thread that there is not"
+        assert self._writer is not None, "jobs wait for a journal writer, but there is none"
         group = self._waiting[:MAX_GROUP_JOBS]
         span = self._begin(group)
         if span is not None:
@@ -243,7 +248,7 @@ class ThreadExecutor(Generic[J]):
         self._waiting.clear()
 
     def _report(self) -> None:
-        """Call back for every group that is durable, and raise what a thread met."""
+        """Call back for every durable group, and raise the error of a thread."""
         if self._writer is not None and (error := self._writer.outcome()) is not None:
             group, self._writing = self._writing, ()
             if error:
@@ -251,13 +256,13 @@ class ThreadExecutor(Generic[J]):
                 self._waiting.clear()
             self._end(error)
             self._begin_next()
-            self._tell(group)
+            self._deliver(group)
         while self._finished:
             group = self._finished.popleft()
             self._handed -= len(group) or 1
             self._begin_next()
             if group:
-                self._tell(group)
+                self._deliver(group)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._waiting.clear()
@@ -268,7 +273,7 @@ class ThreadExecutor(Generic[J]):
                 self._hand(_Word.REST)
             self._may_rest = True
 
-    def _tell(self, group: Sequence[J]) -> None:
+    def _deliver(self, group: Sequence[J]) -> None:
         for job in group:
             job.done()
         self._delivered()
