@@ -57,6 +57,7 @@ from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
 _WATCH: Final = b"WATCH"
+_ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
