@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import TransportError, WireError
-from ...storage import TermRow, check_received_untrusted
+from ...storage import TermRow
 from ...transport import (
     NULL_VALUE,
     CommitPosition,
-    LogBatch,
     NewLeadershipTerm,
     ReplayRequest,
     RequestVote,
@@ -38,6 +37,7 @@ from ...transport import (
     Vote,
 )
 from ..follower.following import MAX_UNSYNCED_BYTES
+from ..follower.replay_receiver import ReplayReceiver
 from ..protocol import log_matching
 from ..protocol.role import SLOWEST_DISK
 
@@ -186,41 +186,42 @@ class _VoterLog:
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
-        store = self._store
-        last_term = store.log_term
-        while store.appended_position < self._end:
+        """Record the rest of the voter's log.
+
+        Raises:
+            TransportError: the replay has ended early.
+            WireError: it is not of the log that the vote describes.
+        """
+        store, last_term = self._store, self._store.log_term
+        # A voter that lives in our term, or in a newer one, may have truncated its log since.
+        replay = ReplayReceiver(
+            stream, self._term, lambda: store.appended_position, self._end, before=True
+        )
+        while not replay.over:
             with trio.fail_after(self._ctx.state.timeouts.leader_heartbeat_timeout):
-                message = await stream.receive()
-            if message is None:
-                raise TransportError(
-                    f"the replay ended at {store.appended_position} of {self._end}"
-                )
-            if not isinstance(message, LogBatch):
-                raise WireError(f"a {type(message).__name__} in a replay of the log")
-            if message.leadership_term_id >= self._term:
-                # Its sender lives in our term already, or in a newer one: it may have truncated.
-                raise WireError(f"a replay in term {message.leadership_term_id}")
-            header = check_received_untrusted(message.batch)
-            self._fits_untrusted(header)
-            row = None
-            if header.term > last_term:
-                row = TermRow(header.term, header.position, None, header.timestamp_ms)
-                last_term = header.term
-            store.append(message.batch, header=header, term_row=row)
+                await replay.receive(self._end)
+            for header, batch in replay.take():
+                self._check_span_untrusted(header)
+                row = None
+                if header.term > last_term:
+                    row = TermRow(header.term, header.position, None, header.timestamp_ms)
+                    last_term = header.term
+                store.append(batch, header=header, term_row=row)
             if store.unsynced > MAX_UNSYNCED_BYTES:
                 await store.settled()
         await store.settled()
+        if store.append_position < self._end:
+            raise TransportError(f"the replay ended at {store.append_position} of {self._end}")
 
-    def _fits_untrusted(self, header: BatchHeader) -> None:
-        """Refuse a batch that is not the next one of the log that the vote describes.
+    def _check_span_untrusted(self, header: BatchHeader) -> None:
+        """Refuse a batch that is not of the log that the vote describes.
 
         Raises:
             WireError: it is not.
         """
-        due = self._store.appended_position
         inside = any(
-            span.term == header.term and span.base <= due and header.end <= span.end
+            span.term == header.term and span.base <= header.position and header.end <= span.end
             for span in self._spans
         )
-        if header.position != due or not inside:
-            raise WireError(f"a replay of another log: {header}, our log ends at {due}")
+        if not inside:
+            raise WireError(f"a replay of another log: {header}, expected {self._spans}")
