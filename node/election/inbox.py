@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ...transport import Message
 
 MAX_INBOX: Final = 1024
-"""Messages that may wait. Fewer: some are dropped whenever a state waits for the disk. More: a state
-that was held up for long works through messages that are out of date."""
+"""Messages that may wait. Fewer: some are dropped whenever a state waits for the disk. More: a
+state that was held up for long works through messages that are out of date."""
 
 
 class Inbox(Role):

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from .snapshot_install import SnapshotInstall
 
 MAX_BUFFERED_BYTES = 64 << 20
-"""Live batches that may wait for the catch-up to reach them, or for the disk. Smaller: a busy leader
-leaves more followers behind, which begin anew. Larger: more memory."""
+"""Live batches that may wait for the catch-up to reach them, or for the disk. Smaller: a busy
+leader leaves more followers behind, which begin anew. Larger: more memory."""
 
 MAX_UNSYNCED_BYTES = 8 << 20
 """Appended bytes that are not durable yet, beyond which a catch-up waits for the disk. Smaller: the

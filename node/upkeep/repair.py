@@ -19,7 +19,7 @@ import trio
 from ...errors import DamagedRecordError, StorageError, WireError
 from ...storage import check_received_untrusted
 from ...transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
-from ..store_opening import told_the_way_out
+from ..store_opening import advising_recovery
 
 if TYPE_CHECKING:
     from ...storage import Store
@@ -62,7 +62,7 @@ class Repair:
             except DamagedRecordError as damage:
                 place = damage.term, damage.position
                 if place == before:  # it was put there, and something else is in the way
-                    with told_the_way_out(self._state.config):
+                    with advising_recovery(self._state.config):
                         raise
                 await self._mend(damage)
                 before = place
@@ -91,7 +91,7 @@ class Repair:
                 if trio.current_time() >= until or not self._state.peers:
                     break
                 await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
-        with told_the_way_out(self._state.config):
+        with advising_recovery(self._state.config):
             raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
