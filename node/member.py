@@ -134,6 +134,7 @@ class Member:
         state = self.state = MemberState(config, store)
         self.links = links
         self.clocks = Clocks(clock_ms, state.voters)
+        # From the lower parts to the higher ones: each gets only parts that exist already.
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)
@@ -236,6 +237,7 @@ class Member:
             await outer.start(self.store.run)
             await outer.start(self.snapshots.run)
             await outer.start(self.applier.service.run)
+            # A nursery of its own: it ends before what it writes to and reads from.
             async with trio.open_nursery() as consensus:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)

@@ -60,6 +60,7 @@ async def adopt_voter_log(ctx: ElectionContext, term: int, ahead: Vote) -> None:
         trio.TooSlowError: no batch has come for a heartbeat timeout, or our disk has stalled.
         OSError: the voter can't be reached.
     """
+    # We have won, but do not lead yet: nothing else would keep the cluster waiting for us.
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_hold_off, ctx)
         nursery.start_soon(_listen, ctx)
@@ -71,6 +72,7 @@ async def adopt_voter_log(ctx: ElectionContext, term: int, ahead: Vote) -> None:
 async def _hold_off(ctx: ElectionContext) -> Never:
     """Send heartbeats: members that hear a leader do not elect another one."""
     while True:
+        # The commit position that we knew before: no entry of our term is on a quorum yet.
         commit = ctx.applier.commit_position
         ctx.links.broadcast(CommitPosition(ctx.promised_term, commit, ctx.state.member_id, 0))
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
@@ -86,6 +88,7 @@ async def _watch(ctx: ElectionContext) -> Never:
     state, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
+        # Either something more was handed to the disk, or the disk has finished something.
         before, state = state, (store.submitted, store.recorded)
         if state[0] is not before[0] or state[1] is not before[1]:
             moved_at = trio.current_time()
@@ -102,6 +105,7 @@ async def _listen(ctx: ElectionContext) -> Never:
         sender, message = event
         match message:
             case RequestVote(candidate_term_id=term) if term <= ctx.promised_term:
+                # Its term is lost to us: it learns so at once, and need not wait.
                 ctx.voter.refuse(sender, message, leader_alive=False)
             case Scout(member_id=member) if member == sender:
                 ctx.voter.answer_scout(message, in_ballot=False, leader_alive=False)
@@ -145,6 +149,7 @@ class _VoterLog:
                 await stream.send(ReplayRequest(store.append_position, self._end))
                 await self._record(stream)
         for span in self._spans:
+            # Terms without entries have no batch that would bring their row.
             if span.term >= store.log_term:
                 await store.ensure_coherent(
                     term=span.term,
@@ -175,6 +180,7 @@ class _VoterLog:
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
         position, last_term = log_matching.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
+        # What the vote says is not authenticated: it must not cost us committed entries.
         if why := await self._ctx.log_guard.cut_contradiction(position):
             raise TransportError(f"member {self._from}: {why}")
         if parted or log_matching.ends_early(store.terms, theirs):

@@ -136,6 +136,7 @@ async def init(ctx: ElectionContext) -> Next:
     for holds in ctx.preconditions:
         await holds()
     if state.size == 1 and not state.standby:
+        # There is nobody to ask, but the term rises durably as in any other election.
         term = ctx.next_term
         await ctx.voter.promise(NodeState(term, state.member_id))
         return Next(State.LEADER_LOG_REPLICATION, "the only member", Candidacy(term))
@@ -152,6 +153,7 @@ async def canvass(ctx: ElectionContext) -> Next:
     # Positions from before this canvass are forgotten: a log may have been truncated since.
     ctx.log_ends = dict.fromkeys(state.peers)
     if ctx.mandate and ctx.may_stand:
+        # The leader chose us: there is nobody to hear first.
         return Next(State.NOMINATE, "the leader hands over")
     again = trio.current_time()
     while True:
@@ -170,6 +172,8 @@ async def canvass(ctx: ElectionContext) -> Next:
             over = now >= ctx.canvass_deadline
             if over and ballots.is_quorum_candidate(state.log_end, heard):
                 return Next(State.NOMINATE, "quorum candidate")
+        # Time may make us a candidate as well as a message does, so we look at least as often as we
+        # canvass.
         event = await ctx.inbox.receive(again)
         step = None if event is None else await ctx.react(*event)
         if step is not None and step.state is not State.CANVASS:
@@ -221,6 +225,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
     if sender not in ctx.state.voters:
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
+        # Its refusal is no objection: it does not veto, and nobody waits for it.
         candidacy.silent = (*candidacy.silent, sender)
     else:
         candidacy.votes[sender] = vote.vote
@@ -238,7 +243,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if ballots.is_unanimous_leader(votes, state.voters, [*ctx.absent, *candidacy.silent]):
         return Next(won, "unanimous leader", candidacy)
     if not over:
-        return None
+        return None  # a member with a longer log may still refuse
     if ballots.is_quorum_leader(votes, state.size, ctx.failed_ballots):
         return Next(won, "quorum leader", candidacy)
     ctx.failed_ballots += 1

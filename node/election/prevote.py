@@ -63,6 +63,7 @@ class PreVote:
         ctx, again = self._ctx, trio.current_time()
         while trio.current_time() < self._turn_at:
             if trio.current_time() >= again:
+                # Members that have just begun to canvass must hear us, too.
                 ctx.canvass_once()
                 again = trio.current_time() + ctx.state.timeouts.canvass_interval
             event = await ctx.inbox.receive(min(again, self._turn_at))
@@ -80,6 +81,7 @@ class PreVote:
         self.asking = True
         try:
             while self.asking:
+                # `asking` is cleared by `give_way`, while a message is handled below.
                 supported = questions.verdict()
                 if supported is not None:
                     return await questions.conclude() if supported else questions.withdraw()
