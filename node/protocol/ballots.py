@@ -164,7 +164,7 @@ def consider_scout(
 
 
 def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
-    """Say whether a member of `term` leaves its leader for a candidate that the leader has asked."""
+    """Say whether a member of `term` leaves its leader for a candidate that the leader chose."""
     # A candidate that could not win a ballot must not end a term for it.
     able = own <= log_end(request) or request.even_if_behind
     return request.force and request.candidate_term_id > term and able
