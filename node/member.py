@@ -48,23 +48,16 @@ from .follower.following import Following
 from .follower.log_guard import LogGuard
 from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .member_status import Status
 from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
 from .protocol.untrusted import TermBound
 from .readers.pace import Pace
 from .readers.serving import Server
-from .requests.gateway import (
-    COMMAND,
-    QUERY,
-    UNSTAMPED,
-    MemberAddress,
-    NodeStatus,
-    RequestKind,
-    Topology,
-)
+from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
-from .requests.status import Status
+from .requests.status import MemberAddress, NodeStatus, Topology
 from .requests.task_calls import Calls
 from .state import MemberState
 from .state_machine.actions import Actions
@@ -73,7 +66,7 @@ from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .store_opening import check_arguments, check_service, open_store
-from .upkeep.disk_space import Room
+from .upkeep.disk_space import DiskSpaceWatch
 from .upkeep.repair import Repair
 from .voter import Voter
 
@@ -87,7 +80,7 @@ if TYPE_CHECKING:
     from .config.config import MemberConfig, NodeConfig
     from .election.transition import Transition
     from .protocol.log_matching import WayToJoin
-    from .requests.gateway import Request, Stamp
+    from .requests.request import Request, Stamp
     from .state_machine.service import Service
 
 CLOSE_GRACE_SECONDS = 1.0
@@ -149,7 +142,7 @@ class Member:
         self._terms = TermBound(config.member_id, lambda: state.known_term)
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self._room = Room(state, store, free)
+        self._disk_space = DiskSpaceWatch(state, store, free)
         self._server = Server(
             state,
             store,
@@ -187,7 +180,7 @@ class Member:
                 self.store.settled,
                 # A snapshot that is being installed would replace the log.
                 self.snapshots.idle,
-                self._room.available,
+                self._disk_space.available,
                 self.founders.found,
                 self._install.reload,
             ),
@@ -209,7 +202,7 @@ class Member:
             actions=self.actions,
             clocks=self.clocks,
             voter=self.voter,
-            repair=self.repair,
+            read=self.repair.read,
         )
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
@@ -242,7 +235,7 @@ class Member:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)
                 consensus.start_soon(self.requests.run)
-                consensus.start_soon(self._room.run)
+                consensus.start_soon(self._disk_space.run)
                 self._tables.watch(consensus)
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
@@ -257,9 +250,9 @@ class Member:
         if isinstance(role, Leadership) and self.election.current is State.CLOSED:
             self.requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
-                await role.drain()
+                await role.replication.drain()
             # Followers learn what is committed: their next leader would have to find out anew.
-            role.announce_commit()
+            role.replication.announce_commit()
             self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
@@ -317,7 +310,7 @@ class Member:
 
     def _on_durable(self, position: int) -> None:
         self.state.role.on_durable(position)
-        self._room.appended()
+        self._disk_space.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 
@@ -386,7 +379,7 @@ class Member:
         """The log's time now, as far as this member knows; never before that of its log."""
         role = self.state.role
         if isinstance(role, Leadership):
-            return role.timekeeper.now_ms()
+            return role.now_ms()
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:

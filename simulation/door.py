@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..errors import NoLeaderError, RequestError, UnknownOutcomeError
-from ..node.requests.gateway import UNSTAMPED
+from ..node.requests.request import UNSTAMPED
 from .watching.client_facts import Answered, Asked, Refused
 from .watching.watched import seal, unseal
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..node import Member, Service
-    from ..node.requests.gateway import Stamp
+    from ..node.requests.request import Stamp
     from .watching.facts import Fact
     from .world import World
 

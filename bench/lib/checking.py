@@ -26,7 +26,7 @@ from quorate.client.resp import RespClient, open_resp
 from quorate.errors import StorageError
 from quorate.keyvalue.protocol.resp import CommandParser
 from quorate.node.config.config import NodeConfig
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 from quorate.storage import (
     EntryKind,
     decode_entries_untrusted,

@@ -19,7 +19,7 @@ from bench.lib.acknowledged import counted
 from bench.lib.checking import Member, Stretch, check_stretch
 from quorate.local.cluster import LocalCluster
 from quorate.local.survey import Verdict, ask, survey
-from quorate.node.requests.gateway import MemberAddress, NodeStatus
+from quorate.node.requests.status import MemberAddress, NodeStatus
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 TRIAL_BYTES: Final = 32 << 20

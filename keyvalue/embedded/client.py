@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import trio
 
 from ...errors import KeyValueError
-from ...node.requests.gateway import UNSTAMPED, Stamp
+from ...node.requests.request import UNSTAMPED, Stamp
 from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
 from ..protocol import resp
 from ..protocol.resp import word_of

@@ -15,7 +15,7 @@ import trio
 from outcome import Error
 
 from ...errors import RequestError, UnknownOutcomeError
-from ...node.requests.gateway import COMMAND, Request
+from ...node.requests.request import COMMAND, Request
 from ...node.requests.task_calls import Reply
 from ..native.waits import waiting
 from ..port.routes import RUN_COMMANDS

@@ -15,7 +15,8 @@ import attrs
 
 from ...errors import OversizedRequestError
 from ...node.config.config import Redirect
-from ...node.requests.gateway import COMMAND, CONTROL, QUERY, Gateway, Request, still_wanted
+from ...node.requests.gateway import Gateway
+from ...node.requests.request import COMMAND, CONTROL, QUERY, Request, still_wanted
 from ..state.service import RESP3
 from .joined import Coalesced, Sender
 from .routes import RUN_BYTES

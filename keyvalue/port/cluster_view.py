@@ -28,7 +28,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from ...node.requests.gateway import MemberAddress, NodeStatus, Topology
+from ...node.requests.status import MemberAddress, NodeStatus, Topology
 from ..commands.arguments import integer
 from ..commands.command_replies import help_reply
 from ..commands.table import CommandSpec, keys_of

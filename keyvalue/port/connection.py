@@ -37,7 +37,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
-from ...node.requests.gateway import Request, RequestKind
+from ...node.requests.request import Request, RequestKind
 from ..protocol.parser import CommandParser
 from .client_state import PortState, Session
 from .conversation import Conversation

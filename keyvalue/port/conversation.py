@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
-from ...node.requests.gateway import UNSTAMPED, Request, RequestKind, Stamp
+from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..commands.arguments import CommandError
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp

@@ -19,7 +19,7 @@ import attrs
 from quorate._version import __version__  # not of a room, so it has no other path
 
 from ... import ready
-from ...node.requests.gateway import NodeStatus
+from ...node.requests.status import NodeStatus
 from ...storage.tables import rows
 from ...storage.writing import kernel_writer
 from ..native import plain, waits

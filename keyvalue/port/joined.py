@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
-from ...node.requests.gateway import Request, RequestKind
+from ...node.requests.request import Request, RequestKind
 from ..native.plain import cut_replies_untrusted, send_all
 from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, part
 from .routes import RUN_COMMANDS

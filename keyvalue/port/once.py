@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from ...node.requests.gateway import Stamp
+from ...node.requests.request import Stamp
 from ..commands.arguments import CommandError, parse_integer
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from ...node.requests.gateway import RequestKind
+from ...node.requests.request import RequestKind
 from ..commands.table import Kind, lookup
 from ..protocol.resp import pack
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import SafetyViolationError
-from ..leader.preference import Preference
-from ..leader.term_event import term_event
 from ..protocol.states import State
 from .adopt_voter_log import adopt_voter_log
 from .transition import Next
@@ -50,7 +48,7 @@ async def leading(ctx: ElectionContext, won: Candidacy) -> Next:
             nursery.start_soon(_announce, ctx, role)
             nursery.start_soon(_elect, ctx, role)
             if not won.by_operator:
-                nursery.start_soon(Preference(role).run)
+                nursery.start_soon(role.prefer)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
@@ -96,7 +94,7 @@ async def _elect(ctx: ElectionContext, role: Leadership) -> None:
 async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next:
     """Wait until a quorum has our whole log."""
     # That commits nothing: entries of earlier terms may still be replaced (Raft, figure 8).
-    while role.replication_position < role.base and ctx.state.size > 1:
+    while role.commit.replication_position < role.base and ctx.state.size > 1:
         await role.changed.wait()
     return Next(State.LEADER_REPLAY, f"a quorum has the log to {role.base}")
 
@@ -110,7 +108,7 @@ async def leader_replay(ctx: ElectionContext, _role: Leadership) -> Next:
 async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
     """Make our term durable in our own table of terms."""
     await ctx.store.ensure_coherent(
-        term=role.term, base=role.base, end=None, timestamp_ms=role.timekeeper.now_ms()
+        term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
     )
     return Next(State.LEADER_READY, f"term {role.term} begins at {role.base}")
 
@@ -122,7 +120,7 @@ async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
     while role.ready_members() < ctx.state.quorum:
         await role.changed.wait()
     seconds = trio.current_time() - ctx.began
-    role.append_term_event(term_event(role, reason=ctx.cause, election_seconds=seconds))
+    role.open_term(reason=ctx.cause, election_seconds=seconds)
     return Next(State.CLOSED, f"{role.ready_members()} of {ctx.state.size} members are ready")
 
 

@@ -55,7 +55,7 @@ from ..protocol import ballots, log_matching, quorum
 from ..protocol.heartbeats import Heartbeats
 from ..protocol.role import SLOWEST_DISK, Ended, Role
 from ..protocol.signal import Signal, look_again, overdue
-from ..state_machine.applier import Waiting
+from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
 from .replay_receiver import ReplayReceiver
 from .termination import terminate_follower
@@ -371,7 +371,7 @@ class Following(Role):
             row = TermRow(header.term, header.position, None, header.timestamp_ms)
             self._log_term = header.term
         self.store.append(batch, header=header, term_row=row)
-        self.applier.offer(Waiting(header, batch, []))
+        self.applier.offer(PendingBatch(header, batch, []))
         # What the batch commits is applied once the batch is durable: the leader waits for our
         # report of it, so that comes first.
         self.notified_commit = max(self.notified_commit, header.commit_position)

@@ -19,14 +19,14 @@ import trio
 from ...ready import stay_awake
 from ..protocol import quorum
 from ..protocol.signal import Signal
-from ..requests.gateway import still_wanted
+from ..requests.request import still_wanted
 from ..state_machine.applier import SLICE_SECONDS
 from .lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..requests.gateway import Request
+    from ..requests.request import Request
     from ..state import MemberState
     from ..state_machine.applier import Applier
     from .follower_progress import Follower

@@ -1,11 +1,12 @@
-"""Repair: a batch that is damaged in our recording is fetched from another member.
+"""Repair: a batch that is damaged in our log is fetched from another member.
 
-A batch is named by its term and its position, and a term has one writer: whoever has a batch of
-that name has the same bytes. So a member that meets a damaged or missing one, whenever it reads its
-log, asks the others for it, writes it in its place, says so, and goes on. If none of them has it
-the member stops, with the error that names it. Damaged bytes are never used, and never sent.
+A batch is named by its term and position, and a term has one writer: all copies with the same name
+have the same bytes. So a member that meets a damaged or missing batch, whenever it reads its log,
+asks the other members for it, writes it in its place, logs that, and continues. If no member has
+it, this member stops with an error that names the batch. Damaged bytes are never used and never
+sent.
 
-What is checked before a store is even open (its last batch, the recording log) is mended by
+What is checked before a store opens (its last batch, the recording log) is repaired by
 :mod:`quorate.storage.log.mending`.
 """
 
@@ -30,15 +31,15 @@ log = logging.getLogger("quorate.node")
 
 
 class Repair:
-    """Reads a member's log, and mends what it finds damaged.
+    """Reads a member's log, and repairs the batches that it finds damaged.
 
     Args:
         state: of the member.
         store: its log.
-        links: to the other members.
+        links: to the members that may have the batch.
 
     Attributes:
-        count: batches that were mended.
+        count: batches repaired so far.
     """
 
     def __init__(self, state: MemberState, store: Store, links: Links) -> None:
@@ -53,7 +54,7 @@ class Repair:
 
         Raises:
             DamagedRecordError: one is damaged, and no other member has it.
-            StorageError: as `Store.read`.
+            StorageError: as for `Store.read`.
         """
         before: tuple[int, int] | None = None
         while True:
@@ -61,19 +62,20 @@ class Repair:
                 return await self._store.read(position, end=end)
             except DamagedRecordError as damage:
                 place = damage.term, damage.position
-                if place == before:  # it was put there, and something else is in the way
+                if place == before:
+                    # It was just replaced, so the disk is at fault, not the copy.
                     with advising_recovery(self._state.config):
                         raise
                 await self._mend(damage)
                 before = place
 
     async def _mend(self, damage: DamagedRecordError) -> None:
-        """Put what another member has in the place of a damaged batch.
+        """Replace a damaged batch by another member's copy.
 
         Raises:
-            DamagedRecordError: none has it.
+            DamagedRecordError: no member has it.
         """
-        log.error("%s: asking the other members for it", damage)
+        log.error("%s; asking the other members for it", damage)
         async with self._turn:
             until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
             while damage.term >= 0:
@@ -95,9 +97,9 @@ class Repair:
             raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
-        """Fetch the batch from a member and write it; False if that can't be done."""
+        """Fetch the batch from a member and write it; return whether that worked."""
         try:
-            # Who is silent (it may ask us for the same batch) leaves time for the others.
+            # A silent member may be waiting for the same batch from us; leave time for the next.
             patience = self._state.timeouts.leader_heartbeat_timeout / 2
             with trio.fail_at(min(until, trio.current_time() + patience)):
                 stream = await self._links.open_stream(peer, purpose=StreamPurpose.REPLAY)
@@ -112,7 +114,7 @@ class Repair:
             await self._store.replace(message.batch)
         except (*WEATHER, StorageError) as trouble:
             log.warning(
-                "member %d: not mended by member %d: %r", self._state.member_id, peer, trouble
+                "member %d: not repaired from member %d: %r", self._state.member_id, peer, trouble
             )
             return False
         return True

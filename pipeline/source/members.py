@@ -16,7 +16,7 @@ import hiredis
 
 from ...errors import ConfigurationError, TransportError
 from ...keyvalue.protocol.resp import encode_command
-from ...node.requests.gateway import MemberAddress
+from ...node.requests.status import MemberAddress
 from ...transport import parse_address
 
 __all__ = ["Members", "Refused", "Reply", "Standing", "parse_members", "standing"]

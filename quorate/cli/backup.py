@@ -82,7 +82,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
                 when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
                 print(f"{when}{words}", file=file, flush=True)
 
-            async with open_backup(to, client, rng=rng, tell=tell) as opened:
+            async with open_backup(to, client, rng=rng, report=tell) as opened:
                 try:
                     await (_follow(opened) if follow else opened.run())
                 finally:

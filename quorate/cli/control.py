@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from ..client.resp import Reply, RespError, open_resp
 from ..local.survey import in_words
 from ..node.leader.operator import positions_of
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 from .status import Addresses, AsJson, parse_address
 
 __all__ = [

@@ -24,7 +24,7 @@ from ..local.log_lines import line_handler, unblocked_console
 from ..local.survey import STANDBY, VOTING, Survey, survey
 from ..node.config.config import MemberConfig, NodeConfig, load_config
 from ..node.protocol.quorum import quorum
-from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..node.requests.status import MemberAddress, NodeStatus
 from ..storage import Identity, Standing, StandingKind, make_store
 from ..storage.lmdb.file_check import DATA_FILE
 from .status import AsJson

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..errors import UsageError
 from ..local.survey import SETTLED, Answer, Survey, Verdict, survey
-from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..node.requests.status import MemberAddress, NodeStatus
 from .show import make_console, print_table
 from .words import age, counted, size
 

@@ -8,7 +8,7 @@ import trio
 from cyclopts import Parameter
 
 from ..local.survey import survey
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 from .control import DONE, REFUSED, ask_one_of
 from .status import Addresses, AsJson, parse_address
 from .words import span

@@ -26,7 +26,7 @@ from ..errors import UsageError
 from ..histories.history import HistoryWriter
 from ..local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
 from ..local.survey import Survey, Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..node.requests.status import NodeStatus
 from ..pipeline.jobs.audit import audit
 from ..pipeline.jobs.check import check_history
 from ..pipeline.jobs.export import export, exported_tables

@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from ..local.log_lines import unblocked_console
 from ..local.survey import SETTLED, Survey, Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..node.requests.status import NodeStatus
 from ..storage.lmdb.environment import content_of
 from ..storage.tools.verify import verify
 from .load import Loader, compare, library_files

@@ -27,7 +27,7 @@ import trio
 
 from ..errors import ConfigurationError, UsageError
 from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 
 __all__ = ["HOST", "LocalCluster", "MemberProcess", "free_client_port", "lay_out", "open_cluster"]
 

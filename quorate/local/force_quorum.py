@@ -23,7 +23,7 @@ from ..cli.words import counted, utc
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
 from ..node.protocol.quorum import quorum
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 from ..storage import StandingKind, open_readonly
 from ..storage.log.founding import force
 from .survey import VOTING, survey

@@ -23,7 +23,7 @@ import trio
 from ..cli.words import age
 from ..client.resp import RespError, open_resp
 from ..node.clocks import MAX_SKEW_MS
-from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..node.requests.status import MemberAddress, NodeStatus
 
 __all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"]
 

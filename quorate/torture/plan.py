@@ -33,7 +33,7 @@ from ..histories.history import HistoryWriter, read_history_untrusted
 from ..histories.linearizability import Budget, Report, check
 from ..local.cluster import HOST, LocalCluster, free_client_port, lay_out
 from ..local.survey import Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..node.requests.status import NodeStatus
 from . import disk
 from .checks import check_recordings, check_state
 from .clients import Clients

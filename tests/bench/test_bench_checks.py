@@ -30,7 +30,7 @@ from bench.report import results
 from bench.runs import anatomy
 from quorate.keyvalue.protocol import resp
 from quorate.node.config.config import MemberConfig, NodeConfig
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
 
 KEYS = [b"key:%012d" % number for number in range(4)]

@@ -159,7 +159,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
         (["log", "dump", ".", "--from", "3,26"], EX_USAGE, "expected a log position"),
         (["recover", "a", "b"], EX_USAGE, "quorate: quorate recover takes one configuration"),
         (["pipeline", "audit", ".", "--conf", "x"], EX_USAGE, 'quorate: --conf "x": '),
-        (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: can't be read"),
+        (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: cannot be read"),
         (["log", "describe", "nowhere"], EX_CONFIG, "quorate: nowhere: no recording there"),
     ],
     ids=str,

@@ -21,7 +21,7 @@ from quorate.keyvalue.port.listener import RESERVED_DESCRIPTORS
 from quorate.local.cluster import free_client_port, lay_out
 from quorate.local.survey import ask
 from quorate.node.config.config import NodeConfig
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 
 PATIENCE_SECONDS = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -14,7 +14,7 @@ from quorate.cli.status import parse_address, render
 from quorate.errors import ConfigurationError
 from quorate.local.cluster import HOST
 from quorate.local.survey import Answer, Survey, Verdict, ask, survey
-from quorate.node.requests.gateway import MemberAddress, NodeStatus, PeerStatus
+from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus
 
 ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
 

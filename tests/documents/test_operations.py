@@ -49,7 +49,7 @@ def follows(given: list[str]) -> None:
     """Run a command that stays until it is told to end."""
     with subprocess.Popen([*QUORATE, *given], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while "Z  level with member" not in process.stdout.readline():  # behind the time
+        while "Z  caught up with member" not in process.stdout.readline():  # behind the time
             assert process.poll() is None
         process.terminate()
     assert process.returncode == 0

@@ -17,13 +17,8 @@ import trio
 
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
 from quorate.keyvalue.state.service import KeyValueService
-from quorate.node.requests.gateway import (
-    MemberAddress,
-    NodeStatus,
-    PeerStatus,
-    RequestKind,
-    Topology,
-)
+from quorate.node.requests.request import RequestKind
+from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from quorate.node.state_machine.service import Command
 
 if TYPE_CHECKING:
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
 
     from quorate.errors import RequestError
     from quorate.node.config.config import Redirect
-    from quorate.node.requests.gateway import Request
+    from quorate.node.requests.request import Request
 
 MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n) for n in range(3))
 

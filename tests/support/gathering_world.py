@@ -11,7 +11,7 @@ from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.state.service import RESP3
-from quorate.node.requests.gateway import UNSTAMPED, Request, Stamp
+from quorate.node.requests.request import UNSTAMPED, Request, Stamp
 
 OK = resp.OK
 

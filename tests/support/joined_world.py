@@ -18,13 +18,14 @@ from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, WholeCommands
 from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION
-from quorate.node.requests.gateway import RequestKind, still_wanted
+from quorate.node.requests.request import RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from quorate.errors import RequestError
-    from quorate.node.requests.gateway import Gateway, Request
+    from quorate.node.requests.gateway import Gateway
+    from quorate.node.requests.request import Request
 
 QUERY = RequestKind.QUERY
 

@@ -18,7 +18,7 @@ from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.port.routes import RUN_COMMANDS
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.state.service import AT_ONCE_BYTES, RESP3
-from quorate.node.requests.gateway import COMMAND, still_wanted
+from quorate.node.requests.request import COMMAND, still_wanted
 from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")

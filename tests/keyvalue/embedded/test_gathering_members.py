@@ -15,7 +15,7 @@ from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.state.service import RESP3
 from quorate.local.cluster import free_client_port
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import COMMAND, Request, still_wanted
+from quorate.node.requests.request import COMMAND, Request, still_wanted
 from quorate.node.state_machine.service import Command
 from quorate.transport import ForwardReply, ForwardRequest, TermSpan
 from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at

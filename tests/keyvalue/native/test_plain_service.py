@@ -22,9 +22,9 @@ from quorate.keyvalue.state.service import (
     TRANSACTION,
     KeyValueService,
 )
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.state_machine import applier as applier_module
-from quorate.node.state_machine.applier import Applier, Waiting
+from quorate.node.state_machine.applier import Applier, PendingBatch
 from quorate.storage import BatchHeader, Entry, EntryKind, encode_batch
 from tests.support.service_world import START_MS, encode, open_service, running
 
@@ -134,9 +134,9 @@ class Log:
         position = self.applier.applied_position
         header = BatchHeader(1, position, BATCH_BYTES, len(entries), self.now, position)
         if self.whole:
-            self.applier.offer(Waiting(header, batch_of(entries), [], requests))
+            self.applier.offer(PendingBatch(header, batch_of(entries), [], requests))
         else:
-            self.applier.offer(Waiting(header, None, entries, requests))
+            self.applier.offer(PendingBatch(header, None, entries, requests))
         self.applier.commit(header.end)
         assert self.applier.applied_position == header.end
         return replies

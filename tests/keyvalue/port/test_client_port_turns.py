@@ -6,7 +6,7 @@ import trio
 from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.protocol import resp
-from quorate.node.requests.gateway import Request
+from quorate.node.requests.request import Request
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"

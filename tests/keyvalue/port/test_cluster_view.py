@@ -11,7 +11,7 @@ from redis.crc import key_slot as redis_key_slot
 
 from quorate.keyvalue.port.cluster_view import key_slot, node_id
 from quorate.keyvalue.protocol import resp
-from quorate.node.requests.gateway import PeerStatus
+from quorate.node.requests.status import PeerStatus
 from tests.support.client_port_world import MEMBERS, RawClient, World, command
 
 OK = b"+OK\r\n"

@@ -17,7 +17,7 @@ from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port.client_state import ClientPortLimits
 from quorate.keyvalue.port.routes import RUN_COMMANDS
 from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, RESP3
-from quorate.node.requests.gateway import RequestKind, still_wanted
+from quorate.node.requests.request import RequestKind, still_wanted
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
 

@@ -12,7 +12,7 @@ import pytest
 from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port.client_state import ClientPortLimits
 from quorate.keyvalue.port.connection import STALLED_SECONDS, WAIT_READABLE, Connection
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
 

@@ -9,7 +9,7 @@ import trio
 
 from quorate.errors import RefusedError, RequestError
 from quorate.node.leader.operator import positions_of
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
 from tests.node.state_machine.test_snapshots import PRUNING, pruned, set_policy, snapshot
 

@@ -246,14 +246,14 @@ async def test_a_leader_alone_with_standbys_serves_by_itself(
 async def test_that_a_standby_is_counted_would_be_found(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says = Follower.says
+    says = Follower.reports_vote
 
     def believing(follower: Follower, *, has_vote: bool) -> None:
         del has_vote
         says(follower, has_vote=True)
         follower.votes = True
 
-    monkeypatch.setattr(Follower, "says", believing)
+    monkeypatch.setattr(Follower, "reports_vote", believing)
     with pytest.raises(ViolationError, match=r"^CommitOnQuorum:"):
         await left_with_a_standby(tmp_path)
 

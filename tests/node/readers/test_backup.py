@@ -43,7 +43,7 @@ async def backup_of(
         client_of(world),
         rng=random.Random(0),
         executor=InlineExecutor[Write],
-        tell=(said if said is not None else []).append,
+        report=(said if said is not None else []).append,
     ) as backup:
         yield backup
 
@@ -204,7 +204,7 @@ async def test_a_gap_is_refused_and_nothing_is_removed(
             await backup.run()
             end = backup.store.append_position
             await pruned(world, leader)
-            with pytest.raises(PrunedError, match=f"behind {end}"):
+            with pytest.raises(PrunedError, match=f"after {end}"):
                 await backup.run()
             assert backup.store.append_position == end
             assert backup.store.start_position == 0

@@ -9,7 +9,7 @@ import trio
 
 from quorate.node import State
 from quorate.node.requests.forwarding import SMALL_BYTES, ForwardStatus
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from quorate.storage import decode_entries_untrusted
 from quorate.transport import (
     MAX_BATCH_BYTES,

@@ -12,7 +12,7 @@ from quorate.errors import NoLeaderError, OversizedRequestError, RequestError, U
 from quorate.node import State
 from quorate.node.requests import router
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.ledger import open_ledgers
 from quorate.transport import (
@@ -292,14 +292,14 @@ async def test_what_is_parked_is_bounded_in_bytes_and_forgotten_with_its_client(
                 nursery.cancel_scope.cancel()
             await s.until(lambda: s.member.status().parked == 0, within=0.06)
     assert [str(each) for each in answers] == [
-        "no leader, and too many requests wait for one already"
+        "no leader, and parked requests fill 1000 bytes already; nothing was done"
     ] * 3
 
 
 @scripted(batches=LOG)
 async def test_a_request_that_no_leader_would_take_is_refused_at_once(s: Script) -> None:
     leader = await s.follow(1, 1, *LEVEL, log_term=0)
-    with pytest.raises(OversizedRequestError, match="33554433 bytes; this cluster takes 33554432"):
+    with pytest.raises(OversizedRequestError, match="33554433 bytes: expected at most 33554432"):
         await s.member.command(bytes((32 << 20) + 1))
     with pytest.raises(OversizedRequestError):
         await s.member.query(bytes(MAX_BATCH_BYTES + 1))

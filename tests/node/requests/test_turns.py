@@ -13,7 +13,7 @@ from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.replication import ENOUGH_COMMANDS
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import EntryKind, decode_entries_untrusted
@@ -102,7 +102,7 @@ async def test_a_leader_makes_one_batch_of_a_turn_there_and_then(
         # nothing else has run since
         assert isinstance(turn.results.pop(TOO_LARGE), OversizedRequestError)
         assert role.publication_position > start
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         assert not role.reads.waiting
         await world.until(lambda: len(turn.results) == 5)
         assert batches(store, start) == [[b"0", b"1", b"2", b"3"]]
@@ -119,7 +119,7 @@ async def test_a_leader_takes_what_it_can_and_the_rest_when_there_is_room(
         start, turn = role.publication_position, Turn()
         for payload in numbered(most + 3):
             member.submit_all(turn.commands(payload))
-        assert role.proposals.waiting
+        assert role.replication.window.waiting
         await world.until(lambda: len(turn.results) == most + 3)
         late = [b"%d" % n for n in range(most, most + 3)]
         alone = [[payload] for payload in numbered(most)]
@@ -137,11 +137,11 @@ async def test_few_commands_beside_many_that_are_under_way_wait_for_more(
         three, one = all_of_them[10:13], all_of_them[13:]
         member.submit_all(turn.commands(*eight))
         member.submit_all(turn.commands(*two))
-        assert len(role.proposals.waiting) == 2
+        assert len(role.replication.window.waiting) == 2
         member.submit_all(turn.commands(*three))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         member.submit_all(turn.commands(*one))
-        assert role.proposals.waiting
+        assert role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 14)
         assert batches(member.store, start) == [eight, [*two, *three], one]
 
@@ -154,12 +154,12 @@ async def test_a_command_does_not_wait_for_few_or_for_enough(
         turn = Turn()
         member.submit_all(turn.commands(b"large" * 10_000))
         member.submit_all(turn.commands(b"small"))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 2)
         many = [*numbered(5 * ENOUGH_COMMANDS)]
         member.submit_all(turn.commands(*many[: 4 * ENOUGH_COMMANDS]))
         member.submit_all(turn.commands(*many[4 * ENOUGH_COMMANDS :]))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 2 + len(many))
 
 

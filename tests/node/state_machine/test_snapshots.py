@@ -100,7 +100,7 @@ async def test_a_volatile_service_restarts_from_the_snapshot_and_the_tail(
         want = world.hosts[leader].service.payloads
         await world.kill(*world.hosts)
         await world.start()
-        assert caplog.text.count(f"snapshot at {position} is loaded") == 3
+        assert caplog.text.count(f"loaded the snapshot at {position}") == 3
         await world.settled()
         await equal(world, want)
 
@@ -126,8 +126,8 @@ async def test_a_damaged_snapshot_is_told_and_the_one_before_is_used(
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         await world.start(leader)
-        assert "a damaged snapshot is passed over" in caplog.text
-        assert f"snapshot at {older} is loaded" in caplog.text
+        assert "skipping a damaged snapshot" in caplog.text
+        assert f"loaded the snapshot at {older}" in caplog.text
         await world.settled()
         await equal(world, want)
 

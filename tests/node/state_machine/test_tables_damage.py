@@ -14,7 +14,7 @@ from quorate.errors import DamagedTablesError, StorageError, leaves
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.state.service import KeyValueService
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.requests.gateway import QUERY, Request
+from quorate.node.requests.request import QUERY, Request
 from quorate.node.requests.router import Requests
 from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal
@@ -301,7 +301,7 @@ async def test_a_member_alone_without_a_whole_snapshot_stops(
         path.unlink()
         await world.start(0)
         assert any(
-            isinstance(one, StorageError) and "no whole snapshot" in str(one)
+            isinstance(one, StorageError) and "no intact snapshot" in str(one)
             for one in leaves(world.failures[0])
         )
 

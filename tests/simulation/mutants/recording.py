@@ -10,9 +10,9 @@ import trio
 
 from quorate.node.follower.following import Following
 from quorate.node.follower.log_guard import LogGuard
-from quorate.node.leader import timekeeper
+from quorate.node.leader import log_clock
+from quorate.node.leader.commit import Commit
 from quorate.node.leader.disk_watch import DiskWatch
-from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol import quorum
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
@@ -53,16 +53,12 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Have a leader count its own log as far as it was written, not as far as it is durable."""
-    patch.setattr(
-        Leadership,
-        "_advance",
-        _advance_with(Leadership._advance),  # pyright: ignore[reportPrivateUsage]
-    )
+    patch.setattr(Commit, "advance", _advance_with(Commit.advance))
 
 
 def _advance_with(advance: object) -> object:
-    def _advance(self: Leadership) -> None:
-        store = self.store
+    def _advance(self: Commit) -> None:
+        store = self._store  # pyright: ignore[reportPrivateUsage]
         recorded = store.recorded
         pretended = attrs.evolve(recorded, append_position=store.appended_position)
         store.recorded = pretended
@@ -141,7 +137,7 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
 def lead_with_a_hanging_disk(patch: pytest.MonkeyPatch) -> None:
     """Do not look at one's own disk, neither as a winner nor as a leader."""
 
-    async def run(_watch: DiskWatch) -> None:
+    async def run(_watch: DiskWatch, *_parts: object) -> None:
         await trio.sleep_forever()
 
     patch.setattr(DiskWatch, "run", run)
@@ -227,4 +223,4 @@ def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
 
 def leave_the_last_commit_untold(patch: pytest.MonkeyPatch) -> None:
     """Record nothing when the log falls idle."""
-    patch.setattr(timekeeper, "IDLE_SECONDS", math.inf)
+    patch.setattr(log_clock, "IDLE_SECONDS", math.inf)

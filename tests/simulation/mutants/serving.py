@@ -17,7 +17,8 @@ from quorate.node.follower.following import Following
 from quorate.node.leader import lease
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.reads import Reads
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.leader.replication import Replication
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
 from quorate.storage.tables.stream import TablesView
@@ -49,7 +50,7 @@ def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
         if self.accepting and self.ended is None:
             original(self)
             if self.reads.start_round():
-                self.announce_commit()
+                self.replication.announce_commit()
 
     original = Leadership.flush
     patch.setattr(Leadership, "flush", flush)
@@ -100,16 +101,15 @@ def read_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
     """Answer a command when it is in the leader's log, with what the service would say."""
-    append = Leadership.append
+    append = Replication.append
 
     def append_and_answer(
-        self: Leadership, entries: list[object], waiting: list[Request] | None = None
+        self: Replication, entries: list[object], waiting: list[Request] | None = None
     ) -> None:
         append(self, entries, waiting)  # type: ignore[arg-type]
-        end = self.publication_position
-        self.applier.commit(end)
+        self._applier.commit(self.end)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Leadership, "append", append_and_answer)
+    patch.setattr(Replication, "append", append_and_answer)
 
 
 def tell_unknown_as_refused(patch: pytest.MonkeyPatch) -> None:

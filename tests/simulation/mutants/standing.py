@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.follower_progress import Followers
 from quorate.node.membership.founding import Founders
 from quorate.node.protocol import ballots, log_matching
 from quorate.node.protocol.log_matching import LogEnd
@@ -30,10 +30,10 @@ def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
 def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     """Have a leader count what a follower reports whose store was not admitted yet."""
 
-    def voters(self: Leadership) -> list[Follower]:
-        return [*self.followers.values()]
+    def voters(self: Followers) -> list[Follower]:
+        return [*self.values()]
 
-    patch.setattr(Leadership, "voters", property(voters))
+    patch.setattr(Followers, "voters", property(voters))
 
 
 def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:

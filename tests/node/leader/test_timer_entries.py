@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 import trio.abc
 
-from quorate.node.leader.timekeeper import IDLE_SECONDS
+from quorate.node.leader.log_clock import IDLE_SECONDS
 from quorate.simulation.ledger import open_ledgers
 from quorate.storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from quorate.storage.tools.describe import describe

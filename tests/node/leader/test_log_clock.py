@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.node.leader.log_clock import LogTime
+from quorate.node.leader.log_clock import LogClock
 
 if TYPE_CHECKING:
     import pytest
@@ -27,7 +27,7 @@ class Clock:
 
 
 async def test_it_is_the_clocks_time(autojump_clock: MockClock) -> None:
-    time = LogTime(Clock(), NOW_MS - 500)
+    time = LogClock(Clock(), NOW_MS - 500)
     assert time.now_ms() == NOW_MS
     await trio.sleep(1.5)
     assert time.now_ms() == NOW_MS + 1500
@@ -37,7 +37,7 @@ async def test_behind_the_logs_time_it_goes_on_slowly_until_the_clock_has_caught
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        time = LogTime(Clock(), NOW_MS + 10_000)
+        time = LogClock(Clock(), NOW_MS + 10_000)
     assert "the clock is 10 s behind the log's time" in caplog.text
     assert time.now_ms() == NOW_MS + 10_000
     seen: list[int] = []
@@ -54,7 +54,7 @@ async def test_behind_the_logs_time_it_goes_on_slowly_until_the_clock_has_caught
 
 async def test_it_does_not_go_back_with_the_clock(autojump_clock: MockClock) -> None:
     clock = Clock()
-    time = LogTime(clock, 0)
+    time = LogClock(clock, 0)
     await trio.sleep(1)
     assert time.now_ms() == NOW_MS + 1000
     clock.wrong_ms = -3_600_000
