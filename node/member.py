@@ -112,20 +112,8 @@ class Member:
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
-        links = Links(
-            cluster=config.cluster,
-            member_id=config.member_id,
-            incarnation=self.incarnation,
-            bind=Address(config.member_listen_host, config.own.member_port),
-            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
-            network=network,
-            handler=self,
-            rng=rng,
-            history=store.standing.history,
-            service=kind_of(service),
-        )
+        links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
-        self.links = links
         self.clocks = Clocks(clock_ms, state.voters)
         # From the lower parts to the higher ones: each gets only parts that exist already.
         self.repair = Repair(state, store, links)
@@ -143,14 +131,6 @@ class Member:
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
-        self._server = Server(
-            state,
-            store,
-            self.applier,
-            self.snapshots,
-            self.repair,
-            Pace(config.limits.reader_bytes_per_second),
-        )
         self._install = SnapshotInstall(
             state=state,
             store=store,
@@ -159,10 +139,28 @@ class Member:
             snapshots=self.snapshots,
             voter=self.voter,
         )
+        pace = Pace(config.limits.reader_bytes_per_second)
+        self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
         self.election = self._elections()
         self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
+
+    def _links(self, network: Network, rng: Random, service: str) -> Links:
+        """Make the links to the other members; `service` is the kind of the state machine."""
+        config = self.config
+        return Links(
+            cluster=config.cluster,
+            member_id=config.member_id,
+            incarnation=self.incarnation,
+            bind=Address(config.member_listen_host, config.own.member_port),
+            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
+            network=network,
+            handler=self,
+            rng=rng,
+            history=self.store.standing.history,
+            service=service,
+        )
 
     def _elections(self) -> ElectionContext:
         """Make what runs the elections."""

@@ -441,7 +441,10 @@ class Following(Role):
             TransportError: no member has sent one; what has arrived is kept.
         """
         with self.catchup_rate.active():
-            return await self._install.install(self, oldest)
+            # From now on the leader keeps the log that we will need after the snapshot.
+            self.flags = AppendFlags.INSTALL
+            self.report()
+            return await self._install.install(self.leader_id, oldest)
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store
