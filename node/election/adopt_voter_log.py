@@ -108,7 +108,7 @@ async def _listen(ctx: ElectionContext) -> Never:
                 # Its term is lost to us: it learns so at once, and need not wait.
                 ctx.voter.refuse(sender, message, leader_alive=False)
             case Scout(member_id=member) if member == sender:
-                ctx.voter.answer_scout(message, in_ballot=False, leader_alive=False)
+                ctx.voter.answer_prevote(message, in_ballot=False, leader_alive=False)
             case (
                 RequestVote(candidate_term_id=term)
                 | NewLeadershipTerm(leadership_term_id=term)

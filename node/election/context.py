@@ -304,7 +304,7 @@ class ElectionContext:
             case RequestVote():
                 return await self._on_request_vote(sender, message)
             case Scout():
-                self._on_scout(sender, message)
+                self._on_prevote(sender, message)
             case NewLeadershipTerm():
                 return await self._on_new_leadership_term(sender, message)
             case CommitPosition(leadership_term_id=term) | StaleLeader(leadership_term_id=term):
@@ -324,7 +324,7 @@ class ElectionContext:
                 # We do not follow it yet, but it lives: it will announce its term to us.
                 self.state.heard_leader(term, trio.current_time())
 
-    def _on_scout(self, sender: int, message: Scout) -> None:
+    def _on_prevote(self, sender: int, message: Scout) -> None:
         """Answer a pre-vote; of two members that ask at the same time one yields."""
         state, prevote = self.state, self.prevote
         if message.member_id != sender:
@@ -337,7 +337,7 @@ class ElectionContext:
             prevote is not None and prevote.asking and (self.mandate is not None or not yields)
         )
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
-        reason = self.voter.answer_scout(message, in_ballot=in_ballot, leader_alive=False)
+        reason = self.voter.answer_prevote(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED and prevote is not None:
             prevote.give_way()
 

@@ -208,7 +208,7 @@ class Following(Role):
             if message.member_id == sender:
                 # Whether the leader still wants a member to take over, that member asks the leader.
                 alive = self.leader_alive and not message.force
-                self.voter.answer_scout(message, in_ballot=message.force, leader_alive=alive)
+                self.voter.answer_prevote(message, in_ballot=message.force, leader_alive=alive)
             return False
         asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
         if asked and not self.voter.lease_promise.binds:

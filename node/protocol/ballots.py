@@ -3,7 +3,7 @@
 Nothing here waits, sends or writes. So each rule is tested in a line, and the model checker runs
 the very functions that the member runs.
 
-The rules are those of Aeron Cluster's election. A pre-vote (:func:`consider_scout`) is added: a
+The rules are those of Aeron Cluster's election. A pre-vote (:func:`consider_prevote`) is added: a
 member first asks whether it would be voted for, and raises its term only then.
 """
 
@@ -146,7 +146,7 @@ def consider(
     return BallotDecision(True, VoteReason.GRANTED, NodeState(term, request.candidate_member_id))
 
 
-def consider_scout(
+def consider_prevote(
     scout: Scout, voter: VoterView, *, in_ballot: bool, leader_alive: bool
 ) -> VoteReason:
     """Answer a pre-vote as we would answer the ballot that it asks about; nothing is promised."""
