@@ -117,6 +117,12 @@ class Following(Role):
         pulse: the leader's heartbeats.
     """
 
+    live_position: int | None = None
+    join_position: int | None = None
+    catchup_position: int | None = None
+    catchup_stopped = False
+    termination: int | None = None
+
     def __init__(
         self,
         message: NewLeadershipTerm,
@@ -154,11 +160,6 @@ class Following(Role):
         self.timestamp_ms = message.timestamp
         self.lease_ms = message.lease_ms
         self.flags = AppendFlags.NONE
-        self.live_position: int | None = None
-        self.join_position: int | None = None
-        self.catchup_position: int | None = None
-        self.catchup_stopped = False
-        self.termination: int | None = None
         self.terminates = Signal()
         self.notified_commit = message.commit_position
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
