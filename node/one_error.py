@@ -101,7 +101,7 @@ def _came_from(error: BaseException, origin: BaseException) -> bool:
 
 
 def _gravity(error: BaseException) -> int:
-    """Order errors: a program that is told to end, a safety violation, a bug, all others."""
+    """Order errors: an interrupt, a safety violation, a bug, all other errors."""
     if not isinstance(error, Exception):
         return 0
     if isinstance(error, SafetyViolationError):

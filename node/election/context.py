@@ -69,9 +69,9 @@ class ElectionContext:
         links: to the other members.
         applier: applies what is committed.
         voter: makes promises, and answers candidates.
-        clocks: the members' clocks; votes and announcements tell what they show.
+        clocks: the members' clocks; votes and announcements carry their readings.
         log_guard: refuses leaders that contradict themselves or our log.
-        requests: learns who leads.
+        requests: is notified of the leader.
         preconditions: each returns once its condition holds; INIT waits for one after the other.
         lead: makes the role of the leader of a term.
         follow: makes the role of a follower.
@@ -193,7 +193,7 @@ class ElectionContext:
 
     def _take_over(self, ended: Ended) -> None:
         """Take from a role that has ended what the election needs."""
-        # Both are for one election: whoever closed may be back, and a mandate is for one term.
+        # Both are for one election: a leader that has closed may be back, and a mandate is for one term.
         self.gone, self.mandate = ended.gone, ended.mandate
         if ended.message is not None:
             self.inbox.on_message(*ended.message)

@@ -1,4 +1,4 @@
-"""The election: how the members of a cluster agree on a leader, and how the others join it.
+"""The election: how the members of a cluster agree on a leader, and how followers join it.
 
 A cluster keeps one log on several members. At any time one member, the leader, appends to it; the
 others are followers and copy what the leader appends. An entry is committed once a majority of the
@@ -11,7 +11,7 @@ quorums share a member; so a winner has every committed entry, and no two member
 
 The happy path
 ==============
-INIT waits until our disk has settled. In CANVASS a member tells the others how far its log goes,
+INIT waits until our disk has settled. In CANVASS a member reports how far its log goes,
 and listens. Once every member would vote for it, or after a while a quorum, it nominates itself. In
 NOMINATE it waits for a random moment, so that not all stand at once, and asks in a pre-vote whether
 it would win; only if so does it raise its term and vote for itself. In CANDIDATE_BALLOT it asks for
@@ -52,7 +52,7 @@ Where to look
 whose store may vote, leases, transfers. The names are those of Aeron Cluster, whose protocol this
 is; ``ARCHITECTURE.md`` lists where it differs, and what would happen without.
 
-What this does not do: it does not change who the members are, and it does not defend against
+What this does not do: it does not add or remove members, and it does not defend against
 members that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
 """
 
@@ -128,7 +128,7 @@ async def init(ctx: ElectionContext) -> Next:
     state = ctx.state
     state.role = ctx.inbox
     if state.closing:
-        # A member that stops, or that its cluster has told to stop, takes part in nothing more.
+        # A member that stops, alone or with its whole cluster, takes part in nothing more.
         await trio.sleep_forever()
     await ctx.backoff.wait()
     # The disk has settled and has room, our store belongs to a founded cluster, and the service has

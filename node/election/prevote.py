@@ -39,7 +39,7 @@ class PreVote:
     """
 
     def __init__(self, ctx: ElectionContext) -> None:
-        # Chance decides who asks first, so that not all ask at once; a member that the leader has
+        # Chance decides which member asks first, so that not all ask at once; a member that the leader has
         # nominated has no rivals to wait for.
         patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
         self.asking = False
@@ -121,7 +121,7 @@ class Questions:
 
     def _restart(self) -> None:
         ctx, end, mandate = self._ctx, self._ctx.state.log_end, self._ctx.mandate
-        # The nonce tells answers to this question from late answers to an earlier one.
+        # The nonce sets answers to this question apart from late answers to an earlier one.
         self._question = Scout(
             ctx.next_term,
             end.term,

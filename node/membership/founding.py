@@ -107,7 +107,7 @@ class Founders:
             )
 
     def _way_out(self) -> str:
-        """Say how to begin without the missing members, where the others are a quorum."""
+        """Return how to begin without the missing members, if enough for a quorum are left."""
         missing = self.missing
         if not missing or self._state.size - len(missing) < self._state.quorum:
             return ""

@@ -123,7 +123,7 @@ def consider(
     if term < promised.candidate_term:
         return BallotDecision(False, VoteReason.TERM)
     if term == promised.candidate_term:
-        # A repeated request gets the same answer (one vote per term, whoever asks again).
+        # A repeated request gets the same answer: there is one vote per term.
         if promised.voted_for == request.candidate_member_id:
             return BallotDecision(True, VoteReason.GRANTED)
         return BallotDecision(False, VoteReason.ALREADY_VOTED)
@@ -172,7 +172,7 @@ def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
 
 def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
     """Say whether we yield to a member that asks for pre-votes at the same time as we do."""
-    # If neither yields, both are told yes, raise the same term, and split the votes. The longer log
+    # If neither yields, both hear yes, raise the same term, and split the votes. The longer log
     # goes first; the member id only decides between equal ones. By a fixed order of ids the member
     # with the longest log could be refused by all others (as in BlazingMQ).
     return (log_end(scout), scout.member_id) > (own, member_id)
@@ -194,7 +194,7 @@ def is_supported(
     yes = 1 + sum(reason is VoteReason.GRANTED for reason in answers.values())
     open_answers = [member for member in others if member not in answers and member not in absent]
     if yes >= quorum(len(others) + 1):
-        # Sure of a quorum we still wait, so that the ballot knows who is silent.
+        # Sure of a quorum we still wait, so that the ballot knows which members are silent.
         return True if not open_answers else None
     return None if yes + len(open_answers) >= quorum(len(others) + 1) else False
 

@@ -4,7 +4,7 @@ A log is described by its table of terms: for each term where it begins and ends
 have a term with the same beginning have the same bytes in it, up to the shorter end, since each
 term has one writer. So a follower compares tables, and never entries.
 
-The rules are those of Aeron Cluster's election, with two differences, each of which closes a way in
+The rules are those of Aeron Cluster's election, with two differences. Each closes a way in
 which acknowledged entries could be lost:
 
 - A follower compares the whole table of terms, and not one base, before it keeps what it has.
@@ -221,7 +221,7 @@ class Replay:
 
 
 WayToJoin = Replicate | Install | Replay
-"""How our log becomes that of a leader whom we adopt."""
+"""How our log becomes that of a leader that we adopt."""
 
 LogDecision = Disregard | CanvassAgain | Truncate | WayToJoin
 """What an announcement of a leader means for our log."""

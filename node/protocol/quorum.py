@@ -1,6 +1,7 @@
 """How many members a decision needs, and what that many have reached.
 
-Pure functions on numbers. Only members with a vote are counted; the caller leaves the others out.
+Pure functions on numbers. Only members with a vote are counted; the caller leaves all other members
+out.
 """
 
 from __future__ import annotations
