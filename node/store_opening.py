@@ -125,7 +125,7 @@ def check_service(config: NodeConfig, store: Store, service: Service) -> None:
             f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
             "each service a directory, and a cluster, of its own"
         )
-    # A log that has lost its end may be behind the service: it gets that end back from other members.
+    # A log that has lost its end may be behind the service: other members have that end.
     if service.position > store.append_position and store.recorded.lost == NOTHING_LOST:
         raise StorageError(
             f"member {config.member_id}: the service is at {service.position}, but the log "

@@ -193,7 +193,8 @@ class ElectionContext:
 
     def _take_over(self, ended: Ended) -> None:
         """Take from a role that has ended what the election needs."""
-        # Both are for one election: a leader that has closed may be back, and a mandate is for one term.
+        # Both are for one election: a leader that has closed may be back, and a mandate is for one
+        # term.
         self.gone, self.mandate = ended.gone, ended.mandate
         if ended.message is not None:
             self.inbox.on_message(*ended.message)

@@ -39,8 +39,8 @@ class PreVote:
     """
 
     def __init__(self, ctx: ElectionContext) -> None:
-        # Chance decides which member asks first, so that not all ask at once; a member that the leader has
-        # nominated has no rivals to wait for.
+        # Chance decides which member asks first, so that not all ask at once. A member that the
+        # leader has nominated has no rivals to wait for.
         patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
         self.asking = False
         self._turn_at = trio.current_time() + ctx.rng.uniform(0, patience)
