@@ -44,7 +44,7 @@ class PreVote:
         patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
         self.asking = False
         self._turn_at = trio.current_time() + ctx.rng.uniform(0, patience)
-        self._ctx = ctx
+        self.ctx = ctx
 
     async def run(self) -> Next:
         """Wait for our turn and ask, again and again, until something comes of it."""
@@ -56,11 +56,11 @@ class PreVote:
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
         self.asking = False
-        self._turn_at = trio.current_time() + self._ctx.state.timeouts.election_timeout
+        self._turn_at = trio.current_time() + self.ctx.state.timeouts.election_timeout
 
     async def await_turn(self) -> Next | None:
         """Wait until it is our turn; longer if we give way to another member in the meantime."""
-        ctx, again = self._ctx, trio.current_time()
+        ctx, again = self.ctx, trio.current_time()
         while trio.current_time() < self._turn_at:
             if trio.current_time() >= again:
                 # Members that have just begun to canvass must hear us, too.
@@ -77,7 +77,7 @@ class PreVote:
         Returns:
             What comes next; None if we gave way to another member that asks as well.
         """
-        questions = Questions(self._ctx)
+        questions = Questions(self.ctx)
         self.asking = True
         try:
             while self.asking:
@@ -86,7 +86,7 @@ class PreVote:
                 if supported is not None:
                     return await questions.conclude() if supported else questions.withdraw()
                 questions.ask()
-                event = await self._ctx.inbox.receive(questions.wakes_at)
+                event = await self.ctx.inbox.receive(questions.wakes_at)
                 if event is not None and (step := await questions.hear(*event)) is not None:
                     return step
             return None
