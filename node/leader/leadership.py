@@ -391,7 +391,7 @@ class Leadership(Role):
         asked = sender == self.handover.successor
         if isinstance(message, Scout):
             if message.member_id == sender:
-                self._voter.answer_scout(message, in_ballot=asked, leader_alive=not asked)
+                self._voter.answer_prevote(message, in_ballot=asked, leader_alive=not asked)
         elif asked and ballots.may_take_over(message, own=self._state.log_end, term=self.term):
             # The next election sees its request first, and votes for it.
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
