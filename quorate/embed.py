@@ -24,7 +24,7 @@ from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
-from .keyvalue.state.service import KeyValueService
+from .keyvalue.service import KeyValueService
 from .node import Member, NodeStatus, Topology, open_member
 from .node.one_error import one_error
 from .node.store_opening import check_arguments

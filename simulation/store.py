@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from ..keyvalue.state.service import KeyValueService
+from ..keyvalue.service import KeyValueService
 from ..storage.tables.tables import FLUSH_BYTES, Tables
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
@@ -17,14 +18,6 @@ TOO_LONG: Final = resp.error("ERR string exceeds maximum allowed size (proto-max
 def arity_error(command: str) -> bytes:
     """Word the error for a number of arguments that can't be, though the arity permits it."""
     return resp.error(f"ERR wrong number of arguments for '{command}' command")
-
-
-class CommandError(Exception):
-    """A command can't be done; it has changed nothing. The service answers with `reply`."""
-
-    def __init__(self, reply: bytes) -> None:
-        super().__init__(reply)
-        self.reply = reply
 
 
 def parse_integer(text: bytes) -> int | None:

@@ -3,8 +3,9 @@
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import KeyStore
-from .arguments import INT64_MAX, INT64_MIN, CommandError, integer, invalid_expire_time
+from .arguments import INT64_MAX, INT64_MIN, integer, invalid_expire_time
 from .strings import Handler
 
 

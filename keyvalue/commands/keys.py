@@ -3,9 +3,10 @@
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import RAW_STRING, STRING, KeyStore
-from .arguments import NO_SUCH_KEY, SYNTAX_ERROR, CommandError, integer, parse_integer
-from .command_replies import help_reply
+from .arguments import NO_SUCH_KEY, SYNTAX_ERROR, integer, parse_integer
+from .introspection import help_reply
 from .strings import Handler
 from .table import fault
 

@@ -10,8 +10,9 @@ import re
 from typing import Final, TypeAlias
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import STRING, TEXT_STRING, KeyStore
-from .arguments import INT64_MAX, INT64_MIN, NOT_AN_INTEGER, CommandError, integer, parse_integer
+from .arguments import INT64_MAX, INT64_MIN, NOT_AN_INTEGER, integer, parse_integer
 from .strings import Handler
 
 _OVERFLOW: Final = resp.error("ERR increment or decrement would overflow")

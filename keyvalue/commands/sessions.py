@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from ..limits import DEFAULT_SESSION_MS, LOOKUP_WORK, MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
-from ..state.limits import DEFAULT_SESSION_MS, LOOKUP_WORK, MAX_SESSION_MS, MIN_SESSION_MS
 from ..state.store import KeyStore
 from .arguments import SYNTAX_ERROR, arity_error, integer
 from .strings import Handler

@@ -5,10 +5,11 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from ..limits import MAX_REPLY_BYTES, MAX_VALUE_BYTES
 from ..protocol import resp
-from ..state.limits import MAX_REPLY_BYTES, MAX_VALUE_BYTES
+from ..protocol.resp import CommandError
 from ..state.store import RAW_STRING, STRING, KeyStore
-from .arguments import SYNTAX_ERROR, TOO_LONG, CommandError, arity_error, expiry, integer
+from .arguments import SYNTAX_ERROR, TOO_LONG, arity_error, expiry, integer
 
 Handler: TypeAlias = Callable[[KeyStore, list[bytes]], bytes]
 

@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...storage.tables.memtable import stored_key
+from ..limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
 from ..protocol import resp
-from ..protocol.glob import literal_prefix, matcher
-from ..state.limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
+from ..protocol.resp import CommandError
 from ..state.store import KeyStore
-from .arguments import SYNTAX_ERROR, CommandError, integer
+from .arguments import SYNTAX_ERROR, integer
+from .glob import literal_prefix, matcher
 from .random_key import FEW_KEYS, Dice, RandomKey
 from .strings import Handler
 

@@ -14,8 +14,8 @@ from ...errors import KeyValueError
 from ...node.requests.gateway import UNSTAMPED, Stamp
 from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
 from ..protocol import resp
+from ..protocol.payload import RESP3
 from ..protocol.resp import word_of
-from ..state.service import RESP3
 from .gathering import Gathering
 
 Text: TypeAlias = bytes | str

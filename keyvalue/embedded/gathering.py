@@ -17,9 +17,9 @@ from outcome import Error
 from ...errors import RequestError, UnknownOutcomeError
 from ...node.requests.gateway import COMMAND, Request
 from ...node.requests.task_calls import Reply
-from ..port.routes import RUN_COMMANDS
+from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
 from ..protocol import resp
-from ..state.service import AT_ONCE_BYTES, RESP3
+from ..protocol.payload import RESP3
 
 __all__ = ["Gathering"]
 

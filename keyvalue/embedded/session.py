@@ -20,9 +20,9 @@ from ...errors import (
     UnknownOutcomeError,
 )
 from ..commands.table import Kind
+from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
-from ..state.limits import MAX_SESSION_MS, MIN_SESSION_MS
-from ..state.service import RESP3
+from ..protocol.payload import RESP3
 from .client import KeyValue
 
 if TYPE_CHECKING:

@@ -30,10 +30,11 @@ from typing import Final
 
 from ...node.requests.gateway import MemberAddress, NodeStatus, Topology
 from ..commands.arguments import integer
-from ..commands.command_replies import help_reply
+from ..commands.introspection import help_reply
 from ..commands.table import CommandSpec, keys_of
 from ..protocol import resp
-from .client_state import PortState, Session
+from .client_state import ClientState
+from .port_state import PortState
 
 __all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
 
@@ -60,14 +61,14 @@ def node_id(cluster: str, member_id: int) -> str:
 
 
 def redirection(
-    port: PortState, session: Session, spec: CommandSpec, arguments: Sequence[bytes]
+    port: PortState, client: ClientState, spec: CommandSpec, arguments: Sequence[bytes]
 ) -> bytes | None:
     """Answer -MOVED to a command with keys; None if the command should be submitted here.
 
     That is so for a client that is not cluster-aware, on the leader, and while it is not certain
     who leads: then it is parked.
     """
-    if not session.cluster_aware or port.redirect == "never":
+    if not client.cluster_aware or port.redirect == "never":
         return None
     topology = port.gateway.topology
     leader = topology.leader_id
@@ -86,13 +87,13 @@ def leader_first(topology: Topology) -> list[MemberAddress]:
     return sorted(topology.members, key=lambda member: member.member_id != topology.leader_id)
 
 
-def cluster_reply(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     """Answer CLUSTER; ``fault`` found nothing in the arguments."""
-    view, resp3 = _View(port), session.resp3
+    view, resp3 = _View(port), client.resp3
     word = arguments[1].lower()
     match word:
         case b"slots" | b"shards" | b"nodes":
-            session.cluster_aware = True
+            client.cluster_aware = True
             reply = view.listing(word, resp3=resp3)
         case b"info":
             reply = resp.verbatim(view.info(), resp3=resp3)

@@ -39,8 +39,9 @@ from ...errors import OversizedRequestError
 from ...node.requests.gateway import Request, RequestKind
 from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
-from .client_state import PortState, Session
+from .client_state import ClientState
 from .conversation import Conversation
+from .port_state import PortState
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
@@ -82,7 +83,7 @@ class Connection:
 
     Args:
         client: the socket, non-blocking; the connection owns it.
-        session: what is remembered of the client.
+        client: what is remembered of the client.
         parser: for what it sends.
         port: what it shares with the others.
         poller: it has registered the socket for :data:`WAIT_READABLE`.
@@ -107,29 +108,29 @@ class Connection:
         "_receive",
         "_send",
         "_socket",
+        "client",
         "congested",
         "fileno",
         "read_at",
-        "session",
     )
 
     def __init__(
         self,
-        client: socket.socket,
-        session: Session,
+        sock: socket.socket,
+        client: ClientState,
         parser: CommandParser,
         port: PortState,
         poller: Poller,
     ) -> None:
-        self.fileno = client.fileno()
-        self.session = session
-        self._socket = client
-        self._receive = client.recv
-        self._send = client.send
+        self.fileno = sock.fileno()
+        self.client = client
+        self._socket = sock
+        self._receive = sock.recv
+        self._send = sock.send
         self._port = port
         self._poller = poller
         self._events = WAIT_READABLE
-        self._conversation = Conversation(session, parser, port, self)
+        self._conversation = Conversation(client, parser, port, self)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
         self._input_bytes = 0  # as the port has counted it
@@ -200,10 +201,10 @@ class Connection:
         Returns:
             Whether it was only joined with what other clients have sent.
         """
-        if count and not self._outgoing and self._conversation.share(data, count):
+        if count and not self._outgoing and self._conversation.join(data, count):
             return True
-        if not self.session.closing:
-            self.session.seen_at = self._port.now
+        if not self.client.closing:
+            self.client.seen_at = self._port.now
             self._feed(data)
         return False
 
@@ -246,7 +247,7 @@ class Connection:
     # Replies ---------------------------------------------------------------------------------
 
     def settle(self, reply: bytes) -> bool:
-        """See :class:`.joined.Sender`."""
+        """See :class:`.joined.JoinedClient`."""
         usual = self._events == WAIT_READABLE and not self._outgoing
         if not (usual and self._conversation.settle()):
             return False
@@ -254,7 +255,7 @@ class Connection:
         return True
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
-        """See :class:`.joined.Sender`."""
+        """See :class:`.joined.JoinedClient`."""
         return self._conversation.take_over(kind, payload, flags, count)
 
     def deliver(self) -> None:
@@ -266,7 +267,7 @@ class Connection:
             self._send_reply(data)
         if self.fileno < 0:
             return
-        if self.session.closing or self._finishing:
+        if self.client.closing or self._finishing:
             self._wait_for(self._events & ~_READ)
             self._finish_if_done()
         elif not self._events & _READ:
@@ -276,7 +277,7 @@ class Connection:
 
     def _read_on(self) -> None:
         """Read again, unless there is a reason not to."""
-        held, ending = self._conversation.held_bytes, self.session.closing or self._finishing
+        held, ending = self._conversation.held_bytes, self.client.closing or self._finishing
         if not (ending or self.congested) and held <= self._port.limits.input_bytes:
             self._wait_for(self._events | _READ)
 
@@ -358,7 +359,7 @@ class Connection:
 
     def _finish_if_done(self) -> None:
         """End it if it is to end and the last reply is sent."""
-        closing, failed = self.session.closing, self._conversation.failed
+        closing, failed = self.client.closing, self._conversation.failed
         if self._outgoing or (self._lingering and not self._ended):
             return
         if closing and (self._ended or not failed):

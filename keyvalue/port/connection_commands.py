@@ -12,22 +12,23 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from ..commands.arguments import CommandError
-from ..commands.command_replies import command_reply, help_reply
+from ..commands.introspection import command_reply, help_reply
 from ..commands.table import CommandSpec
+from ..limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from ..protocol import resp
-from ..state.limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
-from ..state.service import RESP3
+from ..protocol.payload import RESP3
+from ..protocol.resp import CommandError
 from .client_command import client_reply, set_name
-from .client_state import Counters, PortState, Session
+from .client_state import ClientState
 from .cluster_view import cluster_reply
 from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
+from .port_state import PortState
 from .transaction import Queued, Transaction, weave
 from .watching import Watched
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
-_Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
+_Handler: TypeAlias = Callable[[Sequence[bytes], ClientState, PortState], bytes]
 
 _NOT_INTEGER: Final = resp.error("ERR value is not an integer or out of range")
 _SYNTAX: Final = resp.error("ERR syntax error")
@@ -47,7 +48,7 @@ _log = logging.getLogger("quorate.keyvalue")
 
 
 def answer(
-    spec: CommandSpec, arguments: Sequence[bytes], session: Session, port: PortState
+    spec: CommandSpec, arguments: Sequence[bytes], client: ClientState, port: PortState
 ) -> bytes:
     """Answer a connection command in which ``fault`` found nothing."""
     handler = _HANDLERS.get(spec.name.partition("|")[0])
@@ -56,15 +57,15 @@ def answer(
     if len(arguments) > MAX_CONNECTION_ARGUMENTS:
         return _TOO_MANY_ARGUMENTS
     try:
-        return handler(arguments, session, port)
+        return handler(arguments, client, port)
     except CommandError as trouble:
         return trouble.reply
     except Exception:  # noqa: BLE001 - a mistake in here must not end the member; the traceback is kept
-        _log.exception("client %d, command %s", session.client_id, spec.name)
+        _log.exception("client %d, command %s", client.client_id, spec.name)
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
 
 
-def _ping(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _ping(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     match arguments:
         case [_]:
             return resp.PONG
@@ -74,28 +75,28 @@ def _ping(arguments: Sequence[bytes], _session: Session, _port: PortState) -> by
             return resp.error("ERR wrong number of arguments for 'ping' command")
 
 
-def _echo(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _echo(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     return resp.bulk(arguments[1])
 
 
-def _quit(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.closing = True
+def _quit(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.closing = True
     return resp.OK
 
 
-def _reset(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.reset()
+def _reset(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.reset()
     return resp.simple(b"RESET")
 
 
-def _select(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _select(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     index = _integer_untrusted(arguments[1])
     if index is None:
         return _NOT_INTEGER
     return resp.OK if index == 0 else resp.error("ERR DB index is out of range")
 
 
-def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _auth(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     match arguments:
         case [_, _]:
             return _NO_PASSWORD
@@ -107,9 +108,9 @@ def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> by
             return _SYNTAX
 
 
-def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def _hello(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     """HELLO [version [AUTH user password] [SETNAME name]]."""
-    flags = session.flags
+    flags = client.flags
     if len(arguments) > 1:
         version = _integer_untrusted(arguments[1])
         if version is None:
@@ -125,80 +126,80 @@ def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> byt
                     return _WRONG_USER
                 options = rest
             case [word, name, *rest] if word.lower() == b"setname":
-                reply = set_name(name, session)
+                reply = set_name(name, client)
                 if reply != resp.OK:
                     return reply
                 options = rest
             case _:
                 return resp.error(b"ERR Syntax error in HELLO option '%b'" % options[0][:80])
-    session.flags = flags
-    return _greeting(session, port)
+    client.flags = flags
+    return _greeting(client, port)
 
 
-def _greeting(session: Session, port: PortState) -> bytes:
+def _greeting(client: ClientState, port: PortState) -> bytes:
     facts = {
         b"server": resp.bulk(b"redis"),
         b"version": resp.bulk(REDIS_VERSION.encode()),
-        b"proto": resp.integer(3 if session.resp3 else 2),
-        b"id": resp.integer(session.client_id),
+        b"proto": resp.integer(3 if client.resp3 else 2),
+        b"id": resp.integer(client.client_id),
         b"mode": resp.bulk(b"cluster"),
         b"role": resp.bulk(b"master" if port.gateway.topology.is_leader else b"replica"),
         b"modules": resp.EMPTY_ARRAY,
     }
     pairs = [(resp.bulk(name), value) for name, value in facts.items()]
-    return resp.mapping(pairs, resp3=session.resp3)
+    return resp.mapping(pairs, resp3=client.resp3)
 
 
-def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    if session.transaction is not None:
+def _multi(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    if client.transaction is not None:
         return resp.error("ERR MULTI calls can not be nested")
-    session.transaction = Transaction.begin(session.watched.pairs())
+    client.transaction = Transaction.begin(client.watched.pairs())
     return resp.OK
 
 
-def _discard(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    if session.transaction is None:
+def _discard(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    if client.transaction is None:
         return resp.error("ERR DISCARD without MULTI")
-    session.transaction = None
-    session.watched = Watched()
+    client.transaction = None
+    client.watched = Watched()
     return resp.OK
 
 
-def _unwatch(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.watched = Watched()
+def _unwatch(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.watched = Watched()
     return resp.OK
 
 
-def _readonly(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.cluster_aware = session.read_only = True
+def _readonly(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.cluster_aware = client.read_only = True
     return resp.OK
 
 
-def _readwrite(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.read_only = False
+def _readwrite(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.read_only = False
     return resp.OK
 
 
-def _asking(_arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _asking(_arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     return resp.OK
 
 
-def _command(arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    return command_reply(arguments, resp3=session.resp3)
+def _command(arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    return command_reply(arguments, resp3=client.resp3)
 
 
-def _info(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
-    return resp.verbatim(info_text(arguments[1:], port), resp3=session.resp3)
+def _info(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    return resp.verbatim(info_text(arguments[1:], port), resp3=client.resp3)
 
 
-def _config(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def _config(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     match arguments[1].lower():
         case b"get":
-            reply = config_get(arguments[2:], port, resp3=session.resp3)
+            reply = config_get(arguments[2:], port, resp3=client.resp3)
         case b"set":
             reply = _config_set(arguments[2:], port)
         case b"resetstat":
-            port.counters = Counters()
+            port.counters.reset()
             reply = resp.OK
         case b"rewrite":
             reply = resp.error("ERR The server is running without a config file")
@@ -226,11 +227,11 @@ def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
     return resp.OK
 
 
-def _role(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _role(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     return role_reply(port)
 
 
-def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     """WAIT, answered at once: how many other members surely hold all that is committed.
 
     What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
@@ -251,52 +252,52 @@ def _surely_reached(port: PortState) -> int:
     return max(reached, (len(status.peers) + 1) // 2)
 
 
-def woven(reply: bytes, transaction: Transaction, session: Session, port: PortState) -> bytes:
+def woven(reply: bytes, transaction: Transaction, client: ClientState, port: PortState) -> bytes:
     """Answer the connection commands of a transaction; the rest is answered."""
 
     def answer_queued(queued: Queued) -> bytes:
-        return answer(queued.spec, queued.arguments, session, port)
+        return answer(queued.spec, queued.arguments, client, port)
 
     return weave(reply, transaction.local, answer_queued) if transaction.local else reply
 
 
-def control_words(arguments: Sequence[bytes], session: Session) -> bytes:
+def control_words(arguments: Sequence[bytes], client: ClientState) -> bytes:
     """Give the words of QUORATE.CONTROL for the leader, in lower case.
 
     Raises:
         CommandError: it is inside of a transaction, or too long.
     """
     words = b" ".join(arguments[1:]).lower()
-    if session.transaction is not None:
+    if client.transaction is not None:
         raise CommandError(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
     if len(words) > MAX_CONTROL_BYTES:
         raise CommandError(_TOO_LONG)
     return words
 
 
-def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes | None:
+def must_wait(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes | None:
     """Return what to ask the leader if WAIT can't be answered at once, else None.
 
     In a transaction it is, as by Redis; and so are mistakes.
     """
     count, timeout = _integer_untrusted(arguments[1]), _integer_untrusted(arguments[2])
-    if count is None or timeout is None or timeout < 0 or session.transaction is not None:
+    if count is None or timeout is None or timeout < 0 or client.transaction is not None:
         return None
     return None if _surely_reached(port) >= count else b"wait %d %d" % (count, timeout)
 
 
-def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _time(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     """TIME: the log's, by which keys expire, so that EXPIREAT counts from the same clock."""
     now_ms = port.gateway.now_ms()
     return resp.bulk_array([b"%d" % (now_ms // 1000), b"%d" % (now_ms % 1000 * 1000)])
 
 
-def _lastsave(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _lastsave(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     """LASTSAVE: the log's time at the newest snapshot, 0 before the first one."""
     return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
 
 
-def _status(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _status(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     return resp.bulk(status_json(port))
 
 

@@ -1,7 +1,7 @@
 """What one client says and what it is answered, in order; no sockets here.
 
 At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
-with those of others (:mod:`.coalesced`). Other commands are done one run after the other
+with those of others (:mod:`.joined`). Other commands are done one run after the other
 (:mod:`.routes`): a run of keyed commands is one request. An expensive run is done in part; the rest
 of it is the next request. Input that comes in the meantime is held, and is then one chunk. Replies
 gather until there is nothing to do but wait. If a request fails, each command gets the error.
@@ -9,7 +9,7 @@ gather until there is nothing to do but wait. If a request fails, each command g
 A client may send ten thousand INFO at once. So after :data:`PATIENCE_S` of connection commands the
 conversation pauses, and goes on in a later turn. It also pauses while its outlet is congested.
 
-A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader, except during
+A *cluster-aware* client (see :class:`.ClientState`) is redirected to the leader, except during
 an election: then the gateway parks the request, as it always does for other clients.
 """
 
@@ -20,20 +20,22 @@ import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
 from ...node.requests.gateway import UNSTAMPED, Request, RequestKind, Stamp
-from ..commands.arguments import CommandError
 from ..commands.table import CommandSpec, Kind, fault, resolve
+from ..limits import AT_ONCE_BYTES
 from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
-from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
-from .client_state import Outlet, PortState, Replies, Session
+from ..protocol.payload import IN_PARTS, PART, TRANSACTION, PayloadParser, part, watch_query
+from ..protocol.resp import CommandError
+from .client_state import ClientState, Replies
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait, woven
-from .once import read_once_untrusted
+from .once_command import read_once_untrusted
+from .port_state import Outlet, PortState
+from .request_errors import in_words
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
-from .unfinished import measure
-from .watching import Watched, query
-from .wording import in_words
+from .unfinished_input import measure
+from .watching import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,7 @@ class Conversation:
     """The commands of one client and their replies.
 
     Args:
-        session: what is remembered of the client.
+        client: what is remembered of the client.
         parser: for what it sends.
         port: what it shares with the others.
         outlet: takes the replies.
@@ -69,15 +71,15 @@ class Conversation:
         "_request",
         "_running",
         "_whole",
+        "client",
         "held_bytes",
         "replies",
-        "session",
     )
 
     def __init__(
-        self, session: Session, parser: CommandParser, port: PortState, outlet: Outlet
+        self, client: ClientState, parser: CommandParser, port: PortState, outlet: Outlet
     ) -> None:
-        self.session = session
+        self.client = client
         self._parser, self._port, self._outlet = parser, port, outlet
         self._commands: list[list[bytes]] = []
         self._whole, self._next = b"", 0  # the chunk that is being done, and how far
@@ -88,7 +90,7 @@ class Conversation:
         self._running = self._paused = False
         self._held: list[bytes] = []
         self.held_bytes = 0
-        self.replies = Replies(session)
+        self.replies = Replies(client)
 
     @property
     def failed(self) -> bool:
@@ -109,7 +111,7 @@ class Conversation:
     @property
     def unfinished_bytes(self) -> tuple[int, int]:
         """About what the input that is not done takes, and a large request that is under way."""
-        chunk, transaction = (self._commands, self._whole), self.session.transaction
+        chunk, transaction = (self._commands, self._whole), self.client.transaction
         some = self._held or self._commands or self._parser.incomplete or transaction
         size = measure(self._parser, self._held, self.held_bytes, chunk, transaction) if some else 0
         under_way = len(self._request.payload) if self._request is not None else 0
@@ -119,7 +121,7 @@ class Conversation:
         """Give up all input; behind the reply to what is under way comes an error, and the end."""
         self._parser.failure, self._parser.incomplete = error, None
         self._commands, self._whole = self._commands[: self._next], b""
-        self._held, self.held_bytes, self.session.transaction = [], 0, None
+        self._held, self.held_bytes, self.client.transaction = [], 0, None
         if not (self._request or self._paused or self._running):
             self._paused = True
             self.resume()
@@ -132,16 +134,16 @@ class Conversation:
             self._paused = True
             self.resume()
 
-    def share(self, data: bytes, count: int) -> bool:
+    def join(self, data: bytes, count: int) -> bool:
         """Let plain commands (SETs, or minus so many GETs) join those of others, if they may."""
-        session, port = self.session, self._port
+        client, port = self.client, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
-        elsewhere = session.cluster_aware and not port.gateway.topology.is_leader
-        apart = session.transaction is not None or elsewhere or session.closing
-        if busy or apart or session.quiet or session.watched.absent or len(data) > port.run_bytes:
+        elsewhere = client.cluster_aware and not port.gateway.topology.is_leader
+        apart = client.transaction is not None or elsewhere or client.closing
+        if busy or apart or client.quiet or client.watched.absent or len(data) > port.run_bytes:
             return False
-        self._request = port.coalesce(self._outlet, session.flags, data, count)
-        session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
+        self._request = port.join(self._outlet, client.flags, data, count)
+        client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
 
     def settle(self) -> bool:
@@ -159,18 +161,18 @@ class Conversation:
 
     def end(self) -> None:
         """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
-        self.session.closing = True
+        self.client.closing = True
         if self._request is not None:
             self._request.leave(self._outlet)
             self._request = None
         (self._commands, self._whole), self._next = NOTHING, 0
         self._held, self.held_bytes = [], 0  # at once: cyclic garbage may stay for long
-        self._parser.incomplete = self.session.transaction = None
+        self._parser.incomplete = self.client.transaction = None
         self.replies.clear()
 
     def _fail(self) -> None:
         """End the connection for a mistake in here: our caller applies the log, and must go on."""
-        _log.exception("client %d: its connection is closed", self.session.client_id)
+        _log.exception("client %d: its connection is closed", self.client.client_id)
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
@@ -183,8 +185,8 @@ class Conversation:
         if self._parser.failure is not None:
             self._port.counters.protocol_errors += isinstance(self._parser.failure, WireError)
             self.replies.append(resp.error(f"ERR {self._parser.failure}"))
-            self.session.closing = True
-        if self.session.closing or not self._held:
+            self.client.closing = True
+        if self.client.closing or not self._held:
             return False
         data = b"".join(self._held)
         self._held, self.held_bytes = [], 0
@@ -195,7 +197,7 @@ class Conversation:
         """Do commands until a request is under way, or there are no more, or it takes too long."""
         self._running = True
         pause_at: float | None = None
-        while self._request is None and not self.session.closing:
+        while self._request is None and not self.client.closing:
             if (self.replies or self._outlet.congested) and self._must_wait():
                 self._paused = True
                 break
@@ -219,13 +221,13 @@ class Conversation:
         """Hand over a large reply before the next is made; whether the client has to read first."""
         if self.replies and len(self.replies[-1]) >= AT_ONCE_BYTES:
             self._outlet.deliver()
-        return self._outlet.congested or self.session.closing
+        return self._outlet.congested or self.client.closing
 
     def resume(self) -> None:
         """Go on after a pause, if there is one."""
         paused, self._paused = self._paused, False
         try:
-            if paused and not self.session.closing:
+            if paused and not self.client.closing:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
@@ -235,21 +237,21 @@ class Conversation:
 
         A chunk is usually one run.
         """
-        at, session, gateway = self._next, self.session, self._port.gateway
-        stale = session.cluster_aware and not gateway.topology.is_leader
-        alone = session.quiet and session.skips()
-        if session.transaction is None and not alone and (not stale or session.read_only):
+        at, client, gateway = self._next, self.client, self._port.gateway
+        stale = client.cluster_aware and not gateway.topology.is_leader
+        alone = client.quiet and client.skips()
+        if client.transaction is None and not alone and (not stale or client.read_only):
             end, payload, kind = len(self._commands), self._whole, None
-            apart = session.watched.absent
+            apart = client.watched.absent
             if at == 0 and len(payload) <= self._port.run_bytes and not apart:
                 kind = uniform_kind(self._commands)
             if kind is None and not stale:
                 encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not stale or kind is RequestKind.QUERY):
-                session.last_command = self._commands[end - 1][0]
+                client.last_command = self._commands[end - 1][0]
                 self._next = end
-                flags = session.flags | IN_PARTS if end - at > 1 else session.flags
+                flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if stale:
                     self._take(gateway.stale_query(payload, flags), payload, end - at)
                     return False
@@ -262,27 +264,27 @@ class Conversation:
 
     def _single(self, arguments: list[bytes]) -> None:
         """Do one command that is no part of a run."""
-        session = self.session
+        client = self.client
         problem = fault(arguments)
         spec = resolve(arguments)
-        session.last_command = b"" if spec is None else spec.name.encode()
+        client.last_command = b"" if spec is None else spec.name.encode()
         if problem is not None or spec is None:
             if spec is not None and spec.name == "exec":  # as in Redis, it ends the transaction
-                session.watched, session.transaction = Watched(), None
+                client.watched, client.transaction = Watched(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
             self._refuse(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
-                session.closing = True
-        elif session.transaction is not None and spec.name not in AT_ONCE:
-            self._queue(session.transaction, spec, arguments)
+                client.closing = True
+        elif client.transaction is not None and spec.name not in AT_ONCE:
+            self._queue(client.transaction, spec, arguments)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
         else:
             self._keyed(spec, arguments)
 
     def _refuse(self, error: bytes) -> None:
-        if self.session.transaction is not None:
-            self.session.transaction.fail()
+        if self.client.transaction is not None:
+            self.client.transaction.fail()
         self.replies.append(error)
 
     def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
@@ -294,39 +296,39 @@ class Conversation:
                     self._special(spec, arguments)
                 except CommandError as trouble:
                     self._refuse(trouble.reply)
-            case "wait" if (words := must_wait(arguments, self.session, self._port)) is not None:
+            case "wait" if (words := must_wait(arguments, self.client, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
                 self._submit(RequestKind.CONTROL, words, 0, 1)
             case _:
-                self.replies.append(answer(spec, arguments, self.session, self._port))
+                self.replies.append(answer(spec, arguments, self.client, self._port))
 
     def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         if spec.name == "watch":
             self._watch(spec, arguments)
         elif spec.name == "quorate.control":  # its answer is words
-            words, self._convert = control_words(arguments, self.session), resp.simple
+            words, self._convert = control_words(arguments, self.client), resp.simple
             self._submit(RequestKind.CONTROL, words, 0, 1)
-        elif (once := read_once_untrusted(arguments, self.session.transaction)).is_exec:
+        elif (once := read_once_untrusted(arguments, self.client.transaction)).is_exec:
             self._exec(once.stamp)
         else:
             self._keyed(once.spec, once.arguments, once.stamp)
 
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
         """Do one read or write of a client that may be told to go elsewhere."""
-        session, gateway = self.session, self._port.gateway
+        client, gateway = self.client, self._port.gateway
         encoded, convert = resp.pack(tuple(arguments)), None
         if stamp[0]:  # its reply is kept for whoever asks again
-            session.watched.touch(arguments)
-        elif session.watched.absent:
-            encoded, convert = session.watched.ask_along(spec, arguments, encoded)
-        if session.cluster_aware and not gateway.topology.is_leader:
-            if session.read_only and spec.kind is Kind.READ:
-                reply = gateway.stale_query(encoded, session.flags)
+            client.watched.touch(arguments)
+        elif client.watched.absent:
+            encoded, convert = client.watched.ask_along(spec, arguments, encoded)
+        if client.cluster_aware and not gateway.topology.is_leader:
+            if client.read_only and spec.kind is Kind.READ:
+                reply = gateway.stale_query(encoded, client.flags)
                 return self.replies.append(convert(reply) if convert else reply)
-            if (moved := redirection(self._port, session, spec, arguments)) is not None:
+            if (moved := redirection(self._port, client, spec, arguments)) is not None:
                 return self.replies.append(moved)
         self._convert = convert
-        return self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
+        return self._submit(KINDS[spec.kind], encoded, client.flags, 1, stamp)
 
     def _submit(
         self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
@@ -361,40 +363,40 @@ class Conversation:
         self.replies.append(replies)
         if done < expected:
             if not self._commands:  # they were let go, as what is seldom needed again
-                self._commands = resp.CommandParser().parse_untrusted(payload)
+                self._commands = PayloadParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
             self._next -= expected - done
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
-        if (moved := redirection(self._port, self.session, spec, arguments)) is not None:
+        if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
             return self._refuse(moved)
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
         return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
 
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
-        session, transaction = self.session, self.session.transaction
+        client, transaction = self.client, self.client.transaction
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
-        session.watched, session.transaction = Watched(), None
+        client.watched, client.transaction = Watched(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
         if not (body := transaction.body()):
-            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, session, self._port))
-        self._convert = lambda reply: woven(reply, transaction, session, self._port)
+            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, client, self._port))
+        self._convert = lambda reply: woven(reply, transaction, client, self._port)
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
-        return self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
+        return self._submit(kind, body, client.flags | TRANSACTION, 1, stamp)
 
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
-        session = self.session
-        if session.transaction is not None:
+        client = self.client
+        if client.transaction is not None:
             return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
-        if (moved := redirection(self._port, session, spec, arguments)) is not None:
+        if (moved := redirection(self._port, client, spec, arguments)) is not None:
             return self.replies.append(moved)
-        keys = session.watched.more(arguments, self._port.run_bytes)
+        keys = client.watched.more(arguments, self._port.run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
         now_ms = self._port.gateway.now_ms()  # not when it is answered: it may be parked
-        self._convert = lambda reply: session.watched.keep(keys, now_ms, reply)
-        return self._submit(RequestKind.QUERY, query(keys), session.flags, 1)
+        self._convert = lambda reply: client.watched.keep(keys, now_ms, reply)
+        return self._submit(RequestKind.QUERY, watch_query(keys), client.flags, 1)

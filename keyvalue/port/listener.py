@@ -38,8 +38,9 @@ from ...node.protocol.role import Signal
 from ...node.requests.gateway import Gateway
 from ..protocol import resp
 from ..protocol.parser import CommandParser, ParserLimits
-from .client_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState, Session
+from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
+from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -270,32 +271,32 @@ class ClientPort:
                 connection.close_if_stalled(now)
 
     def _admit(
-        self, client: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
+        self, sock: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
     ) -> None:
         state = self._state
-        # The system gives the lowest free descriptor: a high one means that few are left.
-        scarce = client.fileno() >= self._end_of_descriptors
+        # a new descriptor is the lowest that is free: a high one tells that few are left
+        scarce = sock.fileno() >= self._end_of_descriptors
         if scarce or len(self._connections) >= state.limits.max_clients:
             state.counters.refused_connections += 1
-            _refuse(client)
+            _refuse(sock)
             return
         try:
-            client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(client)
-            local = _text(client.getsockname())
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(sock)
+            local = _text(sock.getsockname())
         except OSError:  # it has gone already
-            client.close()
+            sock.close()
             return
         state.counters.connections += 1
         now = trio.current_time()
-        session = Session(next(self._ids), _text(address), local, now, now)
-        state.admit(session, at_redirect_port=at_redirect_port)
+        client = ClientState(next(self._ids), _text(address), local, now, now)
+        state.admit(client, at_redirect_port=at_redirect_port)
         parser = CommandParser(self._parser_limits)
-        connection = Connection(client, session, parser, state, self)
+        connection = Connection(sock, client, parser, state, self)
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
-        state.clients[session.client_id] = connection
+        state.clients[client.client_id] = connection
         if self._accepting.cancel_called:
             connection.finish()
 
@@ -307,7 +308,7 @@ class ClientPort:
         """A connection is about to close its socket."""
         self._epoll.unregister(connection.fileno)
         del self._connections[connection.fileno]
-        del self._state.clients[connection.session.client_id]
+        del self._state.clients[connection.client.client_id]
         self._lingering.pop(connection, None)
         self._ended.notify()
 
@@ -317,24 +318,24 @@ class ClientPort:
         self._ended.notify()
 
 
-def _refuse(client: socket.socket) -> None:
-    client.setblocking(False)
+def _refuse(sock: socket.socket) -> None:
+    sock.setblocking(False)
     with contextlib.suppress(OSError):
-        client.send(resp.error("ERR max number of clients reached"))
-    client.close()
+        sock.send(resp.error("ERR max number of clients reached"))
+    sock.close()
 
 
-def _keep_alive(client: socket.socket) -> None:
+def _keep_alive(sock: socket.socket) -> None:
     """Have the system end the connection of a client whose machine is gone without a word.
 
     Keepalive probes find that if nothing is under way, the user timeout if replies are.
     """
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     before = KEEPALIVE_SECONDS - _PROBES * _PROBE_SECONDS
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * KEEPALIVE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * KEEPALIVE_SECONDS)
 
 
 def _text(address: tuple[str, int]) -> str:

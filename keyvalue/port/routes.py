@@ -16,15 +16,10 @@ from typing import Final
 
 from ...node.requests.gateway import RequestKind
 from ..commands.table import Kind, lookup
+from ..limits import RUN_COMMANDS
 from ..protocol.resp import pack
 
-__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_of", "uniform_kind"]
-
-RUN_BYTES: Final = 1024 * 1024
-"""A run of several commands is at most that long. More in one entry would gain nothing."""
-
-RUN_COMMANDS: Final = 1000
-"""A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
+__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "run_of", "uniform_kind"]
 
 AT_ONCE: Final = frozenset(
     ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control", "quorate.once")

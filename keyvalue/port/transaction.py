@@ -15,9 +15,9 @@ from typing import Final, Self
 import attrs
 
 from ..commands.table import CommandSpec, Kind
+from ..limits import MAX_TRANSACTION_COMMANDS
 from ..protocol import resp
 from ..protocol.replies import split_array
-from ..state.limits import MAX_TRANSACTION_COMMANDS
 
 __all__ = ["Queued", "Transaction", "weave"]
 

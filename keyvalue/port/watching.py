@@ -24,26 +24,18 @@ from typing import Final
 
 import attrs
 
-from ..commands.arguments import CommandError, parse_integer
 from ..commands.table import CommandSpec, Kind
+from ..limits import MAX_WATCHED_KEYS
 from ..protocol import resp
+from ..protocol.payload import watch_condition
 from ..protocol.replies import split_array
-from ..state.limits import MAX_WATCHED_KEYS
+from ..protocol.resp import CommandError
 
-__all__ = ["Watched", "may_have", "query"]
+__all__ = ["Watched"]
 
 _TOUCHED: Final = -1  # a revision that no key has, nor an absent one
-_ABSENT_TOO: Final = b"?"
-_OR_ABSENT: Final = b"%d?"
 _NONE_EXISTS: Final = resp.integer(0)
 _TOO_MANY_KEYS: Final = resp.error("ERR too many watched keys")
-
-
-def may_have(revision: bytes, current: int) -> bool:
-    """Say whether a watched key's revision, 0 for an absent one, lets EXEC happen."""
-    if revision.endswith(_ABSENT_TOO):
-        return not current or parse_integer(revision[:-1]) == current
-    return parse_integer(revision) == current
 
 
 def _revision_and_expiry(element: bytes) -> tuple[int, int]:
@@ -51,11 +43,6 @@ def _revision_and_expiry(element: bytes) -> tuple[int, int]:
     if (both := split_array(element)) is None:
         return int(element[1:-2]), 0
     return int(both[0][1:-2]), int(both[1][1:-2])
-
-
-def query(keys: Sequence[bytes]) -> bytes:
-    """Encode the query for the revisions of keys."""
-    return resp.bulk_array([b"WATCH", *keys])
 
 
 @attrs.define(eq=False)
@@ -85,7 +72,7 @@ class Watched:
         return [
             item
             for key, revision in self.revisions.items()
-            for item in (key, _OR_ABSENT % revision if key in absent else b"%d" % revision)
+            for item in (key, watch_condition(revision, or_absent=key in absent))
         ]
 
     def keep(self, keys: Sequence[bytes], now_ms: int, reply: bytes) -> bytes:

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias, cast
 import attrs
 
 from ...errors import OversizedRequestError, WireError
+from ..limits import MAX_ARGUMENTS
 from ..native.resp_reader import split_untrusted
-from ..state.limits import MAX_ARGUMENTS
 from .resp import pack
 
 __all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken"]

@@ -1,31 +1,25 @@
-"""RESP, the Redis protocol: encoders of replies, and the way back.
+"""RESP, the Redis protocol: encoders of replies and commands, and a decoder of replies.
 
 **Encoders** are small pure functions that return bytes. Most replies are the same in RESP2 and
 RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1`` and ``_``), map
 (a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
 (``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
 
-**Decoders** use hiredis, and :mod:`~..native.resp_reader` for plain commands.
-:class:`CommandParser` takes a *recorded payload*, arrays of bulk strings one after the other, as a
-client sent them.
-:func:`parse_replies_untrusted` takes the replies to one and is for a program that embeds the store.
-An error reply inside is a value there (:class:`quorate.errors.KeyValueError`), for one reply of
-many may be one.
+**The decoder**, :func:`parse_replies_untrusted`, uses hiredis. It serves programs that embed the
+store. An error reply becomes a value (:class:`quorate.errors.KeyValueError`) and is not raised,
+because one reply of many may be an error.
 
-Caveats: hiredis lets a command argument be of another type than a bulk string (``:5``, ``+a``);
-numbers, nulls and nested arrays are refused here, simple strings pass as bytes. The client port
-bounds sizes before anything reaches these functions.
+Commands are parsed elsewhere: :mod:`.parser` reads what a socket delivers, :mod:`.payload` reads
+what a request carries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import hiredis
 
 from ...errors import KeyValueError, WireError
-from ..native.resp_reader import split_untrusted
-from ..state.limits import MAX_ARGUMENTS
 
 Reply: TypeAlias = (
     "bool | int | float | bytes | KeyValueError | list[Reply] | dict[Reply, Reply] | None"
@@ -45,6 +39,14 @@ NULL: Final = (b"$-1\r\n", b"_\r\n")
 """The null reply, by ``resp3``: ``NULL[resp3]``."""
 NULL_ARRAY: Final = (b"*-1\r\n", b"_\r\n")
 """The null array, by ``resp3``: what EXEC answers when a watched key has changed."""
+
+
+class CommandError(Exception):
+    """A command cannot run; it has changed nothing. `reply` is the encoded error to answer with."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply
 
 
 def simple(text: bytes) -> bytes:
@@ -132,59 +134,16 @@ Raises:
     TypeError: an argument is neither a string nor a number.
 """
 
-_SHORT_BYTES: Final = 4096
-_LISTS: Final = frozenset((list,))
-_STRINGS: Final = frozenset((bytes,))
 
+def at_end(reader: hiredis.Reader) -> bool:
+    """Whether a reader that returns nothing more stands between two values.
 
-def _at_end(reader: hiredis.Reader) -> bool:
-    """Whether a reader that has no more to give is between values.
-
-    It does not say so itself when all bytes are used up, amidst an array perhaps. But a value that
-    is fed behind them comes out, by itself and as the last one, only if it is.
+    The reader must not be used again if this is false.
     """
+    # hiredis has no such query: with all bytes used up it may still be in the middle of an array.
+    # A sentinel fed behind the data comes out alone, and as the last value, only between values.
     reader.feed(b"+end\r\n")
     return bool(reader.gets(False) == b"end") and not reader.has_data()
-
-
-class CommandParser:
-    """Parses payloads. It keeps a hiredis reader, whose making costs more than a command."""
-
-    def __init__(self) -> None:
-        self._reader = hiredis.Reader()
-
-    def parse_untrusted(self, payload: bytes) -> list[list[bytes]]:
-        """Split a payload into its commands, each a list of at least one argument.
-
-        Empty arrays are left out: like Redis, nothing answers them.
-
-        Raises:
-            WireError: it is not a whole number of arrays of strings.
-        """
-        plain, end = split_untrusted(payload, MAX_ARGUMENTS)
-        if plain and end == len(payload):
-            return plain
-        reader = self._reader
-        try:
-            reader.feed(payload)
-            first = cast("list[bytes] | Literal[False]", reader.gets(False))
-            # one short command, usually: nothing else is in what is equal to its encoding
-            if first and len(payload) <= _SHORT_BYTES and pack(tuple(first)) == payload:
-                return [first]
-            rest = cast("list[list[bytes]]", iter(reader.gets, False))
-            commands = [] if first is False else [first, *rest]
-            whole = _at_end(reader)
-        except (hiredis.ProtocolError, TypeError) as broken:
-            self._reader = hiredis.Reader()
-            raise WireError(f"a payload is not RESP: {broken}") from broken
-        if not (
-            whole
-            and _LISTS.issuperset(map(type, commands))
-            and _STRINGS.issuperset(map(type, chain.from_iterable(commands)))
-        ):
-            self._reader = hiredis.Reader()
-            raise WireError("a payload holds something else than whole arrays of strings")
-        return commands if all(commands) else [args for args in commands if args]
 
 
 def parse_replies_untrusted(data: bytes) -> list[Reply]:
@@ -202,7 +161,7 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
         reader.feed(data)
         while (reply := cast("Reply", reader.gets(False))) is not missing:
             replies.append(reply)
-        whole = _at_end(reader)
+        whole = at_end(reader)
     except (hiredis.ProtocolError, TypeError) as broken:
         raise WireError(f"a reply is not RESP: {broken}") from broken
     if not whole:

@@ -28,15 +28,15 @@ import attrs
 from ...errors import StorageError
 from ...node.state_machine.timers import Timers
 from ...storage.tables.tables import Tables
-from ..commands.arguments import CommandError
-from ..protocol import resp
-from .limits import (
+from ..limits import (
     KEPT_REPLIES,
     KEPT_REPLY_BYTES,
     LONGEST_KEPT_REPLY_BYTES,
     MAX_EXPIRED_SESSIONS,
     MAX_SESSIONS,
 )
+from ..protocol import resp
+from ..protocol.resp import CommandError
 
 __all__ = ["LAST_ID", "Sessions", "no_session"]
 

@@ -22,9 +22,9 @@ from typing import Final
 
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import Tables
-from ..commands.arguments import CommandError
+from ..limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
 from ..protocol import resp
-from .limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
+from ..protocol.resp import CommandError
 from .sessions import Sessions
 
 STRING: Final = 1

@@ -9,8 +9,9 @@ import attrs
 import lmdb
 import trio
 
+from quorate.keyvalue.protocol.payload import TRANSACTION
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import TRANSACTION, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.leader.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
 from quorate.node.state_machine.service import Command
 from quorate.storage import (

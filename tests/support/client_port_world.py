@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.requests.gateway import (
     MemberAddress,
     NodeStatus,

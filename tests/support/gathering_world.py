@@ -10,7 +10,7 @@ from quorate.errors import RequestError
 from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import RESP3
+from quorate.keyvalue.protocol.payload import RESP3, PayloadParser
 from quorate.node.requests.gateway import UNSTAMPED, Request, Stamp
 
 OK = resp.OK
@@ -100,6 +100,6 @@ async def tasks_at(member: Member, request_bytes: int = 1 << 20) -> AsyncGenerat
 
 def keys_of(request: Request) -> list[str]:
     """The keys that a request sets."""
-    commands = resp.CommandParser().parse_untrusted(request.payload)
+    commands = PayloadParser().parse_untrusted(request.payload)
     assert all(len(command) == 3 for command in commands)
     return [key.decode() for _, key, _ in commands]

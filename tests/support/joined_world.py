@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, cast
 import attrs
 
 from quorate.keyvalue.native.resp_reader import count_untrusted
-from quorate.keyvalue.port.client_state import ClientPortLimits, PortState, Session
+from quorate.keyvalue.port.client_state import ClientState
 from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
+from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
-from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION
+from quorate.keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser
 from quorate.node.requests.gateway import RequestKind, still_wanted
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Leader:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Do what a payload says."""
-        commands = resp.CommandParser().parse_untrusted(payload)
+        commands = PayloadParser().parse_untrusted(payload)
         done = commands[: self.at_a_time] if flags & IN_PARTS else commands
         self.applied += done
         if flags & TRANSACTION:
@@ -104,9 +105,9 @@ class Client:
         self.told = b""
         state = port.state
         parser = CommandParser(ParserLimits(state.limits.request_bytes))
-        self.session = Session(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
-        self.connection = Connection(near, self.session, parser, state, port)
-        state.clients[self.session.client_id] = self.connection
+        self.client = ClientState(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
+        self.connection = Connection(near, self.client, parser, state, port)
+        state.clients[self.client.client_id] = self.connection
         port.events[self.connection.fileno] = WAIT_READABLE
 
     @property
@@ -171,7 +172,7 @@ class Port:
     def forget(self, connection: Connection) -> None:
         """See `connection.Poller`."""
         del self.events[connection.fileno]
-        del self.state.clients[connection.session.client_id]
+        del self.state.clients[connection.client.client_id]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
 from quorate.storage.writing.group_commit import InlineExecutor
 

@@ -15,9 +15,9 @@ from quorate.errors import (
 )
 from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.gathering import Gathering
-from quorate.keyvalue.port.routes import RUN_COMMANDS
+from quorate.keyvalue.limits import AT_ONCE_BYTES, RUN_COMMANDS
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import AT_ONCE_BYTES, RESP3
+from quorate.keyvalue.protocol.payload import RESP3
 from quorate.node.requests.gateway import COMMAND, still_wanted
 from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at
 

@@ -11,7 +11,7 @@ import quorate
 from quorate.errors import RequestError, UnknownOutcomeError
 from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import RESP3
+from quorate.keyvalue.protocol.payload import RESP3
 from quorate.local.cluster import free_client_port
 from quorate.node.requests.forwarding import ForwardStatus
 from quorate.node.requests.gateway import COMMAND, Request, still_wanted

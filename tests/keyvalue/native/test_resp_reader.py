@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from quorate.keyvalue.limits import MAX_ARGUMENTS, RUN_COMMANDS
 from quorate.keyvalue.native.resp_reader import (
     NATIVE,
     count_in_python,
@@ -18,9 +19,7 @@ from quorate.keyvalue.native.resp_reader import (
     split_in_python,
     split_untrusted,
 )
-from quorate.keyvalue.port.routes import RUN_COMMANDS
 from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
-from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 from tests.support.client_port_world import command
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/resp_reader.c was not built")

@@ -5,6 +5,7 @@ import trio
 
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.payload import PayloadParser
 from quorate.node.requests.gateway import Request
 from tests.support.client_port_world import RawClient, World, command
 
@@ -40,7 +41,7 @@ class Calls:
 
 
 def taken_apart(payload: bytes) -> list[tuple[bytes, ...]]:
-    return [tuple(each) for each in resp.CommandParser().parse_untrusted(payload)]
+    return [tuple(each) for each in PayloadParser().parse_untrusted(payload)]
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ async def test_small_answers(world: World, client: RawClient) -> None:
     assert "Invalid slot" in str(await reply_to(client, "CLUSTER", "COUNTKEYSINSLOT", "16384"))
     assert "Invalid slot" in str(await reply_to(client, "CLUSTER", "COUNTKEYSINSLOT", "-1"))
     assert isinstance(await reply_to(client, "CLUSTER", "HELP"), list)
-    assert not world.port.state.clients[1].session.cluster_aware
+    assert not world.port.state.clients[1].client.cluster_aware
 
 
 async def test_many_keys_are_not_counted_by_slot(world: World, client: RawClient) -> None:

@@ -13,9 +13,9 @@ from quorate.errors import (
     RequestError,
     UnknownOutcomeError,
 )
-from quorate.keyvalue.port.client_state import ClientPortLimits
-from quorate.keyvalue.port.routes import RUN_COMMANDS
-from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, RESP3
+from quorate.keyvalue.limits import AT_ONCE_BYTES, RUN_COMMANDS
+from quorate.keyvalue.port.port_state import ClientPortLimits
+from quorate.keyvalue.protocol.payload import IN_PARTS, RESP3
 from quorate.node.requests.gateway import RequestKind, still_wanted
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from quorate.keyvalue.state.service import AT_ONCE_BYTES, IN_PARTS, PART
+from quorate.keyvalue.limits import AT_ONCE_BYTES
+from quorate.keyvalue.protocol.payload import IN_PARTS, PART
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.requests.forwarding import ForwardStatus

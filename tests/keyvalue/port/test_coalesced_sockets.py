@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Never
 
 import pytest
 
-from quorate.keyvalue.port.client_state import ClientPortLimits
 from quorate.keyvalue.port.connection import STALLED_SECONDS, WAIT_READABLE, Connection
+from quorate.keyvalue.port.port_state import ClientPortLimits
 from quorate.node.requests.gateway import RequestKind
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
@@ -224,7 +224,7 @@ async def test_a_client_that_is_closed_by_another_of_its_request_gets_nothing_mo
     leader: Leader, port: Port, three: list[Client], name: str
 ) -> None:
     port.turn(*[(each, call(name)) for each in three])
-    kill = command("CLIENT", "KILL", "ID", str(three[2].session.client_id))
+    kill = command("CLIENT", "KILL", "ID", str(three[2].client.client_id))
     port.turn((three[0], kill), (three[2], call("SET", 2)))
     leader.answer()
     assert three[0].take() == reply(name) + b":1\r\n"

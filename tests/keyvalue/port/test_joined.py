@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quorate.errors import NoLeaderError
 from quorate.keyvalue.native.resp_reader import count_untrusted
-from quorate.keyvalue.state.service import RESP3
+from quorate.keyvalue.protocol.payload import RESP3
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, open_port
 
@@ -77,9 +77,9 @@ def lead(leader: Leader, step: str) -> None:
 def state_of(client: Client) -> object:
     """What can be seen of a client."""
     client.take()
-    name = client.session.last_command.lower()
+    name = client.client.last_command.lower()
     held = client.connection.waiting_bytes
-    return client.told, client.idle, held, client.open, client.session.closing, name
+    return client.told, client.idle, held, client.open, client.client.closing, name
 
 
 def talk(turns: list[Turn], *, at_once: bool, joined: bool) -> list[object]:
@@ -155,4 +155,4 @@ def test_a_broken_protocol_behind_a_large_command_is_told_after_its_reply() -> N
         leader.answer()
         assert client.take().startswith(b"$")
         assert b"-ERR Protocol error: expected '$'" in client.told
-        assert client.session.closing
+        assert client.client.closing

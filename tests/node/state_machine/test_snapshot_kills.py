@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node import Command, MemberConfig, NodeConfig, open_member
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.readers import serving

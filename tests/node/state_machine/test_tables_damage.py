@@ -12,7 +12,7 @@ import trio
 
 from quorate.errors import DamagedTablesError, StorageError, leaves
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.requests.gateway import QUERY, Request
 from quorate.node.requests.router import Requests

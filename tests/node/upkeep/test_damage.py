@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import DamagedRecordError, LostStoreError, StorageError, leaves
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.protocol.rules import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers

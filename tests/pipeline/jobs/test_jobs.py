@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import Row
 
 from quorate.errors import PrunedError, StorageError
+from quorate.keyvalue import limits
+from quorate.keyvalue.protocol.payload import IN_PARTS
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state import limits
-from quorate.keyvalue.state.service import IN_PARTS, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.pipeline.jobs.export import Exported, export, exported_tables
 from quorate.pipeline.jobs.page import render
 from quorate.pipeline.jobs.report import growth, report

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.state.sessions import Sessions
 from quorate.node.follower.following import Following
 from quorate.node.leader import lease

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..protocol import resp
-from ..protocol.glob import matcher
+from .glob import matcher
 from .table import CommandSpec, Kind, all_commands, keys_of, lookup, resolve
 
 _FILTER_ARGUMENTS: Final = 3

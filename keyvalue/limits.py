@@ -105,6 +105,11 @@ MAX_EXPIRED_SESSIONS: Final = 16
 few milliseconds of work."""
 
 
+RUN_COMMANDS: Final = 1000
+RUN_BYTES: Final = 1 << 20
+AT_ONCE_BYTES: Final = 64 << 10
+
+
 def work_of_bytes(count: int) -> int:
     """What it costs to read a value of so many bytes and to reply with it, or to make one."""
     return 2 * count if count >= LARGE_BYTES else count >> 2

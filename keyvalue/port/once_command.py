@@ -6,9 +6,10 @@ from typing import Final
 import attrs
 
 from ...node.requests.gateway import Stamp
-from ..commands.arguments import CommandError, parse_integer
+from ..commands.arguments import parse_integer
 from ..commands.table import CommandSpec, Kind, fault, resolve
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from .transaction import Transaction
 
 __all__ = ["Once", "read_once_untrusted"]

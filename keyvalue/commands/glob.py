@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from ..commands.arguments import CommandError
-from ..state.limits import MAX_PATTERN_BYTES
-from . import resp
+from ..limits import MAX_PATTERN_BYTES
+from ..protocol import resp
+from ..protocol.resp import CommandError
 
 _TOO_LONG: Final = resp.error(f"ERR a pattern may have {MAX_PATTERN_BYTES} bytes")
 _SPECIAL: Final = re.compile(rb"[*?\[\\]")

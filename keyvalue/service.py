@@ -26,19 +26,15 @@ from typing import Final, Never, Self, TypeAlias
 
 import trio
 
-from ...errors import WireError
-from ...node.state_machine.service import KEY_VALUE, Command
-from ...storage.tables.damage import whole
-from ...storage.tables.memtable import Record
-from ...storage.tables.tables import FlushJob, Tables
-from ...storage.writing.group_commit import ExecutorFactory, ThreadExecutor
-from ..commands import expiry, keys, numbers, sessions, strings, walk
-from ..commands.arguments import CommandError
-from ..commands.strings import Handler
-from ..commands.table import Kind, fault, lookup
-from ..native.resp_reader import split_untrusted
-from ..port.watching import may_have
-from ..protocol import resp
+from ..errors import WireError
+from ..node.state_machine.service import KEY_VALUE, Command
+from ..storage.tables.damage import whole
+from ..storage.tables.memtable import Record
+from ..storage.tables.tables import FlushJob, Tables
+from ..storage.writing.group_commit import ExecutorFactory, ThreadExecutor
+from .commands import expiry, keys, numbers, sessions, strings, walk
+from .commands.strings import Handler
+from .commands.table import Kind, fault, lookup
 from .limits import (
     ARGUMENT_WORK,
     COMMAND_WORK,
@@ -49,22 +45,12 @@ from .limits import (
     PART_WORK,
     TICK_MS,
 )
-from .sessions import Sessions
-from .store import TOO_MUCH_WORK, KeyStore
-
-RESP3: Final = 1
-"""Flag: reply in RESP3."""
-TRANSACTION: Final = 2
-"""Flag: the payload is the body of MULTI and EXEC."""
-IN_PARTS: Final = 4
-"""Flag: the payload may be done in part; then the reply begins as :func:`part` tells."""
-PART: Final = b"\0"
-"""With that begins the reply to a payload of which a part was done."""
-
-AT_ONCE_BYTES: Final = 64 << 10
-"""Entries of so many bytes are applied at one go (of many keys fewer, see `plain.apply_sets`), and
-GETs are answered with so many, a thousand at most: with a send for each reply, one or two
-milliseconds' work, and with a look-up on disk for each some more."""
+from .native.resp_reader import split_untrusted
+from .protocol import resp
+from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
+from .protocol.resp import CommandError
+from .state.sessions import Sessions
+from .state.store import TOO_MUCH_WORK, KeyStore
 
 _WATCH: Final = b"WATCH"
 _ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
@@ -87,7 +73,7 @@ class KeyValueService:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._store = KeyStore(tables)
-        self._parse = resp.CommandParser().parse_untrusted
+        self._parse = PayloadParser().parse_untrusted
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS
         self._commands = _by_spelling(handlers | walk.handlers())
@@ -235,7 +221,7 @@ class KeyValueService:
         if len(replies) == 1 == len(commands):
             return replies[0]
         if wanted and len(replies) < len(commands):
-            replies.insert(0, b"%b%d\r\n" % (PART, len(replies)))
+            return encode_part(len(replies), b"".join(replies))
         return b"".join(replies)
 
     def _transaction(
@@ -243,8 +229,8 @@ class KeyValueService:
     ) -> bytes:
         if commands and commands[0][0].upper() == _WATCH:
             watched = commands.pop(0)[1:]
-            for key, revision in zip(watched[::2], watched[1::2], strict=False):
-                if not may_have(revision, self._store.revision_of(key)):
+            for key, condition in zip(watched[::2], watched[1::2], strict=False):
+                if not still_holds(condition, self._store.revision_of(key)):
                     return resp.NULL_ARRAY[flags & RESP3]
         return resp.array(self._execute(commands, known, wanted=wanted))
 
@@ -284,14 +270,6 @@ class KeyValueService:
             if wanted:
                 replies.append(reply)
         return replies
-
-
-def part(reply: bytes, count: int) -> tuple[int, bytes]:
-    """Say how many of `count` commands a reply is for, and return their replies alone."""
-    if not reply.startswith(PART):
-        return count, reply
-    done, _, replies = reply[1:].partition(b"\r\n")
-    return int(done), replies
 
 
 _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]
