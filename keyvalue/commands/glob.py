@@ -1,13 +1,13 @@
 r"""Redis's glob patterns (KEYS, SCAN MATCH, COMMAND LIST), compiled to regular expressions.
 
-``*`` any run of bytes, ``?`` any byte, ``[abc]`` ``[a-z]`` ``[^a]`` a class, ``\x`` the byte x. The
-corners are Redis's own: a class that is not closed ends with the pattern, ``[]`` matches nothing,
-a range may be given backwards, the
-empty key is matched by ``*`` and by nothing else.
+``*`` matches any run of bytes, ``?`` any byte, ``[abc]`` ``[a-z]`` ``[^a]`` a class, ``\x`` the
+byte x. The corner cases are Redis's own: an unclosed class ends with the pattern, ``[]`` matches
+nothing, a range may be given backwards, and only ``*`` matches the empty key.
 
-A run followed by more is matched at the first place where the more fits and never reconsidered
-(an atomic group), which loses no match and keeps the cost linear in the key for each star: a
-pattern such as ``*a*a*a*b`` can't hold up a member.
+**Why atomic groups.** The naive translation of ``*`` is ``.*``. It backtracks: ``*a*a*a*b`` takes the
+length of the key to the fourth power, and could hold up a member. Here the text behind a star is
+matched at its first place, and that choice is never reconsidered. This loses no match, and each
+star costs time linear in the key.
 """
 
 import re
@@ -26,7 +26,7 @@ _DASH: Final = ord("-")
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Compile a pattern to a function that says whether a whole key matches.
+    """Compile a pattern to a predicate on whole keys.
 
     Raises:
         CommandError: the pattern is too long.
@@ -42,7 +42,7 @@ def matcher(pattern: bytes) -> Callable[[bytes], bool]:
 
 
 def literal_prefix(pattern: bytes) -> bytes:
-    """Return what every key that matches begins with."""
+    """Return the longest prefix without special bytes; every matching key begins with it."""
     found = _SPECIAL.search(pattern)
     return pattern[: found.start()] if found else pattern
 
@@ -74,7 +74,7 @@ def _translate(pattern: bytes) -> bytes:
 
 
 def _class(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """Translate the class that begins after ``[``; return it and where the pattern goes on."""
+    """Translate the class that begins at `at`, after ``[``; return it and the place behind it."""
     inverted = pattern[at : at + 1] == b"^"
     at += inverted
     members: set[int] = set()

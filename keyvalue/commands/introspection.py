@@ -1,7 +1,7 @@
-"""The replies of COMMAND and its subcommands: the command table in the form that clients read.
+"""COMMAND and HELP: the command table in the form that clients read.
 
-Cluster clients read first key, last key and step from here to route a command, and refuse those
-that are not listed; redis-cli reads COMMAND DOCS for its hints.
+Cluster clients read first key, last key and step to route a command, and refuse commands that are
+not listed. redis-cli shows COMMAND DOCS as hints.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _PAIR: Final = 2  # a container and its subcommand
 
 
 def command_reply(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
-    """Answer COMMAND; `arguments` begin with its own name, and ``fault`` found nothing in them."""
+    """Answer COMMAND. `arguments` include its own name; `table.fault` found nothing wrong."""
     names = arguments[2:]
     match arguments[1].lower() if len(arguments) > 1 else b"info":
         case b"count":
@@ -35,7 +35,7 @@ def command_reply(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
 
 
 def help_reply(name: bytes) -> bytes:
-    """Answer the HELP of a container: its subcommands and what they do."""
+    """Answer HELP of a container: its subcommands with their summaries."""
     spec = lookup(name)
     assert spec is not None, "only containers of the table have a HELP"
     head = b"%b <subcommand> [<arg> [value] [opt] ...]. Subcommands are:" % name.upper()
@@ -81,7 +81,7 @@ def _info(spec: CommandSpec, *, resp3: bool) -> bytes:
 
 
 def _key_specs(spec: CommandSpec, *, resp3: bool) -> list[bytes]:
-    """Say where the keys are in Redis 7's longer form: where to begin, and how to go on."""
+    """Describe where the keys are, in the longer form of Redis 7."""
     if spec.first_key == 0:
         return []
 

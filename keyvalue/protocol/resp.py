@@ -76,18 +76,18 @@ def array(replies: Sequence[bytes]) -> bytes:
 
 
 def encode_set(key: bytes, value: bytes) -> bytes:
-    """``SET key value`` as :func:`pack` encodes it, for a quarter of its cost."""
+    """Encode ``SET key value`` exactly like :func:`pack`, at a quarter of its cost."""
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
 
 
 SET_FRAME_BYTES: Final = len(encode_set(b"", b"")) + 2 * len("000000000")
-"""What :func:`encode_set` adds, at most: lengths of ten digits are more than anything takes.
+"""The most that :func:`encode_set` adds to key and value; two lengths have ten digits at most.
 
-It is up to 18 bytes too many, so what gathers small SETs is full that much sooner."""
+It is up to 18 bytes too many, so a payload of small SETs is full that much sooner."""
 
 
 def bulk_array(items: Sequence[bytes]) -> bytes:
-    """An array of bulk strings; it is also the form of a command."""
+    """An array of bulk strings, which is also the form of a command."""
     return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))
 
 
@@ -123,7 +123,7 @@ def verbatim(text: bytes, *, resp3: bool) -> bytes:
     return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if resp3 else bulk(text)
 
 
-# the types that come with hiredis 3.5 say a tuple of exactly one
+# hiredis 3.5 declares its argument as a tuple of exactly one
 pack: Final = cast(
     "Callable[[tuple[bytes, ...]], bytes]",
     hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
@@ -152,7 +152,7 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
     Raises:
         WireError: it is not a whole number of replies.
     """
-    if data == OK:  # what a SET is answered, for a tenth of the cost
+    if data == OK:  # the reply to a SET; hiredis would cost ten times as much
         return [b"OK"]
     missing = object()
     reader = hiredis.Reader(replyError=KeyValueError, notEnoughData=missing)
@@ -170,22 +170,21 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
 
 
 def words_of(arguments: Iterable[bytes | str | int | float]) -> tuple[bytes, ...]:
-    """A command's arguments as they are recorded; see :func:`word_of`."""
+    """Encode the arguments of a command; see :func:`word_of`."""
     return tuple(
         [one if isinstance(one, bytes) else word_of(one, at) for at, one in enumerate(arguments, 1)]
     )
 
 
 def word_of(value: object, name: str | int) -> bytes:
-    """One argument as it is recorded: text in UTF-8, a number in decimal.
+    """Encode one argument: text in UTF-8, a number in decimal.
 
     Args:
         value: the argument.
-        name: what an error calls it; a number is a place.
+        name: its name in an error; a number is its position.
 
     Raises:
-        TypeError: it is something else, also None and booleans: which bytes were meant, nobody
-            can say.
+        TypeError: it has another type. None and booleans too: their bytes would be a guess.
     """
     if isinstance(value, bytes):
         return value
@@ -194,7 +193,7 @@ def word_of(value: object, name: str | int) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool):
         return b"%d" % value
     if isinstance(value, float):
-        return float.__repr__(value).encode()  # a subclass may show itself in another way
+        return float.__repr__(value).encode()  # a subclass may have a repr of its own
     called = f"argument {name}" if isinstance(name, int) else name
     raise TypeError(
         f"{called} = {value!r:.60}: expected bytes, str, int or float, found {type(value).__name__}"
@@ -202,5 +201,5 @@ def word_of(value: object, name: str | int) -> bytes:
 
 
 def encode_command(arguments: Iterable[bytes | str | int | float]) -> bytes:
-    """One command as a client sends it; see :func:`words_of`."""
+    """Encode a command as clients send it; see :func:`words_of`."""
     return pack(words_of(arguments))
