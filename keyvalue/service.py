@@ -1,23 +1,27 @@
-"""The key-value store as the replicated state machine of a member.
+"""The replicated state machine of a member: it executes the commands of the log, and queries.
 
-A payload is RESP as clients send it: commands one after the other, which are applied as one, with
-one reply, the join of theirs. Flags say in which protocol to reply, and whether the payload is the
-body of MULTI and EXEC; then the reply is one array. Its first command may be ``WATCH key revision
-...``: if any of the keys has another revision by now nothing is applied, and the reply is the null
-array; a revision may be followed by a question mark, and then the key may be absent, too. As a
-query, ``WATCH key ...`` returns the revisions. With :data:`IN_PARTS` a payload that
-would cost much is done in part only, from its beginning, and the reply says how far.
+A member calls :meth:`KeyValueService.apply` for each committed command, in the order of the log,
+and :meth:`KeyValueService.query` for reads. Payloads, flags and partial replies are described in
+:mod:`.protocol.payload`; the handlers of the commands are in :mod:`.commands`.
 
-A command with a session and a sequence number is applied once: :mod:`.sessions`.
+Determinism
+    All members must reach the same state from the same log. So time is the log's, there is no
+    randomness, and bounds are counted, not measured (:mod:`.limits`). Members differ only in where
+    a record lies (memtable or disk) and in when an expired record is removed. No command of the
+    log may depend on either.
 
-Everything is deterministic: time is the log's, and there is no randomness. What differs between
-members is only where a record lies (memtable or disk), and when an expired one is removed.
+Transactions
+    With the flag TRANSACTION the payload is the body of MULTI and EXEC, and the reply is one array.
+    It may begin with ``WATCH key condition ...``. If a condition no longer holds, nothing is
+    applied, and the reply is the null array.
 
-What one request may cost is bounded (:mod:`.limits`): beyond it, commands are not executed but
-answered with an error, the same ones on every member.
+Exactly once
+    A command with a session and a sequence is applied once (:mod:`.state.sessions`).
 
-Caveat: replies may take `limits.MAX_REPLY_BYTES` in all; beyond that, commands are still applied
-but answered with an error.
+Bounds
+    A command beyond the request's work is not executed; its reply is an error, on every member.
+    Beyond `limits.MAX_REPLY_BYTES` of replies, commands are still applied, but answered with an
+    error.
 """
 
 from collections.abc import Iterator
@@ -63,8 +67,8 @@ class KeyValueService:
     """A `node.service.Service` over :class:`Tables`.
 
     Attributes:
-        remade: the tables were damaged when they were opened, and begin anew.
-        kind: tells its stores from those of other services.
+        remade: the tables were damaged when they were opened, and start empty.
+        kind: recorded in the store, so that another service does not open it.
     """
 
     remade = False
@@ -92,12 +96,12 @@ class KeyValueService:
         member_id: int,
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
     ) -> Self:
-        """Open the tables in `directory`; make them when there are none, or they are damaged.
+        """Open the tables in `directory`; create them if there are none, or if they are damaged.
 
         Raises:
-            StoreMismatchError: they are another cluster's or member's, or of another format.
+            StoreMismatchError: they belong to another cluster or member, or have another format.
             StoreBusyError: they are open already.
-            StoreFullError: there is no room.
+            StoreFullError: the disk is full.
         """
         tries: list[Path] = []
 
@@ -120,11 +124,11 @@ class KeyValueService:
 
     @property
     def position(self) -> int:
-        """Log position up to which everything is applied, durably."""
+        """Log position up to which everything is applied and durable."""
         return self._tables.position
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Flush the tables now and then until cancelled, and at the end once more."""
+        """Flush the tables from time to time until cancelled, and once more at the end."""
         await self._tables.run(task_status=task_status)
 
     async def flush(self) -> None:
@@ -150,7 +154,7 @@ class KeyValueService:
     # --- the state machine
 
     def apply(self, command: Command) -> bytes:
-        """Apply a committed command and return the reply; nothing if nobody wants it."""
+        """Apply a committed command and return the reply; empty if nobody wants it."""
         store = self._store
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1
@@ -162,9 +166,11 @@ class KeyValueService:
         )
 
     def advance(self, position: int, timestamp_ms: int) -> None:
-        """Everything up to `position` is applied; remove some of what has expired by now."""
+        """Everything up to `position` is applied: remove some expired keys and sessions."""
         store, tables = self._store, self._tables
         store.now = max(store.now, timestamp_ms)
+        # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
+        # short when very many keys expire in the same moment.
         for key in tables.deadlines.due(store.now, MAX_EXPIRED_PER_BATCH):
             tables.delete(key)
         if store.sessions:
@@ -186,7 +192,7 @@ class KeyValueService:
         return self._answer(payload, flags, self._queries)
 
     def next_deadline_ms(self) -> int | None:
-        """Say when log time should move: at the next expiry, but soon while any key has one."""
+        """Return when log time should move at the latest: at the next expiry, or after a tick."""
         first = self._tables.deadlines.first()
         session = self._store.sessions.next_deadline_ms()
         if first is None:
@@ -195,10 +201,11 @@ class KeyValueService:
         return soon if session is None else min(soon, session)
 
     def _once(self, command: Command) -> bytes:
-        """Apply a command of a session, unless it has been applied before; see :mod:`.sessions`."""
+        """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
         reply = sessions.reply_to(session, sequence, self._store.now)
         if reply is None:
+            # Never in parts: the kept reply must be that of the whole command.
             reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)
             sessions.keep(session, sequence, reply)
         return reply
@@ -212,10 +219,12 @@ class KeyValueService:
             return resp.error(f"ERR Protocol error: {trouble}")
         store = self._store
         store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
+        # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
+        # the watch is checked before anything runs.
         if flags & TRANSACTION:
             try:
                 return self._transaction(commands, flags, known, wanted=wanted)
-            except CommandError as trouble:  # it watches too much: nothing was executed
+            except CommandError as trouble:  # the watched keys used up the work; nothing ran
                 return trouble.reply
         replies = self._execute(commands, known, wanted=wanted, in_parts=flags & IN_PARTS)
         if len(replies) == 1 == len(commands):
@@ -237,22 +246,26 @@ class KeyValueService:
     def _execute(
         self, commands: list[list[bytes]], known: "_Commands", *, wanted: bool, in_parts: int = 0
     ) -> list[bytes]:
-        """Execute one command after the other; an error is one's reply, and the next goes on.
+        """Execute commands in order; an error is the reply to its command, and the next one runs.
 
         Returns:
-            The replies, fewer if that is allowed and enough was done; none if they are not wanted,
-            for together they may be large.
+            The replies: fewer if `in_parts` allows that and enough work was done, and none if they
+            are not wanted, because together they may be large.
         """
         store = self._store
         replies: list[bytes] = []
         size = 0
+        # The fixed costs are charged before anything runs, so they are charged for all commands.
         store.left -= COMMAND_WORK * len(commands) + ARGUMENT_WORK * sum(map(len, commands))
         enough, room = store.left - PART_WORK, PART_REPLY_BYTES
         for arguments in commands:
             if in_parts and (store.left < enough or size > room):
-                break  # every member stops here, whether it wants the replies or not
+                break  # all members stop here, whether they want the replies or not
             count = len(arguments)
+            # `known` holds the usual spellings; .upper() is only for `Set` and the like.
             found = known.get(arguments[0]) or known.get(arguments[0].upper())
+            # The port has checked name and arity; members of other versions, or an embedding
+            # program, may have not.
             if found is None:
                 reply = _unknown(arguments)
             elif count != found[0] and (found[0] > 0 or count < -found[0]):
@@ -276,9 +289,9 @@ _Commands: TypeAlias = dict[bytes, tuple[int, Handler]]
 
 
 def _revisions(store: KeyStore, arguments: list[bytes]) -> bytes:
-    """WATCH key [key ...], as a query: the revision of each, 0 for an absent one.
+    """WATCH key [key ...] as a query: the revision of each key, 0 for an absent one.
 
-    Of a key that expires it is an array of the revision and the time.
+    For a key with an expiry it is an array of the revision and the expiry.
     """
     return resp.array([_revision(store.get(key)) for key in arguments[1:]])
 
@@ -291,7 +304,7 @@ def _revision(record: Record | None) -> bytes:
 
 
 def _by_spelling(handlers: dict[str, Handler]) -> "_Commands":
-    """Return arity and handler of commands by their usual spellings."""
+    """Return arity and handler of each command, by its usual spellings."""
     found: _Commands = {}
     for name, handler in handlers.items():
         spec = lookup(name.encode())
@@ -301,7 +314,7 @@ def _by_spelling(handlers: dict[str, Handler]) -> "_Commands":
 
 
 def _unknown(arguments: list[bytes]) -> bytes:
-    """Word the error for a command that is not among those that may be executed."""
+    """Return the error for a command that must not run here."""
     if trouble := fault(arguments):
         return resp.error(trouble)
     spec = lookup(arguments[0])

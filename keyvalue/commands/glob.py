@@ -4,9 +4,9 @@ r"""Redis's glob patterns (KEYS, SCAN MATCH, COMMAND LIST), compiled to regular 
 byte x. The corner cases are Redis's own: an unclosed class ends with the pattern, ``[]`` matches
 nothing, a range may be given backwards, and only ``*`` matches the empty key.
 
-**Why atomic groups.** The naive translation of ``*`` is ``.*``. It backtracks: ``*a*a*a*b`` takes the
-length of the key to the fourth power, and could hold up a member. Here the text behind a star is
-matched at its first place, and that choice is never reconsidered. This loses no match, and each
+**Why atomic groups.** The naive translation of ``*`` is ``.*``. It backtracks: ``*a*a*a*b`` takes
+the length of the key to the fourth power, and could hold up a member. Here the text behind a star
+is matched at its first place, and that choice is never reconsidered. This loses no match, and each
 star costs time linear in the key.
 """
 

@@ -36,8 +36,8 @@ FEW_KEYS: Final = 1024
 
 _LEAF_KEYS: Final = 64
 _DRAWS: Final = 64
-"""Draws that are remembered. Fewer, and keys of rare prefixes are too likely where prefixes have very
-different numbers of keys; more, and remembered keys are long deleted."""
+"""Draws that are remembered. Fewer, and keys of rare prefixes are too likely where prefixes have
+very different numbers of keys; more, and remembered keys are long deleted."""
 _FIRST_DRAWS: Final = 16
 _NEXT_DRAWS: Final = 2
 _SEEK_KEYS: Final = 16  # one look into the tables takes as long as walking over this many keys

@@ -1,7 +1,7 @@
-"""CLIENT: the connections of this member, seen and changed by one of them.
+"""CLIENT: one connection inspects and changes the connections of this member.
 
-Ids count from 1 since the member's start. What Redis tells of eviction, tracking and memory per
-client does not exist here; the fields stay in the line, for programs cut it at its names.
+Ids count from 1 since the member's start. Eviction, tracking and memory per client do not exist
+here. Their fields stay in the lines of CLIENT LIST, because programs parse them by name.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _PAIR: Final = 2
 
 
 def client_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
-    """Answer CLIENT; ``fault`` found nothing in the arguments."""
+    """Answer CLIENT; `table.fault` found nothing wrong."""
     match arguments[1].lower():
         case b"id":
             reply = resp.integer(client.client_id)
@@ -49,7 +49,7 @@ def client_reply(arguments: Sequence[bytes], client: ClientState, port: PortStat
 
 
 def _tracking(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
-    """Answer what has to do with invalidations, which are never sent; and HELP."""
+    """Answer the subcommands on invalidations, which are never sent; UNBLOCK; and HELP."""
     match arguments[1].lower():
         case b"tracking":
             match arguments[2].lower():
@@ -108,7 +108,7 @@ def _reply(word: bytes, client: ClientState) -> bytes:
 
 
 def set_name(name: bytes, client: ClientState) -> bytes:
-    """Name a connection; an empty name takes it back."""
+    """Set the name of a connection; an empty name removes it."""
     if not _is_printable(name):
         text = "ERR Client names cannot contain spaces, newlines or special characters."
         return resp.error(text)
@@ -149,7 +149,13 @@ def _switch(arguments: Sequence[bytes], client: ClientState) -> bytes:
 
 
 def _line(connection: ClientConnection, port: PortState, asking: Sequence[bytes] = ()) -> bytes:
-    """Describe a connection; of the one that is `asking`, this command counts as received."""
+    """Describe a connection in one line.
+
+    Args:
+        connection: the one to describe.
+        port: shared state.
+        asking: the present command, if this connection sent it; it counts as received.
+    """
     client = connection.client
     received, unsent = connection.waiting_bytes
     received += len(resp.bulk_array(asking)) if asking else 0
@@ -223,7 +229,7 @@ def _is_normal(kind: bytes) -> bool:
 
 
 def _kill(options: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
-    """Answer both forms: an address, or filters, all of which must fit."""
+    """Answer both forms of CLIENT KILL: an address, or filters that all must match."""
     if len(options) == 1:
         address = options[0]
         victims = [one for one in port.clients.values() if one.client.peer.encode() == address]
@@ -231,7 +237,7 @@ def _kill(options: Sequence[bytes], client: ClientState, port: PortState) -> byt
         return resp.OK if victims else resp.error("ERR No such client")
     if len(options) % _PAIR:
         return _SYNTAX
-    filters: dict[bytes, _Filter] = {}  # of two of a kind the last one counts
+    filters: dict[bytes, _Filter] = {}  # of two filters of one name the last one counts
     skip_me = True
     for word, value in zip(options[::2], options[1::2], strict=True):
         if word.lower() != b"skipme":
@@ -251,10 +257,10 @@ def _kill(options: Sequence[bytes], client: ClientState, port: PortState) -> byt
 
 
 def _filter(name: bytes, value: bytes, port: PortState) -> _Filter:
-    """Read one filter of CLIENT KILL.
+    """Parse one filter of CLIENT KILL.
 
     Raises:
-        CommandError: there is none of that name, or its value makes no sense.
+        CommandError: its name is unknown, or its value is malformed.
     """
     match name:
         case b"id":
@@ -290,6 +296,6 @@ def _positive(value: bytes, what: str) -> int:
 def _end(victims: Sequence[ClientConnection], client: ClientState) -> None:
     for connection in victims:
         if connection.client is client:
-            client.closing = True  # after this reply
+            client.closing = True  # it still gets the reply to this command
         else:
             connection.close()

@@ -14,19 +14,20 @@ from .watching import Watched
 
 __all__ = ["LOUD", "OFF", "SKIPPING", "SKIP_NEXT", "ClientState", "Replies"]
 
+# Which replies a client gets, as CLIENT REPLY has set it.
 LOUD: Final = 0
-"""All replies are sent (CLIENT REPLY ON)."""
+"""All (CLIENT REPLY ON)."""
 SKIP_NEXT: Final = 1
-"""The reply to the next command is not."""
+"""Not the reply to the next command."""
 SKIPPING: Final = 2
-"""That to the present command is not."""
+"""Not the reply to the present command."""
 OFF: Final = 3
-"""None is."""
+"""None."""
 
 
 @attrs.define(eq=False)
 class ClientState:
-    """One client, as commands see it. Times are trio's, in seconds."""
+    """One client, as commands see it. Times are of trio's clock, in seconds."""
 
     client_id: int
     peer: str
@@ -38,19 +39,19 @@ class ClientState:
     library_version: bytes = b""
     last_command: bytes = b""
     flags: int = 0
-    """Of every request: :data:`.service.RESP3` or 0."""
+    """The flags of each of its requests: `payload.RESP3` or 0."""
     cluster_aware: bool = False
-    """It takes MOVED for an answer: by its port, or it asked for the topology or sent READONLY."""
+    """It understands MOVED: by its port, or because it asked for the topology or sent READONLY."""
     began_aware: bool = False
-    """It was so from the beginning, by the port that it connected to."""
+    """Whether it was cluster-aware from the beginning, by its port; RESET returns to that."""
     read_only: bool = False
     """READONLY: a follower answers its reads, from its own state."""
     no_evict: bool = False
     no_touch: bool = False
     quiet: int = LOUD
-    """What CLIENT REPLY has said of its replies."""
+    """`LOUD`, `SKIP_NEXT`, `SKIPPING` or `OFF`."""
     closing: bool = False
-    """Its last reply is given; the connection ends once that is sent."""
+    """The connection ends once its last reply is sent."""
     transaction: Transaction | None = None
     watched: Watched = attrs.field(factory=Watched)
 
@@ -60,13 +61,13 @@ class ClientState:
         return bool(self.flags & RESP3)
 
     def skips(self) -> bool:
-        """Begin a command; return whether its reply is to be skipped, and no other one."""
+        """Begin a command; return whether the reply to this command alone is skipped."""
         if self.quiet != OFF:
             self.quiet = SKIPPING if self.quiet == SKIP_NEXT else LOUD
         return self.quiet == SKIPPING
 
     def reset(self) -> None:
-        """Go back to how it began (RESET)."""
+        """Return to the initial state (RESET)."""
         self.name = b""
         self.flags = 0
         self.cluster_aware = self.began_aware
@@ -77,7 +78,7 @@ class ClientState:
 
 
 class Replies(list[bytes]):
-    """The replies that a client is to be sent next; none while it wants none."""
+    """The replies to send to a client next; replies that it does not want are dropped."""
 
     __slots__ = ("_client",)
 
@@ -86,6 +87,6 @@ class Replies(list[bytes]):
         self._client = client
 
     def append(self, reply: bytes) -> None:
-        """Add a reply, or skip it."""
+        """Add a reply, or drop it."""
         if self._client.quiet < SKIPPING:
             super().append(reply)

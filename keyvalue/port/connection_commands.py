@@ -1,11 +1,11 @@
 """Commands that the connection answers by itself: nothing of them reaches the log.
 
-:func:`answer` finds the function for a command of kind CONNECTION in one table. They get a command
-whose name and number of arguments are right, and return its encoded reply; what they change is the
-session. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
+:func:`answer` finds the handler of a command of kind CONNECTION in one table. Handlers get a
+command with a correct name and number of arguments, and return the encoded reply. They may change
+the client's state. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
 
-There are no passwords and there is one database. So AUTH takes any password of the user
-``default``, and is refused without a user, as by a Redis without a password. SELECT takes 0 only.
+There are no passwords, and there is one database. AUTH accepts any password of the user
+``default``, and is refused without a user, as by a Redis without a password. SELECT accepts 0 only.
 """
 
 import logging
@@ -50,7 +50,7 @@ _log = logging.getLogger("quorate.keyvalue")
 def answer(
     spec: CommandSpec, arguments: Sequence[bytes], client: ClientState, port: PortState
 ) -> bytes:
-    """Answer a connection command in which ``fault`` found nothing."""
+    """Answer a connection command; `table.fault` found nothing wrong."""
     handler = _HANDLERS.get(spec.name.partition("|")[0])
     if handler is None:
         return resp.error(f"ERR '{spec.name}' is not supported")
@@ -60,7 +60,7 @@ def answer(
         return handler(arguments, client, port)
     except CommandError as trouble:
         return trouble.reply
-    except Exception:  # noqa: BLE001 - a mistake in here must not end the member; the traceback is kept
+    except Exception:  # noqa: BLE001 - a bug in a handler must not end the member
         _log.exception("client %d, command %s", client.client_id, spec.name)
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
 
@@ -209,7 +209,7 @@ def _config(arguments: Sequence[bytes], client: ClientState, port: PortState) ->
 
 
 def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
-    """Answer CONFIG SET: nothing can be changed, but a setting may be asked to be as it is."""
+    """Answer CONFIG SET: nothing can be changed, but setting the present value is accepted."""
     if len(pairs) % 2:
         return _SYNTAX
     seen: set[bytes] = set()
@@ -232,10 +232,7 @@ def _role(_arguments: Sequence[bytes], _client: ClientState, port: PortState) ->
 
 
 def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
-    """WAIT, answered at once: how many other members surely hold all that is committed.
-
-    What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
-    """
+    """WAIT, answered at once: the number of other members that surely hold all committed writes."""
     if _integer_untrusted(arguments[1]) is None:
         return _NOT_INTEGER
     timeout = _integer_untrusted(arguments[2])
@@ -248,12 +245,14 @@ def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> 
 
 def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
+    # A committed write is on a quorum, so at least a minority of other members has it. Only the
+    # leader knows positions of all members, and may know of more.
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
     return max(reached, (len(status.peers) + 1) // 2)
 
 
 def woven(reply: bytes, transaction: Transaction, client: ClientState, port: PortState) -> bytes:
-    """Answer the connection commands of a transaction; the rest is answered."""
+    """Return the reply to EXEC: the state machine's replies, with those of connection commands."""
 
     def answer_queued(queued: Queued) -> bytes:
         return answer(queued.spec, queued.arguments, client, port)
@@ -262,10 +261,10 @@ def woven(reply: bytes, transaction: Transaction, client: ClientState, port: Por
 
 
 def control_words(arguments: Sequence[bytes], client: ClientState) -> bytes:
-    """Give the words of QUORATE.CONTROL for the leader, in lower case.
+    """Return the text of QUORATE.CONTROL for the leader, in lower case.
 
     Raises:
-        CommandError: it is inside of a transaction, or too long.
+        CommandError: it stands inside of a transaction, or is too long.
     """
     words = b" ".join(arguments[1:]).lower()
     if client.transaction is not None:
@@ -276,10 +275,8 @@ def control_words(arguments: Sequence[bytes], client: ClientState) -> bytes:
 
 
 def must_wait(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes | None:
-    """Return what to ask the leader if WAIT can't be answered at once, else None.
-
-    In a transaction it is, as by Redis; and so are mistakes.
-    """
+    """Return the request to the leader if WAIT has to wait; None if it is answered at once."""
+    # As in Redis, WAIT never waits in a transaction. Malformed arguments are answered at once.
     count, timeout = _integer_untrusted(arguments[1]), _integer_untrusted(arguments[2])
     if count is None or timeout is None or timeout < 0 or client.transaction is not None:
         return None
@@ -287,13 +284,13 @@ def must_wait(arguments: Sequence[bytes], client: ClientState, port: PortState) 
 
 
 def _time(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
-    """TIME: the log's, by which keys expire, so that EXPIREAT counts from the same clock."""
+    """TIME: log time, the clock by which keys expire; so EXPIREAT and TIME agree."""
     now_ms = port.gateway.now_ms()
     return resp.bulk_array([b"%d" % (now_ms // 1000), b"%d" % (now_ms % 1000 * 1000)])
 
 
 def _lastsave(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
-    """LASTSAVE: the log's time at the newest snapshot, 0 before the first one."""
+    """LASTSAVE: log time of the newest snapshot, 0 before the first one."""
     return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
 
 
@@ -302,7 +299,7 @@ def _status(_arguments: Sequence[bytes], _client: ClientState, port: PortState) 
 
 
 def _integer_untrusted(text: bytes) -> int | None:
-    """Read a decimal number; None if it is not one, or does not fit 64 bits."""
+    """Parse a decimal number; None if it is malformed or does not fit 64 bits."""
     digits = text[1:] if text[:1] == b"-" else text
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:
         return None

@@ -1,4 +1,8 @@
-"""QUORATE.ONCE: a command of a session, as a client sends it."""
+"""QUORATE.ONCE session sequence command ...: how a client sends a command of a session.
+
+The member stamps the request with session and sequence; the state machine applies it once
+(:mod:`..state.sessions`).
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +16,7 @@ from ..protocol import resp
 from ..protocol.resp import CommandError
 from .transaction import Transaction
 
-__all__ = ["Once", "read_once_untrusted"]
+__all__ = ["OnceCommand", "parse_once_untrusted"]
 
 _NOT_A_NUMBER: Final = resp.error("ERR a session and a sequence are integers, 1 or more")
 _NOT_A_WRITE: Final = resp.error(
@@ -29,12 +33,12 @@ _WORDS_BEFORE_COMMAND: Final = 3
 
 
 @attrs.frozen
-class Once:
-    """A command to be done once.
+class OnceCommand:
+    """A command to be executed exactly once.
 
     Args:
-        stamp: its session and its sequence.
-        spec: what it is.
+        stamp: its session and sequence.
+        spec: its entry in the table of commands.
         arguments: the command itself.
     """
 
@@ -48,15 +52,17 @@ class Once:
         return self.spec.name == "exec"
 
 
-def read_once_untrusted(arguments: Sequence[bytes], transaction: Transaction | None) -> Once:
-    """Read QUORATE.ONCE session sequence command [argument ...].
+def parse_once_untrusted(
+    arguments: Sequence[bytes], transaction: Transaction | None
+) -> OnceCommand:
+    """Parse QUORATE.ONCE session sequence command [argument ...].
 
     Args:
-        arguments: all of that.
-        transaction: what the client has queued; None outside of MULTI.
+        arguments: all of these words.
+        transaction: the client's open transaction; None outside of MULTI.
 
     Raises:
-        CommandError: it can't be done.
+        CommandError: the command is malformed or not allowed here.
     """
     session, sequence = parse_integer(arguments[1]), parse_integer(arguments[2])
     command = list(arguments[_WORDS_BEFORE_COMMAND:])
@@ -65,8 +71,8 @@ def read_once_untrusted(arguments: Sequence[bytes], transaction: Transaction | N
     if (trouble := fault(command)) is not None:
         raise CommandError(resp.error(trouble))
     spec = resolve(command)
-    assert spec is not None, "there is no fault in it"
-    once = Once((session, sequence), spec, command)
+    assert spec is not None, "`fault` found nothing wrong"
+    once = OnceCommand((session, sequence), spec, command)
     if once.is_exec and transaction is None:
         raise CommandError(_NO_TRANSACTION)
     if once.is_exec and transaction is not None and transaction.watch:

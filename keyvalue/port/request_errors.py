@@ -1,12 +1,12 @@
-"""The words in which a client is told that its request was not answered."""
+"""Error replies to clients whose request the member could not answer."""
 
 from ...errors import NoLeaderError, OversizedRequestError, RefusedError, RequestError
 
-__all__ = ["in_words"]
+__all__ = ["error_text"]
 
 
-def in_words(error: RequestError) -> str:
-    """Word an error for a client; what a program tells apart is the first word."""
+def error_text(error: RequestError) -> str:
+    """Return the text of an error reply. Programs distinguish errors by the first word."""
     match error:
         case NoLeaderError():
             return "CLUSTERDOWN no leader was found in time; nothing was done"
