@@ -22,5 +22,19 @@ Read first: `service.py`, `commands/strings.py`, `port/conversation.py`.
 Imports run one way: limits < native < protocol < state < commands < service < embedded, port
 (`tests/keyvalue/test_wings.py` holds that).
 
-@@TOADD@@
+To add a command on keys (say, ``SWAPCASE key``):
+
+1. `commands/rows.py`: one line; W if it writes, R if it only reads
+2. `commands/strings.py`, or its neighbours: a handler, and its name in `HANDLERS`. Look up
+   everything before changing anything; use `store.now` as the time, and no randomness. A command
+   that makes a large value calls `store.charge`.
+3. `tests/keyvalue/commands/replies.py`: a script with Redis's exact replies
+4. `tests/keyvalue/state/test_work.py`: a line in `WRITES` or `READS`
+5. `pipeline/jobs/replay.py`: its name in `_RETURN_VALUES` if its reply contains values
+
+Tests fail until 3 and (for writes) 4 are there. All members need the new version before a client
+may use the command: an old member would apply it as an error, and the stores would differ.
+
+To add a command of the connection (kind C): a line in `commands/rows.py`, a handler in `_HANDLERS`
+of `port/connection_commands.py`, and a line in `tests/keyvalue/port/connection_replies.py`.
 """
