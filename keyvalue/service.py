@@ -81,6 +81,7 @@ class KeyValueService:
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS
         self._commands = _by_spelling(handlers | walk.handlers())
+        # Queries have a table of their own: a write in a query finds no handler.
         self._queries = {
             name: command
             for name, command in self._commands.items()
@@ -103,6 +104,8 @@ class KeyValueService:
             StoreBusyError: they are open already.
             StoreFullError: the disk is full.
         """
+        # Damaged tables are removed, and `opened` is called again: the member then loads a
+        # snapshot, or replays the log.
         tries: list[Path] = []
 
         def opened() -> Tables:
@@ -156,6 +159,7 @@ class KeyValueService:
     def apply(self, command: Command) -> bytes:
         """Apply a committed command and return the reply; empty if nobody wants it."""
         store = self._store
+        # Never backwards: a new leader's clock may be behind, but expired keys must stay expired.
         store.now = max(store.now, command.timestamp_ms)
         store.revision = command.position + command.index + 1
         store.applying = True
@@ -193,6 +197,7 @@ class KeyValueService:
 
     def next_deadline_ms(self) -> int | None:
         """Return when log time should move at the latest: at the next expiry, or after a tick."""
+        # Nothing else depends on log time, so an idle cluster without expiries writes nothing.
         first = self._tables.deadlines.first()
         session = self._store.sessions.next_deadline_ms()
         if first is None:
@@ -277,6 +282,7 @@ class KeyValueService:
                     reply = found[1](store, arguments)
                 except CommandError as trouble:
                     reply = trouble.reply
+            # The command has run: members that keep no replies must do the same.
             if size + len(reply) > MAX_REPLY_BYTES:
                 reply = _TOO_MUCH
             size += len(reply)

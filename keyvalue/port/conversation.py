@@ -102,12 +102,13 @@ class Conversation:
         self._parser, self._port, self._outlet = parser, port, outlet
         self._commands: list[list[bytes]] = []
         self._whole, self._next = b"", 0  # the chunk's encoding; index of its next command
-        # the request under way, the number of its commands, and a function from result to reply
-        self._request: Request | None = None
-        self._expected = 0
-        self._convert: Callable[[bytes], bytes] | None = None
+        self._request: Request | None = None  # under way
+        self._expected = 0  # number of its commands
+        self._convert: Callable[[bytes], bytes] | None = None  # from its result to the reply
+        # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
+        # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
-        self._held: list[bytes] = []
+        self._held: list[bytes] = []  # input that arrived while a request was under way
         self.held_bytes = 0
         self.replies = Replies(client)
 
@@ -131,17 +132,21 @@ class Conversation:
     def unfinished_bytes(self) -> tuple[int, int]:
         """About how much memory unfinished input takes, and a large request under way."""
         chunk, transaction = (self._commands, self._whole), self.client.transaction
+        # Most connections hold nothing at most times, and this is called for each chunk.
         some = self._held or self._commands or self._parser.incomplete or transaction
         if some:
             size = estimate_bytes(self._parser, self._held, self.held_bytes, chunk, transaction)
         else:
             size = 0
+        # Small requests under way are not counted: they are soon over. A large one may be parked
+        # for long, and refusing the client would not free it.
         under_way = len(self._request.payload) if self._request is not None else 0
         return size, under_way if under_way > AT_ONCE_BYTES else 0
 
     def refuse(self, error: OversizedRequestError) -> None:
         """Give up all input; the error follows the reply to the present request, then the end."""
         self._parser.failure, self._parser.incomplete = error, None
+        # Commands that were sent already keep their replies; the others are dropped.
         self._commands, self._whole = self._commands[: self._next], b""
         self._held, self.held_bytes, self.client.transaction = [], 0, None
         if not (self._request or self._paused or self._running):
@@ -180,6 +185,8 @@ class Conversation:
 
     def settle(self) -> bool:
         """Note that the joined request is answered; False, without effect, if input waits."""
+        # Held input runs after this reply, and the error of broken input follows it: then the reply
+        # must come through `_on_result`, which goes on with them.
         if self._held or self._parser.failure is not None:
             return False
         self._request = None
@@ -235,12 +242,14 @@ class Conversation:
         pause_at: float | None = None
         while self._request is None and not self.client.closing:
             if (self.replies or self._outlet.congested) and self._must_wait():
-                self._paused = True
+                self._paused = True  # the outlet resumes us when the client has read
                 break
             if self._next == len(self._commands):
                 if not self._refill():
                     break
             elif not self._step():
+                # Only commands that made no request are timed. The others end this loop anyway, and
+                # the service bounds their work.
                 now = trio.current_time()
                 if pause_at is None:
                     pause_at = now + PATIENCE_S
@@ -256,6 +265,8 @@ class Conversation:
 
     def _must_wait(self) -> bool:
         """Hand over a large reply before the next is made; True if the client must read first."""
+        # Otherwise large replies (CLIENT LIST, ten thousand times) would all be made before the
+        # outlet could report that the client does not read.
         if self.replies and len(self.replies[-1]) >= AT_ONCE_BYTES:
             self._outlet.deliver()
         return self._outlet.congested or self.client.closing
@@ -282,6 +293,8 @@ class Conversation:
             # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
             if at == 0 and len(payload) <= self._port.run_bytes and not apart:
                 kind = uniform_kind(self._commands)
+            # A stale client's commands are not cut into runs: each write among them gets its own
+            # redirection.
             if kind is None and not stale:
                 encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
                 end, payload = at + len(encoded), b"".join(encoded)
@@ -289,7 +302,8 @@ class Conversation:
                 client.last_command = self._commands[end - 1][0]
                 self._next = end
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
-                if stale:  # READONLY on a follower: answered from its own state, without the leader
+                if stale:
+                    # READONLY on a follower: answered from its own state, without the leader
                     self._take(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
@@ -320,6 +334,7 @@ class Conversation:
             self._keyed(spec, arguments)
 
     def _refuse(self, error: bytes) -> None:
+        # As in Redis, an error while queueing makes EXEC fail.
         if self.client.transaction is not None:
             self.client.transaction.fail()
         self.replies.append(error)
@@ -333,6 +348,7 @@ class Conversation:
                     self._special(spec, arguments)
                 except CommandError as trouble:
                     self._refuse(trouble.reply)
+            # WAIT waits at the leader, which alone knows what each follower has.
             case "wait" if (words := must_wait(arguments, self.client, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
                 self._submit(RequestKind.CONTROL, words, 0, 1)
@@ -386,6 +402,7 @@ class Conversation:
             return  # the client is gone
         try:
             if not isinstance(result, bytes):
+                # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
                 self._take(reply, request.payload, self._expected)
@@ -400,6 +417,7 @@ class Conversation:
         """Take the reply to `expected` commands; those that were not executed come next."""
         done, replies = part(reply, expected)
         self.replies.append(replies)
+        # Step back to the first command that was not executed; `_step` makes a request of the rest.
         if done < expected:
             if not self._commands:  # `_run` let them go, because they are seldom needed again
                 self._commands = PayloadParser().parse_untrusted(payload)
@@ -407,6 +425,7 @@ class Conversation:
             self._next -= expected - done
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
+        # Redirected here already: EXEC has no key, so it could not name a slot.
         if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
             return self._refuse(moved)
         encoded = resp.pack(tuple(arguments))
@@ -417,6 +436,7 @@ class Conversation:
         client, transaction = self.client, self.client.transaction
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
+        # EXEC ends the transaction and the watch, whatever its outcome is.
         client.watched, client.transaction = Watched(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
@@ -424,6 +444,8 @@ class Conversation:
         if not (body := transaction.body()):
             return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, client, self._port))
         self._convert = lambda reply: woven(reply, transaction, client, self._port)
+        # Reads alone are a query. With a stamp they go through the log all the same: the reply must
+        # be kept for a repetition.
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
         return self._submit(kind, body, client.flags | TRANSACTION, 1, stamp)
 

@@ -106,6 +106,7 @@ class JoinedRequest(Request):
         """Take the `count` commands of a client; False if there is no room for them."""
         size = self._size + len(payload)
         commands = self.commands + count
+        # The first client is always taken: its commands alone may be longer than the room.
         if (size > self._room or commands > RUN_COMMANDS) and self._clients:
             return False
         self._clients.append(client)
@@ -116,9 +117,11 @@ class JoinedRequest(Request):
 
     def close(self) -> None:
         """Take no more clients and become a request."""
+        # Joined once, at the end: bytes that grow with each client would be copied each time.
         self.payload = b"".join(self._payloads)
         self._counters.commands += self.commands
         self._counters.input_bytes += self._size
+        # Many clients' commands may be too much work for one entry; `_take_in_part` can resume.
         if self.commands > 1:
             self.flags |= IN_PARTS
 

@@ -164,6 +164,8 @@ class PortState:
 
     def end_turn(self) -> None:
         """Submit the gathered requests together, without those whose clients have left."""
+        # None first: a result that arrives within `submit_all` may make a new request, which goes
+        # to the gateway directly.
         gathered, self.gathered = self.gathered, None
         if gathered:
             for each in self.joining.values():
@@ -207,6 +209,7 @@ class PortState:
 
     def resume_later(self, resume: Callable[[], None]) -> None:
         """Let a conversation go on in a later turn."""
+        # One wake-up is enough for all that have paused.
         if not self.unfinished:
             self.wake()
         self.unfinished.append(resume)
@@ -215,6 +218,7 @@ class PortState:
 
     def close_slowest(self) -> None:
         """Close the client that has read nothing for longest, to bring unread replies down."""
+        # One client at a time: closing it frees its replies, and that may be enough.
         waiting = [each for each in self.clients.values() if each.waiting_bytes[1]]
         slowest = min(waiting, key=lambda each: (each.read_at, -each.waiting_bytes[1]))
         self.close_slow(slowest, f"{self.unread_bytes} bytes of replies wait for all clients")

@@ -113,7 +113,8 @@ class Sessions:
         self._timers = Timers()
         self._sessions: dict[int, _Session] = {}
         self._last_id = 0
-        for key in sorted(tables.notes.rows):  # a session comes before its replies
+        # Sorted, the note of a session comes before those of its replies.
+        for key in sorted(tables.notes.rows):
             self._load_untrusted(key, tables.notes.rows[key])
 
     def _load_untrusted(self, key: bytes, row: bytes) -> None:
@@ -163,6 +164,7 @@ class Sessions:
             CommandError: there is no such session, or no command with that sequence arrived.
         """
         session = self._find(session_id, now)
+        # An acknowledgement of the future would drop replies that the client has not seen.
         highest = session.sequences[-1] if session.sequences else session.floor
         if acknowledged > highest:
             raise CommandError(_AHEAD)
@@ -198,8 +200,10 @@ class Sessions:
         It is the kept reply, or an error: no such session, or below the window.
         """
         session = self._sessions.get(session_id)
+        # The deadline decides, not the removal: `expire` may be behind.
         if session is None or session.deadline_ms <= now:
             return no_session(session_id)
+        # A repetition renews the deadline as well: it shows that the client is alive.
         self._alive(session_id, session, now)
         if sequence <= session.floor:
             return _forgotten(session_id, sequence)
@@ -210,6 +214,7 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None:  # it was closed by this very command
             return
+        # One long reply would push all others out of the window.
         kept = reply if len(reply) <= LONGEST_KEPT_REPLY_BYTES else _too_long(len(reply))
         self._tables.put_note(_REPLY.pack(session_id, sequence), kept)
         insort(session.sequences, sequence)
@@ -219,6 +224,7 @@ class Sessions:
         while len(session.sequences) > KEPT_REPLIES or session.kept_bytes > KEPT_REPLY_BYTES:
             session.floor = session.sequences[0]
             self._forget(session_id, session, 1)
+        # The note is written only if it has changed: each note is a row of the next flush.
         if session.floor != before:
             self._note(session_id, session)
 

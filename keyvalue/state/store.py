@@ -75,6 +75,7 @@ class KeyStore:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.sessions = Sessions(tables)
+        # Bound methods, because each command of the hot path looks them up.
         self.put = tables.put
         self._get = tables.get
         self.now = tables.timestamp_ms
@@ -98,6 +99,7 @@ class KeyStore:
         if record is None or (record[1] and record[1] <= self.now):
             self.left -= LOOKUP_WORK
             return None
+        # Small values cost no more than the lookup: charging them would only cost time here.
         size = len(record[0])
         self.left -= LOOKUP_WORK if size <= SMALL_BYTES else LOOKUP_WORK + work_of_bytes(size)
         return record
@@ -108,6 +110,7 @@ class KeyStore:
 
     def set(self, key: bytes, value: bytes, expires_at_ms: int = 0, tag: int = STRING) -> None:
         """Set a key; if its expiry has passed already, delete it."""
+        # As in Redis: an expiry in the past deletes, and nobody ever sees the value.
         if expires_at_ms and expires_at_ms <= self.now:
             self.tables.delete(key)
         else:
@@ -120,4 +123,5 @@ class KeyStore:
 
     def __len__(self) -> int:
         """Return the number of keys that have not expired."""
+        # Members remove expired records at different times; the reply to DBSIZE must not show that.
         return len(self.tables) - self.tables.deadlines.count_due(self.now)
