@@ -1,20 +1,23 @@
-"""The port that Redis clients connect to: one task, one epoll, all clients.
+"""The port that Redis clients connect to: one task and one epoll for all clients.
 
-All client sockets are registered, level-triggered, with one ``epoll`` object. One task waits until
-the epoll itself is readable, and then serves every ready client: that is a turn. The requests of a
-turn go to the gateway together, and become one batch of the log. A task for each client would cost
-a task switch for each command, and nothing would bring their requests together.
+The naive way
+    A task for each client. Each command then costs a wake-up of its task, and the gateway gets
+    requests one by one.
 
-The task awaits nothing else, so a cancellation comes between turns, and closes all connections.
+What we do: turns
+    All client sockets are registered, level-triggered, with one ``epoll`` object. One task waits
+    until the epoll itself is readable, and then serves all ready clients in a *turn*. The requests
+    of a turn go to the gateway together, and become one batch of the log. Only that wait is
+    awaited, so cancellation comes between turns, and then closes all connections.
 
-The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
-:data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` the other tasks of the
-member get the processor. The clock is not read after a plain command that was only joined with
-others, since that takes a microsecond. A conversation that takes long pauses by itself; an eventfd
-among the sockets causes the turn in which it continues.
+Bounds of a turn
+    At most :data:`TURN_EVENTS` clients, and at most :data:`~.connection.RECEIVE_BYTES` from each.
+    After :data:`TURN_SECONDS` trio's other tasks run. A conversation that takes long pauses by
+    itself; an eventfd among the sockets starts the turn in which it continues.
 
-Caveats: Linux only, because of epoll. Descriptors are opened when the object is made and closed at
-the end of :meth:`ClientPort.run`, which can be called once.
+Caveats
+    Linux only, because of epoll. Descriptors are opened by the constructor and closed at the end
+    of :meth:`ClientPort.run`, which can be called once.
 """
 
 import contextlib
@@ -51,27 +54,30 @@ __all__ = [
 ]
 
 TURN_EVENTS: Final = 512
-"""Clients that are served in one turn."""
+"""Clients that one turn serves. More, and a turn's batch and its latency grow; fewer, and there are
+more turns with smaller batches."""
 
 TURN_SECONDS: Final = 0.005
-"""Longer, and heartbeats of a busy leader are late; shorter, and batches get smaller."""
+"""After this time the other tasks of the member run. Longer, and heartbeats could be late; shorter,
+and the scheduler is entered more often."""
 
 DRAIN_SECONDS: Final = 1.0
-"""How long a stopping member continues to answer requests that it has read."""
+"""How long a stopping member goes on answering what it has read. Shorter, and clients lose replies
+to commands that took effect; longer, and a restart takes longer."""
 
 CLOSE_SECONDS: Final = 0.2
-"""How long clients then have to close their ends; a busy client does so at once."""
+"""How long clients then have to close their side; a busy client does so at once."""
 
 LINGER_SECONDS: Final = 5.0
-"""How long a client has otherwise, once we have closed ours."""
+"""How long a client has to close its side in other cases, once we have closed ours."""
 
 RESERVED_DESCRIPTORS: Final = 64
-"""Descriptors kept for links and streams of nine members, stores, log files and tools. Fewer, and
-a crowd of clients could keep the member from opening its store's files."""
+"""File descriptors that clients never get: for links of nine members, stores, log files, tools.
+Fewer, and many clients could keep the member from opening its own files."""
 
 _PROBES: Final = 3
 _PROBE_SECONDS: Final = 20
-"""So many unanswered probes, so far apart, and the client's machine counts as gone."""
+"""Number and interval of the probes without an answer after which a client counts as gone."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
@@ -86,12 +92,12 @@ class ClientPort:
     """Listens for clients and serves them.
 
     Args:
-        gateway: the way into the member.
+        gateway: takes the requests.
         host: name or address to listen on.
         port: TCP port, 0 for any free one.
         limits: what clients may take.
         redirect_port: TCP port for cluster clients, 0 for any free one, None for none.
-        redirect: which clients are sent to the leader.
+        redirect: which clients are redirected to the leader.
     """
 
     def __init__(
@@ -112,24 +118,25 @@ class ClientPort:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
-        # Events that the last turn had no time for; None stands for paused conversations.
+        # Events that the last turn had no time for. Without a connection it is the eventfd, which
+        # asks to resume paused conversations.
         self._unserved: list[tuple[Connection | None, int]] = []
-        self._lingering: dict[Connection, float] = {}  # and until when
+        self._lingering: dict[Connection, float] = {}  # each with the time to close it
         self._ended = Signal()
         self._accepting = trio.CancelScope()
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
-        self._now = trio.lowlevel.current_clock().current_time  # a turn asks for many a client
+        self._now = trio.lowlevel.current_clock().current_time  # turns call it often
 
     @property
     def state(self) -> PortState:
-        """What all connections share; metrics read its figures."""
+        """What all connections share; its figures may be read from outside."""
         return self._state
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
     ) -> Never:
-        """Serve clients until cancelled; `started()` has the host and port really bound.
+        """Serve clients until cancelled; `started()` gets the host and port that were bound.
 
         Raises:
             OSError: the address can't be bound.
@@ -140,7 +147,7 @@ class ClientPort:
             if redirecting:
                 state.redirect_port = redirecting[0].getsockname()[1]
             state.host, state.port = listeners[0].getsockname()[:2]
-            self._heed_descriptors()
+            self._limit_to_descriptors()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._end_lingering)
@@ -155,9 +162,10 @@ class ClientPort:
             os.close(self._wake)
 
     async def drain(self) -> None:
-        """Accept no more clients or commands, and wait until the requests read so far are answered.
+        """Accept no more clients and commands, and wait until everything read is answered.
 
-        For :data:`DRAIN_SECONDS` at most: a client may not read, a request may wait for a leader.
+        It waits at most :data:`DRAIN_SECONDS`: a client may not read, or a request may wait for a
+        leader.
         """
         self._accepting.cancel()
         await trio.lowlevel.checkpoint()
@@ -170,17 +178,18 @@ class ClientPort:
                 await self._ended.wait()
 
     async def close(self) -> None:
-        """After :meth:`drain`, let clients close first, for :data:`CLOSE_SECONDS` at most."""
+        """After :meth:`drain`, wait at most :data:`CLOSE_SECONDS` for clients to close first."""
         with trio.move_on_after(CLOSE_SECONDS):
             while self._connections:
                 await self._ended.wait()
 
     def _serve(self) -> None:
-        """Serve ready clients for one turn; the rest come first in the next one."""
+        """Serve ready clients for one turn; those not reached are the first of the next turn."""
         connections, state = self._connections, self._state
         now = self._now()
         turn_ends = now + TURN_SECONDS
         state.begin_turn(now)
+        # Events left over come first. Otherwise the first clients of the list could take all turns.
         ready = iter(
             self._unserved
             or [
@@ -189,31 +198,33 @@ class ClientPort:
             ]
         )
         for connection, events in ready:
-            if connection is None:
+            if connection is None:  # the eventfd
                 self._resume(turn_ends)
             elif connection.on_event(events):
-                continue  # joining takes hardly longer than reading the clock
+                continue  # joining takes a microsecond, not much more than looking at the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
         if self._unserved:
-            state.wake()
+            state.wake()  # their events are taken already: epoll might not be readable again
         state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:
-        """Continue paused conversations."""
+        """Resume paused conversations."""
+        # One round at most: a conversation that pauses again waits for the next turn.
         unfinished = self._state.unfinished
         for _ in range(len(unfinished)):
             unfinished.popleft()()
             if self._now() > turn_ends:
                 break
+        # While some are left the eventfd stays readable, so there will be another turn.
         if not unfinished:
             os.eventfd_read(self._wake)
 
-    def _heed_descriptors(self) -> None:
-        """Lower `max_clients` if the limit of open files leaves no room for so many.
+    def _limit_to_descriptors(self) -> None:
+        """Lower `max_clients` to the file descriptors that are left, less the reserve.
 
-        The limit is the process's and not ours to change: see `quorate.cli.run`.
+        The limit belongs to the process, so it is not raised here but in `quorate.cli.run`.
         """
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if limit == resource.RLIM_INFINITY:
@@ -235,7 +246,7 @@ class ClientPort:
     async def _accept_clients(
         self, listeners: list[socket.socket], redirecting: list[socket.socket]
     ) -> None:
-        """Accept until `drain`; then no longer listen."""
+        """Accept clients until `drain`, then stop listening."""
         try:
             with self._accepting:
                 async with trio.open_nursery() as nursery:
@@ -274,7 +285,7 @@ class ClientPort:
         self, sock: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
     ) -> None:
         state = self._state
-        # a new descriptor is the lowest that is free: a high one tells that few are left
+        # The kernel gives out the lowest free descriptor, so a high one means that few are left.
         scarce = sock.fileno() >= self._end_of_descriptors
         if scarce or len(self._connections) >= state.limits.max_clients:
             state.counters.refused_connections += 1
@@ -285,7 +296,7 @@ class ClientPort:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(sock)
             local = _text(sock.getsockname())
-        except OSError:  # it has gone already
+        except OSError:  # the client has closed already
             sock.close()
             return
         state.counters.connections += 1
@@ -326,10 +337,9 @@ def _refuse(sock: socket.socket) -> None:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Have the system end the connection of a client whose machine is gone without a word.
-
-    Keepalive probes find that if nothing is under way, the user timeout if replies are.
-    """
+    """Make the kernel end the connection when the client's machine has vanished."""
+    # Keepalive probes notice that while nothing is under way; while replies are, the user timeout
+    # does, because probes are not sent then.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     before = KEEPALIVE_SECONDS - _PROBES * _PROBE_SECONDS
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
@@ -359,11 +369,12 @@ async def _listen_twice(
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of a host; plain sockets, for trio's would hide `accept` without wait."""
+    """Bind every address of a host; return plain sockets, non-blocking."""
+    # trio's own listeners offer no `accept` that does not wait.
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
     except OSError as error:
-        error.filename = _text((host, port))  # the system does not say which
+        error.filename = _text((host, port))  # the kernel's error does not name the address
         raise
     sockets: list[socket.socket] = []
     for listener in listeners:
