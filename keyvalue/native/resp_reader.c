@@ -8,7 +8,7 @@
 
 #define ABI 1
 #define MOST_DIGITS 9     /* of a count or a length; a longer one is not plain */
-#define MOST_COUNTED 1000 /* commands in what a client sent: RUN_COMMANDS of routes.py */
+#define MOST_COUNTED 1000 /* commands in what a client sent: RUN_COMMANDS of limits.py */
 
 typedef struct {
     const char *at;

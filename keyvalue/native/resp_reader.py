@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ..limits import RUN_COMMANDS
+
 __all__ = [
     "NATIVE",
     "count_untrusted",
@@ -24,7 +26,7 @@ __all__ = [
 _ABI: Final = 1
 """Version of the compiled functions; those of another version are not used."""
 
-_MOST_COUNTED: Final = 1000
+_MOST_COUNTED: Final = RUN_COMMANDS
 
 _ARRAY_HEAD: Final = re.compile(rb"\*([1-9][0-9]{0,8})\r\n").match
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,8})\r\n").match

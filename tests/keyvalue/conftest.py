@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.keyvalue.port import conversation
 from tests.support.client_port_world import RawClient, World
 
 
@@ -19,3 +20,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def client(world: World) -> RawClient:
     """Its first client."""
     return await world.connect()
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No conversation pauses because its commands take long; the machine may be busy."""
+    monkeypatch.setattr(conversation, "PATIENCE_S", 60.0)

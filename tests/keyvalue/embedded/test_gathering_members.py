@@ -27,7 +27,7 @@ async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: 
     """Requests are held, sent and answered at random, and tasks are cancelled meanwhile."""
     service = open_service(tmp_path)
     fed, rng, member = Fed(service), Random(2), Member()
-    told = dict[str, bool | RequestError | str]()
+    results = dict[str, bool | RequestError | str]()
     held, sent = list[Request](), list[tuple[Request, bytes]]()
     withdrawn = set[str]()
     async with tasks_at(member, 400) as tasks:
@@ -50,8 +50,8 @@ async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: 
             while sent and rng.random() < 0.6:
                 request, reply = sent.pop(0)
                 request.done(reply)
-            told |= await tasks.seen()
-    done = [key for key, result in told.items() if result is True]
+            results |= await tasks.seen()
+    done = [key for key, result in results.items() if result is True]
     assert len(done) > 500
     assert len(withdrawn) > 50
     assert fed.query(*(["GET", key] for key in done)) == resp.bulk(b"x") * len(done)

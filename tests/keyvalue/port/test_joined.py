@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MUCH = 10_000
 AT_A_TIME = 2
 FLAGS = (0, 0, RESP3, 0)  # of each client
-KEY = b"\r\nK\r\n"  # where the number of the client is put: so it can be told who did what
+KEY = b"\r\nK\r\n"  # the number of the client goes in here, so that each command shows its client
 
 PLAIN = (
     command("SET", "K", "1"),
@@ -79,7 +79,7 @@ def state_of(client: Client) -> object:
     client.take()
     name = client.client.last_command.lower()
     held = client.connection.waiting_bytes
-    return client.told, client.idle, held, client.open, client.client.closing, name
+    return client.received, client.idle, held, client.open, client.client.closing, name
 
 
 def talk(turns: list[Turn], *, at_once: bool, joined: bool) -> list[object]:
@@ -154,5 +154,5 @@ def test_a_broken_protocol_behind_a_large_command_is_told_after_its_reply() -> N
         assert client.take() == b""
         leader.answer()
         assert client.take().startswith(b"$")
-        assert b"-ERR Protocol error: expected '$'" in client.told
+        assert b"-ERR Protocol error: expected '$'" in client.received
         assert client.client.closing

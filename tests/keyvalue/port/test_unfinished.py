@@ -32,7 +32,7 @@ def backlog(client: Client) -> tuple[Client, bytes]:
     return client, command("SET", "a", VALUE) * 2
 
 
-FROZEN = pytest.mark.usefixtures("autojump_clock")  # no conversation takes long
+PATIENT = pytest.mark.usefixtures("patience")
 HOLDERS = pytest.mark.parametrize("hold", [partial, queue, backlog])
 
 
@@ -47,7 +47,7 @@ def port(leader: Leader) -> Iterator[Port]:
         yield opened
 
 
-@FROZEN
+@PATIENT
 @HOLDERS
 async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
     leader: Leader, port: Port, caplog: pytest.LogCaptureFixture, hold: Hold
@@ -82,7 +82,7 @@ async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
     assert port.state.unfinished_bytes == 0
 
 
-@FROZEN
+@PATIENT
 async def test_what_is_done_is_not_counted_any_more(leader: Leader, port: Port) -> None:
     client = port.connect()
     leader.at_once = True
@@ -96,7 +96,7 @@ async def test_what_is_done_is_not_counted_any_more(leader: Leader, port: Port) 
     assert port.state.counters.refused_clients == 0
 
 
-@FROZEN
+@PATIENT
 async def test_a_large_request_under_way_counts_and_is_not_given_up(
     leader: Leader, port: Port
 ) -> None:
@@ -110,7 +110,7 @@ async def test_a_large_request_under_way_counts_and_is_not_given_up(
     assert port.state.unfinished_bytes == 0
 
 
-@FROZEN
+@PATIENT
 async def test_a_client_that_holds_what_may_just_have_come_is_not_refused(port: Port) -> None:
     large = [port.connect() for _ in range(20)]
     piece = b"*2\r\n$4\r\nECHO\r\n$200000\r\n" + b"v" * (ONE_READ_BYTES - 100)
@@ -120,7 +120,7 @@ async def test_a_client_that_holds_what_may_just_have_come_is_not_refused(port: 
     assert port.state.counters.refused_clients == 0
 
 
-@FROZEN
+@PATIENT
 @pytest.mark.parametrize("joined", [True, False])
 async def test_a_refused_client_gets_the_replies_to_what_is_under_way_before(
     leader: Leader, port: Port, *, joined: bool
@@ -140,7 +140,7 @@ async def test_a_refused_client_gets_the_replies_to_what_is_under_way_before(
     assert other.take() == b"$5\r\nGET k\r\n"
 
 
-@FROZEN
+@PATIENT
 async def test_small_pieces_count_as_what_they_take(port: Port) -> None:
     client = port.connect()
     port.turn((client, command("INCR", "n")))

@@ -116,8 +116,8 @@ async def test_what_is_sent_back_is_sent_again_for_those_that_are_left(
                 assert again.payload == write(n)
                 answer(leader, again, OK)
         await s.until(lambda: all(each.idle for each in clients))
-        told = [each.take() for n, each in enumerate(clients) if n != left]
-        assert told == [OK] * len(told)
+        received = [each.take() for n, each in enumerate(clients) if n != left]
+        assert received == [OK] * len(received)
         status = s.member.status()
         assert (status.parked, status.forwarded) == (0, 0)
 
@@ -133,7 +133,7 @@ async def test_joined_writes_that_are_lost_have_an_unknown_outcome_for_each(s: S
         s.member.core.links.disconnect(1)
         await s.until(lambda: clients[1].idle and clients[2].idle)
         assert clients[1].take().startswith(b"-UNKNOWN ")
-        assert clients[2].take() == clients[1].told
+        assert clients[2].take() == clients[1].received
 
 
 @scripted(batches=LOG)

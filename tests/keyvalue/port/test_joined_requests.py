@@ -217,8 +217,8 @@ def test_all_get_an_error_in_its_words_for_each_command(
     leader.error = error
     leader.answer()
     assert three[0].take().startswith(words)
-    assert three[1].take() == three[0].told * 2
-    assert three[0].told.count(b"\r\n") == 1
+    assert three[1].take() == three[0].received * 2
+    assert three[0].received.count(b"\r\n") == 1
     assert three[0].idle
 
 
@@ -232,13 +232,13 @@ def test_what_is_done_in_part_is_gone_on_with(at_a_time: int) -> None:
         three = [port.connect() for _ in range(3)]
         port.turn(*[(each, write(n) * 2) for n, each in enumerate(three)])
         leader.answer()
-        told = b"".join([each.take() for each in three])
-        assert told == echo(0, 0, 1, 1, 2, 2)[: at_a_time * len(echo(0))]
+        received = b"".join([each.take() for each in three])
+        assert received == echo(0, 0, 1, 1, 2, 2)[: at_a_time * len(echo(0))]
         while leader.waiting:
             leader.answer()
             for each in three:
                 each.take()
-        assert [each.told for each in three] == [echo(n, n) for n in range(3)]
+        assert [each.received for each in three] == [echo(n, n) for n in range(3)]
         assert sorted(call[1] for call in leader.applied) == [
             b"key %d" % (n // 2) for n in range(6)
         ]
@@ -256,8 +256,8 @@ def test_who_goes_meanwhile_is_not_gone_on_with() -> None:
             three[left].connection.close()
             while leader.waiting or leader.sent:
                 leader.answer()
-            told = [echo(n, n) for n in range(3) if n != left]
-            assert [each.take() for n, each in enumerate(three) if n != left] == told
+            received = [echo(n, n) for n in range(3) if n != left]
+            assert [each.take() for n, each in enumerate(three) if n != left] == received
             assert len(leader.applied) == 6 - (0, 1, 2)[left]
 
 
@@ -290,9 +290,9 @@ def test_other_replies_than_those_to_what_was_sent_have_an_unknown_outcome(
     request.done(result)
     request.done(result)  # it is said once
     for each, count in zip(three, counts, strict=True):
-        told = each.take()
-        assert told.count(UNKNOWN) == count
-        assert told.count(b"\r\n") == count
+        received = each.take()
+        assert received.count(UNKNOWN) == count
+        assert received.count(b"\r\n") == count
         assert each.idle
     assert not leader.waiting
 

@@ -126,11 +126,11 @@ def test_nothing_more_is_done_for_a_client_that_does_not_read(leader: Leader, na
         assert port.state.unread_bytes <= 100_000 + LARGE // 2 + 100
         assert not port.events[slow.connection.fileno] & select.EPOLLIN
         assert other.take() == reply(name) * 6
-        told = b""
-        while leader.waiting or len(told) < len(reply(name, LARGE // 2)) * 6:
-            told += slow.take()
+        received = b""
+        while leader.waiting or len(received) < len(reply(name, LARGE // 2)) * 6:
+            received += slow.take()
             leader.answer()
-        assert told == reply(name, LARGE // 2) * 6
+        assert received == reply(name, LARGE // 2) * 6
         assert port.events[slow.connection.fileno] == WAIT_READABLE
         assert (port.state.unread_bytes, port.state.counters.slow_clients) == (0, 0)
 
@@ -202,7 +202,7 @@ def test_the_slowest_is_closed_before_its_own_reply(leader: Leader, name: str) -
 
 
 @KINDS
-@pytest.mark.usefixtures("autojump_clock")
+@pytest.mark.usefixtures("patience")
 async def test_what_comes_meanwhile_is_done_behind_it(
     leader: Leader, port: Port, three: list[Client], name: str
 ) -> None:
@@ -219,7 +219,7 @@ async def test_what_comes_meanwhile_is_done_behind_it(
 
 
 @KINDS
-@pytest.mark.usefixtures("autojump_clock")
+@pytest.mark.usefixtures("patience")
 async def test_a_client_that_is_closed_by_another_of_its_request_gets_nothing_more(
     leader: Leader, port: Port, three: list[Client], name: str
 ) -> None:
@@ -247,7 +247,7 @@ def test_a_connection_that_is_to_end_is_answered_before(
     assert [payload for _, payload, _ in leader.seen[1:]] == [call(name)]
 
 
-@pytest.mark.usefixtures("autojump_clock")
+@pytest.mark.usefixtures("patience")
 async def test_who_is_cluster_aware_is_joined_on_the_leader(
     leader: Leader, port: Port, three: list[Client]
 ) -> None:
