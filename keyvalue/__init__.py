@@ -5,9 +5,9 @@ The way of one command, ``SET k v``, from socket to reply:
 1. `port/listener.py`: one epoll for all clients; a *turn* serves those that are ready
 2. `port/connection.py`: reads the socket, applies back-pressure
 3. `protocol/parser.py`: hostile bytes become commands, or the connection ends
-4. `port/conversation.py`: one client's commands in order; answers PING and the like itself,
-   else cuts a run of commands (`port/routes.py`) or joins them with other clients'
-   (`port/joined.py`) and makes a request; its form: `protocol/payload.py`
+4. `port/conversation.py`: one client's commands in order. PING is answered here. Commands on keys
+   become a request: as a run (`port/routes.py`), or joined with those of other clients
+   (`port/joined.py`). The form of a request: `protocol/payload.py`
 5. `port/port_state.py`: the requests of a turn go to the member together, `Gateway.submit_all`;
    `node/` appends them to the log, replicates and commits them
 6. `service.py`: each member applies the entry: parses it, checks the budget (`limits.py`), and

@@ -64,7 +64,7 @@ _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in 
 
 
 class KeyValueService:
-    """A `node.service.Service` over :class:`Tables`.
+    """A `node.state_machine.service.Service` over :class:`Tables`.
 
     Attributes:
         remade: the tables were damaged when they were opened, and start empty.
@@ -78,6 +78,7 @@ class KeyValueService:
         self._tables = tables
         self._store = KeyStore(tables)
         self._parse = PayloadParser().parse_untrusted
+        # Walks have handlers for each service, because they remember cursors.
         handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
         handlers |= sessions.HANDLERS
         self._commands = _by_spelling(handlers | walk.handlers())
@@ -139,17 +140,17 @@ class KeyValueService:
         await self._tables.flush()
 
     def put_off(self, *, wanted: bool) -> None:
-        """Flush the tables less often, or as usual again; see `node.service.PatientService`."""
+        """Flush the tables less often, or as usual again; see `PatientService`."""
         self._tables.patient = wanted
 
     async def save(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> Iterator[bytes]:
-        """Return the tables as of now, in pieces; see `node.service.SnapshotService`."""
+        """Return the tables as of now, in pieces; see `SnapshotService`."""
         return await self._tables.save(task_status=task_status)
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """Replace the tables; see `node.service.SnapshotService`."""
+        """Replace the tables; see `SnapshotService`."""
         await self._tables.load(pieces, position, timestamp_ms)
         self._store.now, self._store.revision = timestamp_ms, position
         self._store.sessions = Sessions(self._tables)
@@ -161,7 +162,7 @@ class KeyValueService:
         store = self._store
         # Never backwards: a new leader's clock may be behind, but expired keys must stay expired.
         store.now = max(store.now, command.timestamp_ms)
-        store.revision = command.position + command.index + 1
+        store.revision = command.position + command.index + 1  # see `KeyStore`
         store.applying = True
         if command.session:
             return self._once(command)
@@ -183,8 +184,8 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
-        # Nearly all reads are one GET, which cannot exceed what a request may cost: it is answered
-        # here in a third of the time.
+        # Nearly all reads are one GET. It cannot exceed the work of a request, so it needs no budget,
+        # and takes a third of the time here.
         if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
             commands, end = split_untrusted(payload, 2)
             if end == len(payload) and len(commands) == 1:
@@ -192,12 +193,12 @@ class KeyValueService:
                 if record is None or (record[1] and record[1] <= self._store.now):
                     return resp.NULL[flags & RESP3]
                 return b"$%d\r\n%b\r\n" % (len(record[0]), record[0])
-        self._store.applying = False
+        self._store.applying = False  # so walks over keys are allowed
         return self._answer(payload, flags, self._queries)
 
     def next_deadline_ms(self) -> int | None:
         """Return when log time should move at the latest: at the next expiry, or after a tick."""
-        # Nothing else depends on log time, so an idle cluster without expiries writes nothing.
+        # Nothing else depends on log time, so an idle cluster without expiries is quiet.
         first = self._tables.deadlines.first()
         session = self._store.sessions.next_deadline_ms()
         if first is None:
@@ -218,6 +219,8 @@ class KeyValueService:
     def _answer(
         self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
     ) -> bytes:
+        # A malformed payload cannot come from our own port. If one is in the log, all members must
+        # treat it alike: it changes nothing.
         try:
             commands = self._parse(payload)
         except WireError as trouble:
@@ -242,6 +245,7 @@ class KeyValueService:
         self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool
     ) -> bytes:
         if commands and commands[0][0].upper() == _WATCH:
+            # The lookups of the watch are charged like those of commands.
             watched = commands.pop(0)[1:]
             for key, condition in zip(watched[::2], watched[1::2], strict=False):
                 if not still_holds(condition, self._store.revision_of(key)):

@@ -161,8 +161,8 @@ class KeyValue:
     async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
         """Iterate over the keys that match a glob pattern.
 
-        A key that exists throughout is returned at least once, and after a change of leader perhaps
-        again. A key that is created or deleted during the iteration may be left out.
+        A key that exists throughout is returned at least once; after a change of leader it may be
+        returned again. A key that is created or deleted during the iteration may be left out.
         """
         cursor, pattern = b"0", word_of(match, "match")
         while True:

@@ -24,7 +24,7 @@ from ..protocol.payload import RESP3
 __all__ = ["Gathering"]
 
 _DONE: Final = Reply(resp.OK)
-_OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
+_WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
 
 
 class Member(Protocol):
@@ -83,7 +83,7 @@ def _wake(
         return
     sent = [task for task, payload in zip(tasks, payloads, strict=True) if payload]
     replies = result.splitlines(keepends=True) if isinstance(result, bytes) else []
-    error = _OTHERS if isinstance(result, bytes) else result
+    error = _WRONG_REPLIES if isinstance(result, bytes) else result
     cut = len(replies) == len(sent)
     for place, task in enumerate(sent):
         # Raising an exception changes it (its traceback), so each task gets a copy.

@@ -13,10 +13,10 @@ The order of members
 
 Which clients are redirected
     A plain client that gets -MOVED fails, so only cluster clients may get it. But most of these ask
-    for the topology on one connection and send their commands on others. The others look exactly
-    like connections of a plain client of the same library: redis-py, coredis, node-redis and GLIDE
-    send the same HELLO and library name, and ``redis-cli -c`` sends nothing at all. Addresses do
-    not help either, because both kinds may run on one machine.
+    for the topology on one connection and send their commands on others. The latter look exactly
+    like connections of a plain client of the same library. redis-py, coredis, node-redis and GLIDE
+    send the same HELLO and library name; ``redis-cli -c`` sends nothing at all. Addresses do not
+    help either, because both kinds may run on one machine.
 
     So the *port* decides. A member may have a second port, `redirect_port`, and names it in the
     topology. Only cluster clients come through it, so there every client is redirected. On the
@@ -258,7 +258,7 @@ class _View:
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
 
-def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - the others are the fields
+def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - all keywords are fields
     pairs = [(resp.bulk(name.replace("_", "-").encode()), value) for name, value in values.items()]
     return resp.mapping(pairs, resp3=resp3)
 

@@ -132,6 +132,7 @@ class Connection:
         self.fileno = sock.fileno()
         self.client = client
         self._socket = sock
+        # Bound once: each command needs both.
         self._receive = sock.recv
         self._send = sock.send
         self._port = port
@@ -142,7 +143,10 @@ class Connection:
         self._outgoing_bytes = 0
         self._input_bytes = 0  # our share in the port's count of unfinished input
         self._kernel_bytes: int = 0  # in the kernel, not acknowledged, when we last looked
-        self._finishing = self._lingering = self._ended = self.congested = False
+        # The three steps of an end in order: we read no more; our direction is closed; the client
+        # has closed its direction (which may also come first).
+        self._finishing = self._lingering = self._ended = False
+        self.congested = False
         self.read_at = 0.0
 
     @property
@@ -246,7 +250,7 @@ class Connection:
         self._count_input()
 
     def _count_input(self) -> None:
-        """Tell the port how much input waits; it may refuse this client because of that."""
+        """Report the waiting input to the port, which may refuse this client because of it."""
         # Only the difference is reported, so the port's sum needs no walk over all clients.
         unfinished, under_way = self._conversation.unfinished_bytes
         size = unfinished + under_way
@@ -255,6 +259,7 @@ class Connection:
             self._port.count_input(more)
 
     def _wait_for(self, events: int) -> None:
+        # A change is a system call, so it is made only if there is one.
         if events != self._events and self.fileno >= 0:
             self._events = events
             self._poller.watch(self.fileno, events)
@@ -329,10 +334,11 @@ class Connection:
             events &= ~_READ
         self._wait_for(events)
         if port.unread_bytes > port.limits.all_output_bytes:
-            port.close_slowest()
+            port.close_slowest()  # it may be this very connection
 
     def _has_enough(self) -> bool:
         """Whether the client has to read before more of its commands are executed."""
+        # From half of the common budget on, slow clients are slowed down before any must be closed.
         limits = self._port.limits
         crowded = self._port.unread_bytes > limits.all_output_bytes // 2
         return self._outgoing_bytes > (0 if crowded else limits.output_bytes)
@@ -357,6 +363,7 @@ class Connection:
             return
         if not self._outgoing:
             self._wait_for(self._events & ~select.EPOLLOUT)
+        # The held commands first: their replies may congest the connection again.
         if self.congested and not self._has_enough():
             self.congested = False
             self._conversation.resume()

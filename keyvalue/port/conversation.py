@@ -12,8 +12,8 @@ The way of a command
     clients (:meth:`Conversation.join`, :mod:`.joined`).
 
 One request at a time
-    The next request is made when the previous one is answered: replies must come in order, and a
-    command must see the effects of the one before it. Input that arrives in the meantime is held,
+    The next request is made when the previous one is answered. So replies come in order, and a
+    command sees the effects of the one before it. Input that arrives in the meantime is held,
     and becomes the next chunk. An expensive run may be executed in part; its rest becomes the next
     request. If a request fails, each of its commands gets the error.
 
@@ -146,7 +146,7 @@ class Conversation:
     def refuse(self, error: OversizedRequestError) -> None:
         """Give up all input; the error follows the reply to the present request, then the end."""
         self._parser.failure, self._parser.incomplete = error, None
-        # Commands that were sent already keep their replies; the others are dropped.
+        # Commands that were sent already keep their replies; commands behind them are dropped.
         self._commands, self._whole = self._commands[: self._next], b""
         self._held, self.held_bytes, self.client.transaction = [], 0, None
         if not (self._request or self._paused or self._running):
@@ -248,7 +248,7 @@ class Conversation:
                 if not self._refill():
                     break
             elif not self._step():
-                # Only commands that made no request are timed. The others end this loop anyway, and
+                # Only commands that made no request are timed. A request ends this loop anyway, and
                 # the service bounds their work.
                 now = trio.current_time()
                 if pause_at is None:

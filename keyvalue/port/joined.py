@@ -144,6 +144,7 @@ class JoinedRequest(Request):
         """Answer the next clients of a joined query; see `Request.answer`."""
         replies = self._ask(query)
         try:
+            # A pipeline of GETs may be too much work for one query: its client goes on alone.
             partly = replies.pop() if replies[-1].startswith(PART) else None
             self._deliver(replies)
             if partly is not None:
@@ -161,7 +162,7 @@ class JoinedRequest(Request):
         return True
 
     def _ask(self, query: Callable[[bytes, int], bytes]) -> list[bytes]:
-        """Return the replies to the next clients, at least to one; to the last perhaps in part."""
+        """Return the replies to the next clients, at least to one; the last may be partial."""
         replies: list[bytes] = []
         size = 0
         # One query per client, not one for all: a record on disk then delays only the replies
@@ -186,6 +187,7 @@ class JoinedRequest(Request):
             if done < self.commands:
                 self._take_in_part(done, replies)
             elif (own := cut_replies_untrusted(replies, self._counts)) is None:
+                # A bug, or a member of another version: nobody may get another client's reply.
                 self._fail(_WRONG_REPLIES)
             else:
                 self._deliver(own)
@@ -213,6 +215,7 @@ class JoinedRequest(Request):
 
     def _fail(self, error: RequestError) -> None:
         """Give each client the error."""
+        # Through requests of their own: each client gets as many errors as it has sent commands.
         for request in self.remaining():
             request.done(error)
 

@@ -69,7 +69,7 @@ CLOSE_SECONDS: Final = 0.2
 """How long clients then have to close their side; a busy client does so at once."""
 
 LINGER_SECONDS: Final = 5.0
-"""How long a client has to close its side in other cases, once we have closed ours."""
+"""How long a client has to close its side in other cases, after we have closed our side."""
 
 RESERVED_DESCRIPTORS: Final = 64
 """File descriptors that clients never get: for links of nine members, stores, log files, tools.

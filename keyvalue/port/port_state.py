@@ -101,7 +101,7 @@ class Outlet(JoinedClient, Protocol):
     """A connection, as its conversation sees it."""
 
     congested: bool
-    """So many replies wait that no more commands are to be executed."""
+    """Too many replies wait, so no more commands are to be executed."""
 
     def deliver(self) -> None:
         """Take the gathered replies; afterwards the conversation waits, or is closing.
@@ -147,10 +147,12 @@ class PortState:
 
     def __attrs_post_init__(self) -> None:
         """Derive what follows from the limits."""
+        # A run must also fit a request of this port.
         self.run_bytes = min(RUN_BYTES, self.limits.request_bytes)
 
     def admit(self, client: ClientState, *, at_redirect_port: bool) -> None:
         """Decide by its port, before it sends anything, whether a client is cluster-aware."""
+        # Nothing else tells cluster clients from plain ones: see `cluster_view`.
         always = self.redirect == "always"
         client.began_aware = always or (at_redirect_port and self.redirect == "auto")
         client.cluster_aware = client.began_aware
@@ -199,7 +201,7 @@ class PortState:
         return request
 
     def submit(self, request: Request) -> None:
-        """Submit a request: with the others at the end of the turn, or at once between turns."""
+        """Submit a request: at the end of the turn, or at once between turns."""
         # An operator's request is parsed where it is submitted and concerns this client alone;
         # it has no place in the batch of the turn.
         if self.gathered is None or request.kind is CONTROL:
@@ -247,6 +249,7 @@ class PortState:
             return
         # Refuse the largest holder, not the one that sent last: that would be any small client.
         largest = max(self.clients.values(), key=lambda each: each.unfinished_bytes)
+        # Many small holders: refusing any of them would free next to nothing.
         if (size := largest.unfinished_bytes) <= ONE_READ_BYTES:
             return
         self.counters.refused_clients += 1

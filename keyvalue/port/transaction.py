@@ -40,7 +40,7 @@ class Transaction:
     """The commands since MULTI."""
 
     watch: bytes = b""
-    """The watched keys with their conditions, as the command that precedes the others."""
+    """The watched keys with their conditions, as the command in front of the transaction."""
     encoded: list[bytes] = attrs.field(factory=list[bytes])
     """Commands for the state machine, as sent."""
     local: dict[int, Queued] = attrs.field(factory=dict[int, Queued])
@@ -88,7 +88,7 @@ class Transaction:
         return None
 
     def fail(self) -> None:
-        """Note that a command could not be queued, and let the others go."""
+        """Note that a command could not be queued, and drop the queued ones."""
         self.failed = True
         self.encoded.clear()
         self.local.clear()

@@ -6,8 +6,8 @@ thousands of clients may hold that much at the same time. :class:`.PortState` ad
 and keeps the sum within `all_input_bytes`.
 
 Small pieces take several times their bytes in memory, so each piece counts as more. The figures are
-approximately CPython's: 33 bytes for the head of a bytes object, 56 for that of a list, and 8 for a
-place in a list, all rounded up.
+approximately CPython's, rounded up: 33 bytes for the head of a bytes object, 56 for that of a list,
+8 for a place in a list.
 
 Caveat: the arguments of a parsed command are not counted one by one, which would take as long as
 parsing them. A chunk of short arguments takes up to six times its estimate.

@@ -8,8 +8,8 @@ No state in the cluster
 Absent keys
     An absent key has no revision. If it is created and deleted again before EXEC, it looks as if
     nothing had happened. But the client may have read it in between, and its transaction may follow
-    from what it read. So a command outside of MULTI that names such a key asks, in the same
-    request, whether the key exists: a read asks after itself, a write before and after itself.
+    from what it read. So a command outside of MULTI that names such a key also asks, in the
+    same request, whether the key exists. A read asks after itself, a write before and after itself.
 
 Expired keys
     A key is gone once log time has reached its expiry, which may be a moment after the client's

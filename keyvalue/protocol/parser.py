@@ -42,9 +42,10 @@ NOTHING: Final[Taken] = ([], b"")
 
 _ARRAY: Final = ord("*")
 _BULK: Final = ord("$")
+# Numbers in their canonical form only: what is recorded has one encoding.
 _LENGTH: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,18})\r\n").match
-_MAX_HEADER_BYTES: Final = 32
+_MAX_HEADER_BYTES: Final = 32  # more than a type byte, a sign, 19 digits and CRLF
 _MAX_INLINE_BYTES: Final = 64 * 1024  # Redis: PROTO_INLINE_MAX_SIZE
 
 
@@ -102,6 +103,7 @@ class CommandScanner:
             return bytes(view[self._start :])
 
     def _cut(self) -> bytes:
+        # Through a view, because slicing a bytearray would copy the command twice.
         with memoryview(self.buffer) as view:
             command = bytes(view[self._start : self._at])
         self._start = self._at
@@ -110,6 +112,7 @@ class CommandScanner:
 
     def compact(self) -> None:
         """Free the memory of the commands that were returned."""
+        # Once for all commands of a chunk: each deletion moves the rest of the buffer.
         del self.buffer[: self._start]
         self._at -= self._start
         self._wanted -= self._start
@@ -243,6 +246,8 @@ class CommandParser:
             commands = self._parsed_untrusted(first)
         except WireError as wrong:
             return self._fail(wrong)
+        # Only the first command needed the scanner. In a stream of commands each chunk ends in the
+        # middle of one, and without this all commands would go the slow way from then on.
         self.incomplete = None
         encoded = b"".join([_encoding(first, arguments) for arguments in commands])
         rest = scanner.rest()
@@ -269,6 +274,7 @@ class CommandParser:
 
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
         """Parse one command; none for an empty line."""
+        # The scanner has found the end of the array, so the fast way takes all of it.
         if command[0] == _ARRAY:
             return split_untrusted(command, self._limits.array_elements)[0]
         arguments = split_line_untrusted(command)

@@ -1,9 +1,11 @@
 """RESP, the Redis protocol: encoders of replies and commands, and a decoder of replies.
 
 **Encoders** are small pure functions that return bytes. Most replies are the same in RESP2 and
-RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1`` and ``_``), map
-(a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
-(``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
+RESP3. An encoder whose reply differs takes ``resp3``:
+
+- null: ``$-1``, or ``_`` in RESP3; null array: ``*-1``, or ``_``
+- map: a flat array, or ``%``; set: an array, or ``~``
+- double: a bulk string, or ``,``; verbatim text: a bulk string, or ``=``
 
 **The decoder**, :func:`parse_replies_untrusted`, uses hiredis. It serves programs that embed the
 store. An error reply becomes a value (:class:`quorate.errors.KeyValueError`) and is not raised,

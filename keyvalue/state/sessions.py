@@ -212,7 +212,7 @@ class Sessions:
     def keep(self, session_id: int, sequence: int, reply: bytes) -> None:
         """Keep the reply to a command that was just applied, because `reply_to` returned None."""
         session = self._sessions.get(session_id)
-        if session is None:  # it was closed by this very command
+        if session is None:  # this very command has closed it
             return
         # One long reply would push all others out of the window.
         kept = reply if len(reply) <= LONGEST_KEPT_REPLY_BYTES else _too_long(len(reply))
@@ -254,6 +254,7 @@ class Sessions:
         del session.sequences[:count]
 
     def _end(self, session_id: int) -> int:
+        # The last id stays: an id must never come back, or old commands would count as new.
         session = self._sessions.pop(session_id)
         count = len(session.sequences)
         self._forget(session_id, session, count)
