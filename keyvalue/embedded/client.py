@@ -85,7 +85,8 @@ class KeyValue:
         """Return the value of a key; None if the key does not exist."""
         return _optional(await self.execute("GET", word_of(key, "key")))
 
-    @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
+    # Ctrl-C must not come between the registration of a gathered SET and its wait.
+    @trio.lowlevel.enable_ki_protection
     async def set(
         self,
         key: Text,
