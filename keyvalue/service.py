@@ -184,8 +184,8 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
-        # Nearly all reads are one GET. It cannot exceed the work of a request, so it needs no budget,
-        # and takes a third of the time here.
+        # Nearly all reads are one GET. It cannot exceed the work of a request, so it needs no
+        # budget, and takes a third of the time here.
         if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
             commands, end = split_untrusted(payload, 2)
             if end == len(payload) and len(commands) == 1:
