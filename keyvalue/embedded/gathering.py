@@ -27,7 +27,7 @@ _DONE: Final = Reply(resp.OK)
 _WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
 
 
-class Member(Protocol):
+class RequestTarget(Protocol):
     """Executes requests."""
 
     def command(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
@@ -96,11 +96,11 @@ class Gathering:
     """Gathers the SETs of tasks, and submits them once a turn.
 
     Args:
-        member: executes the requests.
+        member: usually a member or a node; it executes the requests.
         request_bytes: the longest request that it accepts.
     """
 
-    def __init__(self, member: Member, request_bytes: int) -> None:
+    def __init__(self, member: RequestTarget, request_bytes: int) -> None:
         self._member = member
         self._most = min(AT_ONCE_BYTES, request_bytes)
         self._running = False

@@ -49,7 +49,7 @@ from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
 from .unfinished_input import estimate_bytes
-from .watching import Watched
+from .watching import WatchedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -321,7 +321,7 @@ class Conversation:
         client.last_command = b"" if spec is None else spec.name.encode()
         if problem is not None or spec is None:
             if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
-                client.watched, client.transaction = Watched(), None
+                client.watched, client.transaction = WatchedKeys(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
             self._refuse(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
@@ -437,7 +437,7 @@ class Conversation:
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
         # EXEC ends the transaction and the watch, whatever its outcome is.
-        client.watched, client.transaction = Watched(), None
+        client.watched, client.transaction = WatchedKeys(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
