@@ -165,7 +165,7 @@ class KeyValueService:
         store.revision = command.position + command.index + 1  # see `KeyStore`
         store.applying = True
         if command.session:
-            return self._once(command)
+            return self._apply_once(command)
         return self._answer(
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
@@ -206,7 +206,7 @@ class KeyValueService:
         soon = min(first, self._store.now + TICK_MS)
         return soon if session is None else min(soon, session)
 
-    def _once(self, command: Command) -> bytes:
+    def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
         reply = sessions.reply_to(session, sequence, self._store.now)

@@ -148,7 +148,7 @@ class KeyValue:
         await self.execute("MSET", *words)
 
     async def expire(self, key: Text, seconds: float) -> bool:
-        """Let a key expire after some seconds of the cluster's time; False if there is none."""
+        """Set the expiry of a key, in seconds of log time; False if the key does not exist."""
         if isinstance(seconds, bool) or not isinstance(cast("object", seconds), int | float):
             found = f"{seconds!r:.60}: expected a number, found {type(seconds).__name__}"
             raise TypeError(f"seconds = {found}")

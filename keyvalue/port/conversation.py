@@ -304,7 +304,7 @@ class Conversation:
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if stale:
                     # READONLY on a follower: answered from its own state, without the leader
-                    self._take(gateway.stale_query(payload, flags), payload, end - at)
+                    self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
                 return True
@@ -405,7 +405,7 @@ class Conversation:
                 # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
-                self._take(reply, request.payload, self._expected)
+                self._take_replies(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)
             if not self._running:  # else the loop in `_run` continues by itself
@@ -413,7 +413,7 @@ class Conversation:
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
-    def _take(self, reply: bytes, payload: bytes, expected: int) -> None:
+    def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> None:
         """Take the reply to `expected` commands; those that were not executed come next."""
         done, replies = part(reply, expected)
         self.replies.append(replies)
