@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError, UnknownOutcomeError
-from quorate.keyvalue.native.plain import NATIVE
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.operator import Transfer, Verb, Wait, parse_untrusted
 from quorate.node.upkeep.disk_space import IDLE_SECONDS
@@ -74,7 +73,6 @@ def test_an_operator_cannot_ask_for_what_the_grammar_does_not_have(words: str) -
         parse_untrusted(words.encode(), MEMBERS)
 
 
-@pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
 @pytest.mark.parametrize("option", ["DISK-STALLED", "BY-PRIORITY"])
 @scripted()
 async def test_a_client_cannot_use_what_the_members_own_parts_ask_for(
