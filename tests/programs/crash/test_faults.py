@@ -68,7 +68,8 @@ async def test_a_member_whose_disk_is_full_begins_anew_with_what_it_acknowledged
                 acknowledged += 1
         client.close()
         with trio.fail_after(START_SECONDS):
-            while f"starts again when there is room: {tmp_path}/member-0/" not in member.log.read_text():  # noqa: ASYNC110 - of another process
+            room = f"starts again when there is room: {tmp_path}/member-0/"
+            while room not in member.log.read_text():  # noqa: ASYNC110 - of another process
                 await trio.sleep(0.02)
         pid = member.pid
         disk.empty(member)
