@@ -145,8 +145,8 @@ def state(
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
         at: A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
-        snapshot: Write it into this directory as a snapshot, of which `quorate restore
-            --new-cluster` makes a cluster. Sessions are left out.
+        snapshot: Write it into this directory as a snapshot, for `quorate restore --new-cluster`.
+            Sessions are left out.
         to: Write all keys there, as Parquet; an older result is replaced, anything else is not.
         master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
@@ -252,7 +252,7 @@ def report(
         directory: Directory of a member, running or not, or a copy of one. Or give:
         connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
             there is one.
-        to: A folder: report.html, and the tables as Parquet beside it.
+        to: Folder of report.html, and of the tables as Parquet.
         separator: What the prefix of a key ends with.
         master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.

@@ -1,7 +1,7 @@
 """`quorate recover`: a member whose disk was lost gets everything again, and its vote.
 
-It is safe to be asked for at any time: a store that has a vote is left alone, and one that is made
-here has none before the others have admitted it (:mod:`quorate.node.membership.admission`).
+It may be called at any time. A store that has a vote is left alone. A store that is created here
+has no vote until the other members admit it (:mod:`quorate.node.membership.admission`).
 """
 
 import json
@@ -149,7 +149,7 @@ def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: C
         vote = "" if each.standing == VOTING else ", and has no vote itself"
         console.print(
             f"Member {each.member_id} is a {each.role} in term {each.term}; its log goes to "
-            f"{each.append_position:,}, of which {each.commit_position:,} are committed{vote}."
+            f"{each.append_position:,}, and is committed up to {each.commit_position:,}{vote}."
         )
     for words in _other_addresses(config, seen):
         console.print(words, style="red")

@@ -16,7 +16,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from ..demo.tell import summary
 from ..errors import ConfigurationError, UsageError
 from ..local.log_lines import unblocked_console
 from ..local.words import size, span
@@ -26,7 +25,7 @@ from ..torture.faults import FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
 from .params import AsJson
-from .show import make_console
+from .show import make_console, print_verdict
 
 __all__ = ["torture_members"]
 
@@ -181,7 +180,7 @@ class _Printer:
             return
         for violation in outcome.violations:
             self.warn(f"VIOLATION: {violation}")
-        summary(self.console, _rows(outcome, left_out), held=not outcome.violations)
+        print_verdict(self.console, _rows(outcome, left_out), held=not outcome.violations)
 
 
 def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, str]]:

@@ -104,7 +104,5 @@ async def test_a_start_that_fails_is_told_with_the_directory(
         return e.core.store.log_term
 
     monkeypatch.setattr(election, "next_term", term_of_the_log)
-    with pytest.raises(
-        StorageError, match="member-0: restored and sound, but the first start"
-    ):
+    with pytest.raises(StorageError, match="member-0: restored and sound, but the first start"):
         await start(configs, end, elect=True)
