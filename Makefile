@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 ready := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo test pythons check fmt crash soak mutants sweep model spin bench bench-peers lock clean
+.PHONY: help demo pipeline-demo test pythons check fmt crash soak mutants sweep model spin bench bench-peers docs lock clean
 
 help: ## tell this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,13 +64,19 @@ bench: $(ready) ## all benches, their tables and plots, half an hour; ARGS=--qui
 bench-peers: $(ready) ## the same beside etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"
 	@$(BIN)/python -m bench.runs.peers $(ARGS)
 
+docs: $(VENV)/.docs ## the documentation site, in site/; fails at any warning or broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	@uv pip compile --quiet --universal --generate-hashes --no-annotate --upgrade \
 	  --python-version 3.11 --custom-compile-command 'make lock' \
 	  pyproject.toml --group dev --extra pipeline --output-file requirements.lock
+	@uv pip compile --quiet --universal --generate-hashes --no-annotate \
+	  --python-version 3.11 --custom-compile-command 'make lock' \
+	  pyproject.toml --group docs --constraint requirements.lock --output-file requirements-docs.lock
 
 clean: ## remove everything that make has made
-	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so */*/_*.so
+	rm -rf .venv build dist site .*_cache .hypothesis .coverage *.egg-info */_*.so */*/_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c */*.c */*/*.c))
@@ -83,4 +89,9 @@ $(ready): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c *
 	@rm -rf quorate.egg-info  # both are of the time when the distribution was named so
 	@$(BIN)/python -m pip uninstall --quiet --quiet --yes quorate
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.docs: requirements-docs.lock | $(ready)
+	@echo 'Adding requirements-docs.lock to $(VENV), once.'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	@touch $@

@@ -30,7 +30,9 @@ _FIELD: Final = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines
+    )
 
 
 def meanings(kind: type) -> dict[str, str]:
@@ -142,9 +144,7 @@ def error_tree() -> str:
 
     def walk(kind: type[Exception], depth: int) -> None:
         first = (inspect.getdoc(kind) or "").partition("\n\n")[0]
-        status = next(
-            (str(code) for one, code in command_line.STATUS if issubclass(kind, one)), ""
-        )
+        status = next((str(code) for one, code in command_line.STATUS if issubclass(kind, one)), "")
         rows.append((f"{'&emsp;' * depth}`{kind.__name__}`", status, " ".join(first.split())))
         for child in kind.__subclasses__():
             if child.__module__ == errors.__name__:

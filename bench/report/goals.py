@@ -82,7 +82,11 @@ def _catchups() -> Iterator[Goal]:
         row = {"way": way}
         words = f"1 GB behind, back by {named}"
         yield Goal(words, 100, field("catchup", row, "mb_per_s"), unit="MB/s")
-        yield Goal("the clients' rate during that, to before", 0.7, field("catchup", row, "during_to_whole"))
+        yield Goal(
+            "the clients' rate during that, to before",
+            0.7,
+            field("catchup", row, "during_to_whole"),
+        )
 
 
 def _reads() -> Iterator[Goal]:

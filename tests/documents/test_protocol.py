@@ -6,10 +6,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text()
-ROWS = re.findall(r"^\| (?:<a id=\"[a-z0-9-]+\"></a>)?([IHFL]-?\d+) \| (.*) \|$", DOCUMENT, re.M)
+ROWS = re.findall(
+    r"^\| (?:<a id=\"[a-z0-9-]+\"></a>)?([IHFL]-?\d+) \| (.*) \|$", DOCUMENT, re.MULTILINE
+)
 RULES = {name.replace("-", ""): text for name, text in ROWS}
 CITED = re.compile(r"\bI-\d+\b|\b[HF]-\d+\b|\b[HF]\d{1,2}\b")
-IN_CONTEXT = re.compile(r"hazard|protocol|\bfix|F\d+ (?:is|alone|taken)|WITHOUT_F|H\d+-", re.I)
+IN_CONTEXT = re.compile(
+    r"hazard|protocol|\bfix|F\d+ (?:is|alone|taken)|WITHOUT_F|H\d+-", re.IGNORECASE
+)
 
 
 def citations() -> dict[str, set[str]]:
