@@ -41,6 +41,7 @@ _FIGURES: Final = "bench/figures/"
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _GENERATED: Final = re.compile(r"<!-- generated: ([a-z-]+) -->")
 _ROLE: Final = re.compile(r":[a-z]+: ?<code>[~.]?")
+_PATH: Final = re.compile(r"(?<=<code>)[\w.-]+(?:/[\w.-]+)+(?=</code>)")
 _FENCE: Final = re.compile(r"^( *```.*?^ *```)$", re.MULTILINE | re.DOTALL)
 
 
@@ -74,9 +75,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Show a role of reStructuredText in a docstring, `:class:`, as the code that it names."""
+    """Mend two things that narrow columns and docstrings need.
+
+    A role of reStructuredText, `:class:`, is shown as the code that it names. A path may be broken
+    behind each slash.
+    """
     del page, config, files
-    return _ROLE.sub("<code>", html)
+    html = _ROLE.sub("<code>", html)
+    return _PATH.sub(lambda found: found[0].replace("/", "/<wbr>"), html)
 
 
 def _link(found: re.Match[str], uri: str) -> str:
