@@ -1,18 +1,15 @@
-"""What makes a run of the tests repeatable: what is random in them is the same in every run.
+"""What makes a run of the tests repeatable, and how several processes share them.
 
-Hypothesis draws the same examples each time, and trio runs ready tasks in the same order. How
-fast the machine is decides nothing: an example has no deadline. To look for what no run has met
-yet, ``make test ARGS="--hypothesis-profile=search tests/storage"`` draws other examples each time,
-and more of them.
+**Repeatable.** Hypothesis draws the same examples in each run, and trio runs ready tasks in the
+same order. No example has a deadline, so the speed of the machine decides nothing. To look for
+what no run has found yet, ``make test ARGS="--hypothesis-profile=search tests/storage"`` draws
+other examples each time, and more of them.
 
-And what the tests of several rooms need, and which of them may run beside each other: two processes
-share them (``make test``), of which one takes all that start members or Spark.
+**Shared.** ``make test`` has three processes on two cores. Tests that start members or Spark form
+two lanes (`LANES`), each in one process, one test after the other. They mostly wait. All other
+tests run in virtual time and go to any process.
 """
 
-import importlib.util
-import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Final
 
 import pytest
@@ -21,10 +18,9 @@ from trio._core import _run as trio_run  # pyright: ignore[reportPrivateUsage]
 from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
-PROGRAMS: Final = tuple(
-    f"tests/{room}/" for room in ("programs", "documents", "cli", "pipeline", "bench")
-)
-"""What starts members or Spark: these have clocks, and need room."""
+LANES: Final = ("tests/programs/", "tests/pipeline/")
+"""Real members and Spark. They have real clocks: if two tests of one lane ran at the same time,
+members would miss heartbeats for want of a processor."""
 
 any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", any_speed, derandomize=True)
@@ -34,44 +30,27 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(autouse=True)
 def same_schedule() -> None:
-    """Let trio's scheduler draw the same numbers in every run of a test."""
+    """Seed trio's scheduler, so that a test runs in the same order every time."""
     trio_run._r.seed(0)  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.fixture
-def load_without(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], ModuleType]:
-    """Return what loads a module once more, as it is where an extension was not compiled."""
-
-    def load(module: ModuleType, extension: str) -> ModuleType:
-        assert module.__file__ is not None
-        monkeypatch.setitem(sys.modules, extension, None)
-        name = f"{module.__name__}_again"
-        spec = importlib.util.spec_from_file_location(name, module.__file__)
-        assert spec is not None
-        assert spec.loader is not None
-        again = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(again)
-        return again
-
-    return load
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `tests/conformance` needs."""
+    """Add the option of `tests/conformance`."""
     parser.addoption("--regenerate", action="store_true", help="write the golden transcripts anew")
 
 
 class Sharing(LoadScopeScheduling):
-    """Gives all of `PROGRAMS` to one process, one after the other, and the rest to both.
+    """Gives each lane to one process, which takes it from its start, and the rest to all.
 
-    xdist's own groups are part of a test's id, which pytest 9 makes anew: they come to nothing.
+    xdist has groups for this (``--dist loadgroup``), but puts a group's name into the ids of its
+    tests, and pytest 9 makes ids anew: with it the groups have no effect.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "programs" if nodeid.startswith(PROGRAMS) else nodeid
+        return next((lane for lane in LANES if nodeid.startswith(lane)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
-    """Say how several processes share the tests."""
+    """Return the scheduler that gives tests to processes."""
     return Sharing(config, log)

@@ -4,7 +4,7 @@
 
     QuorateError
     ├── ConfigurationError          a setting is missing, unknown or out of range
-    │   └── UsageError              an argument of a command is
+    │   └── UsageError              so is an argument of a command
     ├── UnsupportedError            a client has no such method or command; the message says why
     ├── StorageError                the store on disk
     │   ├── StoreMismatchError      it belongs to another cluster or member, or to a newer format
@@ -12,23 +12,27 @@
     │   ├── StoreAccessError        the system refuses access to it
     │   ├── LostStoreError          it is new, but the cluster has a history; or its vote is damaged
     │   ├── DamagedRecordError      a recorded batch does not match its checksum, key or term
-    │   ├── DamagedTablesError      the materialised tables are damaged; they can be made anew
-    │   ├── PrunedError             a position below the oldest one that is kept
-    │   └── StoreFullError          the disk has no room
+    │   ├── DamagedTablesError      the tables are damaged; they are rebuilt from the log
+    │   ├── PrunedError             the position is older than the oldest one kept
+    │   └── StoreFullError          the disk is full
     ├── TransportError              links between members
-    │   ├── WireError               bytes from outside that are not a valid frame or message
-    │   └── HandshakeError          the other end is of another cluster, or not the member we called
-    ├── HistoryError                a recorded history that is none, or is of unknown operations
-    ├── SafetyViolationError        something that the protocol rules out was seen: the member stops
+    │   ├── WireError               bytes from outside are not a valid frame or message
+    │   └── HandshakeError          the other end is of another cluster, or another member
+    ├── HistoryError                a recorded history is malformed, or has unknown operations
+    ├── SafetyViolationError        the member saw what the protocol rules out, and stopped
     └── RequestError                a command or query of a client
         ├── NoLeaderError           it was not sent: no leader was found in time
-        ├── UnknownOutcomeError     it was sent and its outcome will not be known
-        ├── RefusedError            what an operator asked for can't be done now; nothing changed
-        ├── OversizedRequestError   it is larger than the member takes
+        ├── UnknownOutcomeError     it was sent, and its outcome will not be known
+        ├── RefusedError            an operator's request is not possible now; nothing changed
+        ├── OversizedRequestError   it is larger than the member accepts
         └── KeyValueError           the key-value store answered with an error
 
-Expected trouble of the outside world (``OSError``, a broken connection) is handled where the
-retry is and does not appear here. Anything else that rises is a bug, and ends the member.
+``except quorate.RequestError`` catches every way in which a request can fail. Each class is a name
+of ``quorate``, too.
+
+Not in the tree: ``OSError`` and broken connections, which the code that retries handles; and the
+errors of redis-py that `SessionRedis` raises, since its callers expect those. Any other exception
+is a bug, and ends the member.
 """
 
 import re
@@ -45,23 +49,23 @@ class QuorateError(Exception):
 
 
 class ConfigurationError(QuorateError):
-    """A setting is missing, unknown or out of range; named with its value and what was expected."""
+    """A setting is missing, unknown or out of range. The message gives what was expected."""
 
 
 class UsageError(ConfigurationError):
-    """A command was called with a wrong argument; named with its value and what was expected."""
+    """A command was called with a wrong argument. The message gives what was expected."""
 
 
 class UnsupportedError(QuorateError, NotImplementedError):
-    """A client has no such method or command, since it could not keep its promises; says why."""
+    """A client has no such method or command. The message says which promise it would break."""
 
 
 class StorageError(QuorateError):
-    """The store on disk can't do what was asked."""
+    """The store on disk cannot be opened, read or written."""
 
 
 class StoreMismatchError(StorageError):
-    """A store of another cluster, member or format; says what was found and what expected."""
+    """The store is of another cluster, member or format. The message names both."""
 
 
 class StoreBusyError(StorageError):
@@ -73,10 +77,10 @@ class StoreAccessError(StorageError):
 
 
 class LostStoreError(StorageError):
-    """The store is new, but the cluster has a history: it stands in the place of a lost one.
+    """The store is new although the cluster has a history: it replaces one that was lost.
 
-    Or what it has promised is damaged, which is as good as lost.
-    It may not vote as if nothing had been; ``quorate recover`` has it admitted by the others.
+    It is also raised if the record of its vote is damaged. Such a member may not vote, since it
+    forgot its promises. ``quorate recover`` asks the other members to admit it.
     """
 
 
@@ -84,7 +88,7 @@ class DamagedRecordError(StorageError):
     """A recorded batch does not match its checksum, its key or its term.
 
     Args:
-        member_id: whose store it is.
+        member_id: the member that owns the store.
         term: leadership term in the key of the record.
         position: log position in the key of the record.
         reason: what was found and what was expected.
@@ -103,8 +107,8 @@ class DamagedRecordError(StorageError):
     def quoted_in(cls, text: str) -> Self | None:
         """Read the error back from a text that quotes it, or return None.
 
-        Spark hands on what a process of its own has raised as the text of a traceback, and so
-        neither the object nor its type.
+        Spark passes an error of a worker process on as the text of its traceback. The object and
+        its type are lost on the way.
         """
         found = _DAMAGED.search(text)
         if found is None:
@@ -116,63 +120,63 @@ class DamagedRecordError(StorageError):
 class DamagedTablesError(StorageError):
     """The materialised tables are damaged.
 
-    They say nothing that the log and its snapshots do not: when they are opened again they are
-    thrown away and made anew.
+    Nothing is lost: the log and its snapshots hold the same data. The next start drops the tables
+    and rebuilds them.
     """
 
 
 class PrunedError(StorageError):
-    """A position was asked for that is below the oldest one kept."""
+    """The position is older than the oldest one kept: a snapshot replaced that part of the log."""
 
 
 class StoreFullError(StorageError):
-    """The disk has no room for what was to be written; nothing of it was written."""
+    """The disk is full. Nothing of this write was written."""
 
 
 class TransportError(QuorateError):
-    """A link between members."""
+    """A link between members failed."""
 
 
 class WireError(TransportError):
-    """Bytes from outside that are not a valid frame or message."""
+    """Bytes from outside are not a valid frame or message."""
 
 
 class HandshakeError(TransportError):
-    """The other end is of another cluster, speaks another protocol, or is not whom we called."""
+    """The other end is of another cluster, speaks another protocol, or is another member."""
 
 
 class HistoryError(QuorateError):
-    """A recorded history is not one, or holds an operation that the checker does not know."""
+    """A recorded history is malformed, or has an operation that the checker does not know."""
 
 
 class SafetyViolationError(QuorateError):
-    """Something that the protocol rules out was seen: the member stops, rather than lose data."""
+    """The member saw what the protocol rules out. It stops, so that no data is lost."""
 
 
 class RequestError(QuorateError):
-    """A command or query of a client was not answered."""
+    """A command or query of a client failed."""
 
 
 class NoLeaderError(RequestError):
-    """The request was not sent, since no leader was found in time: it has no effect, ever."""
+    """No leader was found in time. The request was not sent, and never takes effect."""
 
 
 class UnknownOutcomeError(RequestError):
-    """The command was sent and its outcome will not be known: it may or may not take effect."""
+    """The command was sent, but its reply is lost. It may or may not take effect."""
 
 
 class RefusedError(RequestError):
-    """What an operator asked for can't be done now; nothing has changed. The message says why."""
+    """An operator's request is not possible now. Nothing changed; the message says why."""
 
 
 class OversizedRequestError(RequestError):
-    """The request is larger than the member takes; nothing of it was done."""
+    """The request is larger than the member accepts. It was not done."""
 
 
 class KeyValueError(RequestError):
-    """The key-value store answered a command with an error; the command changed nothing.
+    """The key-value store answered a command with an error. The command changed nothing.
 
-    The message is the reply's text as Redis words it, its code first: ``ERR syntax error``.
+    The message is the text of the reply in Redis' words, with its code first: ``ERR syntax error``.
     """
 
     @property
@@ -182,9 +186,23 @@ class KeyValueError(RequestError):
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield what is at the ends of a tree of exception groups; an error of its own is its leaf."""
+    """Yield the errors in a tree of exception groups; a single error yields itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from leaves(inner)
     else:
         yield error
+
+
+def check_interpreter() -> None:
+    """Refuse ``python -O`` and ``PYTHONOPTIMIZE``.
+
+    Raises:
+        ConfigurationError: assertions are off.
+    """
+    # Assertions carry safety checks: without them a member could go on with broken invariants.
+    if not __debug__:
+        raise ConfigurationError(
+            "Python runs with assertions off (-O or PYTHONOPTIMIZE), but quorate guards its data "
+            "with assertions: start it without -O, and with PYTHONOPTIMIZE unset"
+        )

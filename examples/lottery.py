@@ -1,4 +1,4 @@
-"""The state machine of docs/simulation.md: draw a lot for whoever asks.
+"""The state machine of docs/simulation.md: it draws a lot for each command.
 
 ``quorate simulate --service examples.lottery:Lottery`` runs clusters of it through storms.
 """
@@ -8,18 +8,15 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-import trio
-
+import quorate
 from quorate.simulation import Sample
 
 if TYPE_CHECKING:
     from quorate import Command
 
 
-class Lottery:
-    """The lots that were drawn; every method runs on every member alike."""
-
-    position = 0  # volatile: after a start all of the log is applied again
+class Lottery(quorate.StateMachine):
+    """The lots that were drawn; all members draw the same."""
 
     def __init__(self) -> None:
         self.drawn: list[int] = []
@@ -31,27 +28,15 @@ class Lottery:
         return b"%d" % self.drawn[-1]
 
     def query(self, payload: bytes, flags: int) -> bytes:
-        """Say how many were drawn."""
+        """Return how many were drawn."""
         del payload, flags
         return b"%d" % len(self.drawn)
 
-    def advance(self, position: int, timestamp_ms: int) -> None:
-        """Time plays no part here."""
-
-    def next_deadline_ms(self) -> int | None:
-        """Say that time plays no part here."""
-        return None
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do nothing in the background."""
-        task_status.started()
-        await trio.sleep_forever()
-
     def state(self) -> bytes:
-        """Stand for all that it holds; the simulation compares members by this."""
+        """Return the whole state; the simulation compares members by this."""
         return repr(self.drawn).encode()
 
     @staticmethod
     def sample(rng: Random) -> Sample:
-        """Draw what a client may send."""
+        """Return what a client may send."""
         return Sample(b"", query=rng.randrange(3) == 0)

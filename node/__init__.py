@@ -5,18 +5,12 @@ Read :mod:`.election` for the protocol, :mod:`.rules` for its judgements, :mod:`
 """
 
 from .config.config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config
+from .election.transition import Transition
 from .member import Member, open_member
 from .protocol.states import EDGES, State, diagram
-from .requests.gateway import (
-    Gateway,
-    MemberAddress,
-    NodeStatus,
-    PeerStatus,
-    Request,
-    RequestKind,
-    Topology,
-)
-from .state import Transition
+from .requests.gateway import Gateway
+from .requests.request import Request, RequestKind
+from .requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from .state_machine.service import Command, Service, SnapshotService
 from .state_machine.timers import Timer, Timers
 

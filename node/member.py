@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ..errors import check_interpreter
 from ..storage import ThreadExecutor
 from ..storage.lmdb.environment import free_bytes
 from ..storage.writing.group_commit import nothing
@@ -38,33 +39,35 @@ from ..transport import (
     Message,
     TcpNetwork,
 )
+from .clocks import Clocks
 from .election import election
-from .election.context import Election
+from .election.context import ElectionContext
+from .follower.catchup_rate import CatchupRate
 from .follower.following import Following
+from .follower.log_guard import LogGuard
+from .follower.snapshot_install import SnapshotInstall
 from .leader.leadership import Leadership
+from .member_status import Status
+from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
 from .protocol.untrusted import TermBound
-from .readers.serving import serve
-from .requests.gateway import (
-    COMMAND,
-    QUERY,
-    UNSTAMPED,
-    MemberAddress,
-    NodeStatus,
-    RequestKind,
-    Topology,
-)
+from .readers.pace import Pace
+from .readers.serving import Server
+from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
-from .requests.status import Life, status_of
+from .requests.status import MemberAddress, NodeStatus, Topology
 from .requests.task_calls import Calls
-from .state import Core
+from .state import MemberState
+from .state_machine.actions import Actions
 from .state_machine.applier import Applier
 from .state_machine.service import kind_of
 from .state_machine.snapshots import Snapshots
 from .state_machine.tables_watch import TablesWatch
 from .store_opening import check_arguments, check_service, open_store
-from .upkeep.disk_space import Room
+from .upkeep.disk_space import DiskSpaceWatch
+from .upkeep.repair import Repair
+from .voter import Voter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -72,10 +75,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..storage import ExecutorFactory, Store, Write
-    from ..transport import Network
+    from ..transport import Network, NewLeadershipTerm
     from .config.config import MemberConfig, NodeConfig
-    from .requests.gateway import Request, Stamp
-    from .state import Transition
+    from .election.transition import Transition
+    from .protocol.log_matching import WayToJoin
+    from .requests.request import Request, Stamp
     from .state_machine.service import Service
 
 # How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.
@@ -100,6 +104,7 @@ class Member:
         executor: ExecutorFactory[Write],
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
+        check_interpreter()
         check_service(config, store, service)
         store.opened_with(kind_of(service))
         self.config = config
@@ -114,27 +119,108 @@ class Member:
             network=network,
             handler=self,
             rng=rng,
-            history=store.standing.history,
+            history=store.voting_status.history,
             service=kind_of(service),
         )
-        applier = Applier(store, service)
+        state = self.state = MemberState(config, store)
+        self.links = links
+        self.clocks = Clocks(clock_ms, state.voters)
+        self.repair = Repair(state, store, links)
+        self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)
-        snapshots = Snapshots(config, store, applier, lane, free)
-        self.core = Core(
-            config, store, links, applier, snapshots, rng, clock_ms, leadership_term=store.log_term
-        )
-        applier.on_action = self.core.actions.act
-        self.core.actions.admitted = links.set_history
-        applier.read = self.core.repair.read
-        self._terms = TermBound(self.core)
-        self._tables = TablesWatch(self.core)
-        self._requests = Requests(self.core)
+        self.snapshots = Snapshots(config, store, self.applier, lane, free)
+        self.actions = Actions(store, self.snapshots, links.set_history)
+        self.voter = Voter(state, store, links, self.clocks)
+        self.log_guard = LogGuard(state, store, self.applier)
+        self.catchup_rate = CatchupRate(self.applier, config.limits.catchup_bytes_per_second)
+        self.founders = Founders(state, store, links)
+        self.requests = Requests(state, links, rng, self.founders.take)
+        self._rng = rng
+        self._terms = TermBound(config.member_id, lambda: state.known_term)
+        self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
-        self._room = Room(self.core, free)
-        self._election = Election(self.core, self._requests, self._room.available)
-        self._life = Life(self.incarnation, trio.current_time())
+        self._disk_space = DiskSpaceWatch(state, store, free)
+        self._server = Server(
+            state,
+            store,
+            self.applier,
+            self.snapshots,
+            self.repair,
+            Pace(config.limits.reader_bytes_per_second),
+        )
+        self._install = SnapshotInstall(
+            state=state,
+            store=store,
+            links=links,
+            applier=self.applier,
+            snapshots=self.snapshots,
+            voter=self.voter,
+        )
+        self.election = self._elections()
+        self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
         store.on_durable = self._on_durable
+
+    def __repr__(self) -> str:
+        return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
+
+    def _elections(self) -> ElectionContext:
+        """Make what runs the elections."""
+        return ElectionContext(
+            state=self.state,
+            store=self.store,
+            links=self.links,
+            applier=self.applier,
+            voter=self.voter,
+            clocks=self.clocks,
+            log_guard=self.log_guard,
+            requests=self.requests,
+            preconditions=(
+                # What the last role has submitted is durable: the log ends where it is read to end.
+                self.store.settled,
+                # A snapshot that is being installed would replace the log.
+                self.snapshots.idle,
+                self._disk_space.available,
+                self.founders.found,
+                self._install.reload,
+            ),
+            lead=self._lead,
+            follow=self._follow,
+            rng=self._rng,
+        )
+
+    def _lead(self, term: int) -> Leadership:
+        """Make the role of the leader of a term."""
+        return Leadership(
+            term,
+            self._rng.getrandbits(31),
+            state=self.state,
+            store=self.store,
+            links=self.links,
+            applier=self.applier,
+            snapshots=self.snapshots,
+            actions=self.actions,
+            clocks=self.clocks,
+            voter=self.voter,
+            read=self.repair.read,
+        )
+
+    def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
+        """Make the role of a follower of the leader that sent a message."""
+        return Following(
+            message,
+            way=way,
+            state=self.state,
+            store=self.store,
+            links=self.links,
+            applier=self.applier,
+            snapshots=self.snapshots,
+            clocks=self.clocks,
+            voter=self.voter,
+            log_guard=self.log_guard,
+            catchup_rate=self.catchup_rate,
+            install=self._install,
+        )
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -142,15 +228,15 @@ class Member:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
             await outer.start(self.store.run)
-            await outer.start(self.core.snapshots.run)
-            await outer.start(self.core.applier.service.run)
+            await outer.start(self.snapshots.run)
+            await outer.start(self.applier.service.run)
             async with trio.open_nursery() as consensus:
-                await consensus.start(self.core.links.run)
-                consensus.start_soon(self.core.applier.run)
-                consensus.start_soon(self._requests.run)
-                consensus.start_soon(self._room.run)
-                self._tables.nursery = consensus
-                consensus.start_soon(election.run, self._election)
+                await consensus.start(self.links.run)
+                consensus.start_soon(self.applier.run, self.actions.act)
+                consensus.start_soon(self.requests.run)
+                consensus.start_soon(self._disk_space.run)
+                self._tables.watch(consensus)
+                consensus.start_soon(election.run, self.election)
                 task_status.started()
 
     async def close(self) -> None:
@@ -158,26 +244,26 @@ class Member:
 
         It stands in no election from then on; cancel :meth:`run` to end it.
         """
-        role = self.core.role
-        self.core.closing = True
-        if isinstance(role, Leadership) and self._election.state is State.CLOSED:
-            self._requests.cede()
+        role = self.state.role
+        self.state.closing = True
+        if isinstance(role, Leadership) and self.election.current is State.CLOSED:
+            self.requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
-                await role.drain()
-            role.announce_commit()  # nobody else will
-            self.core.broadcast(
+                await role.replication.drain()
+            role.replication.announce_commit()  # nobody else will
+            self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
             role.end("closing in order")
             # What crosses our farewell on its way is still answered: it was not done.
-            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
-        self._requests.close()
+            await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+        self.requests.close()
         with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
-            await self.core.links.flush()
+            await self.links.flush()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
         """Have `observer` told of every transition of the election."""
-        self.core.observers.append(observer)
+        self.election.observers.append(observer)
 
     # --- the links' handler -----------------------------------------------------------------------
 
@@ -185,35 +271,35 @@ class Member:
         """Hear a message: requests go to the requests, the rest to whatever role we are in."""
         match message:
             case ForwardRequest():
-                self._requests.on_forward_request(sender, message)
+                self.requests.on_forward_request(sender, message)
             case ForwardReply():
-                self._requests.on_forward_reply(sender, message)
+                self.requests.on_forward_reply(sender, message)
             case Founding():
-                self.core.founders.on_message(sender, message)
+                self.founders.on_message(sender, message)
             case _ if self._terms.allows(sender, message):
-                self.core.role.on_message(sender, message)
+                self.state.role.on_message(sender, message)
             case _:
                 pass
 
     def on_receiving(self, member: int) -> None:
         """A part of a message has come from a member."""
-        self.core.role.on_receiving(member)
+        self.state.role.on_receiving(member)
 
     def on_link_up(self, member: int) -> None:
         """Our link to a member is ready."""
-        self._requests.relinked(member)
-        self.core.role.on_link_up(member)
+        self.requests.relinked(member)
+        self.state.role.on_link_up(member)
 
     def on_link_lost(self, member: int) -> None:
         """A member's link to us ended."""
-        self._requests.unlinked(member)
-        self.core.role.on_link_lost(member)
+        self.requests.unlinked(member)
+        self.state.role.on_link_lost(member)
 
     async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
         """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
-        role = self.core.role
+        role = self.state.role
         if (
-            not await serve(self.core, hello, stream)
+            not await self._server.serve(hello, stream)
             and isinstance(role, Following)
             and hello.member_id == role.leader_id
             and hello.log_session_id == role.session_id
@@ -221,25 +307,25 @@ class Member:
             await role.receive_catchup(hello.join_position, stream)
 
     def _on_durable(self, position: int) -> None:
-        self.core.role.on_durable(position)
-        self._room.appended()
+        self.state.role.on_durable(position)
+        self._disk_space.appended()
 
     # --- the clients' gateway ---------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
         """Take a request of a client."""
         with self._tables:
-            self._requests.submit(request)
+            self.requests.submit(request)
 
     def submit_all(self, requests: list[Request]) -> None:
         """Take what clients have sent in one turn of the event loop."""
         with self._tables:
-            self._requests.submit_all(requests)
+            self.requests.submit_all(requests)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:
         """Answer a query from this member's applied state, however old."""
         with self._tables:
-            return self.core.applier.service.query(payload, flags)
+            return self.applier.service.query(payload, flags)
 
     # These two are no coroutine functions: each frame of one costs its callers twice a call.
 
@@ -281,22 +367,35 @@ class Member:
         """The members and the last known leader."""
         return Topology(
             members=self._members,
-            leader_id=self.core.leader_id,
-            term=self.core.leadership_term,
+            leader_id=self.state.leader_id,
+            term=self.state.leadership_term,
             own_id=self.config.member_id,
-            is_leader=self._requests.leads,
+            is_leader=self.requests.leads,
         )
 
     def now_ms(self) -> int:
         """The log's time by now, as far as this member knows; not before that of its log."""
-        core = self.core
-        if isinstance(core.role, Leadership):
-            return core.role.timekeeper.now_ms()
-        return max(core.clocks.log_ms(), core.store.last_timestamp_ms)
+        role = self.state.role
+        if isinstance(role, Leadership):
+            return role.now_ms()
+        return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:
         """What this member says of itself now."""
-        return status_of(self.core, self._election, self._requests, self._life, self.now_ms())
+        status = Status(
+            self.incarnation,
+            self._since,
+            self.state,
+            self.store,
+            self.links,
+            self.applier,
+            self.snapshots,
+            self.clocks,
+            self.founders,
+            self.election,
+            self.requests,
+        )
+        return status.now(self.now_ms())
 
 
 def _address(member: MemberConfig) -> MemberAddress:
@@ -342,6 +441,7 @@ async def open_member(
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: its address can't be bound.
     """
+    check_interpreter()
     check_arguments(config, service)
     store = open_store(config, rng, executor)
     with closing(store):

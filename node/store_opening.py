@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..storage import Store
 from ..storage.lmdb.file_check import DATA_FILE
-from ..storage.log.state import NOTHING_LOST
+from ..storage.log.log_end import EMPTY_LOG
 from .config.config import NodeConfig
 from .state_machine.service import KEY_VALUE, Service, kind_of
 
@@ -46,7 +46,7 @@ def way_out(config: NodeConfig) -> str:
 
 
 @contextmanager
-def told_the_way_out(config: NodeConfig) -> Generator[None]:
+def advising_recovery(config: NodeConfig) -> Generator[None]:
     """Add to the errors of a damaged store what an operator types.
 
     Raises:
@@ -72,7 +72,7 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
         StorageError: it is another member's, is in use, or is damaged beyond repair.
     """
     others = config.own.standby or len(config.voters) > 1
-    with told_the_way_out(config):
+    with advising_recovery(config):
         store = Store.open(
             config.directory / "log",
             cluster=config.cluster,
@@ -83,7 +83,7 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
             journal_bytes=config.limits.journal_bytes,
         )
         lost = store.recorded.lost
-        if lost == NOTHING_LOST or others:
+        if lost == EMPTY_LOG or others:
             return store
         store.close()
         raise DamagedRecordError(
@@ -127,7 +127,7 @@ def check_service(config: NodeConfig, store: Store, service: Service) -> None:
             f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
             "each service a directory, and a cluster, of its own"
         )
-    if service.position > store.append_position and store.recorded.lost == NOTHING_LOST:
+    if service.position > store.append_position and store.recorded.lost == EMPTY_LOG:
         raise StorageError(
             f"member {config.member_id}: the service is at {service.position}, but the log "
             f"ends at {store.append_position}: they do not belong together"

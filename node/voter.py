@@ -1,116 +1,137 @@
-"""Answers that need no durable promise: to scouts, and refusals and repeats of votes."""
+"""What this member has promised, and how it answers those that want to lead.
+
+A vote is a promise: it is durable before anybody hears of it. The rules by which a vote is given
+are pure functions (:mod:`.protocol.ballots`). This part looks up what they need to know of us,
+makes promises durable, and sends the answers.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..transport import RequestVote, Scout, ScoutReply, Vote, VoteReason
-from .protocol import rules
+import attrs
+
+from ..storage import NodeState
+from ..transport import NULL_VALUE, ScoutReply, Vote, VoteReason
+from .protocol import ballots, log_matching
+from .protocol.promise import Promise
 
 if TYPE_CHECKING:
-    from .follower.following import Following
-    from .leader.leadership import Leadership
-    from .protocol.rules import BallotDecision
-    from .state import Core
+    from ..storage import Store
+    from ..transport import Links, RequestVote, Scout, TermSpan
+    from .clocks import Clocks
+    from .state import MemberState
 
 
-def vote_message(core: Core, request: RequestVote, decision: BallotDecision) -> Vote:
-    """Build the answer to a request for our vote."""
-    return Vote(
-        candidate_term_id=request.candidate_term_id,
-        log_leadership_term_id=core.log_end.term,
-        log_position=core.log_end.position,
-        candidate_member_id=request.candidate_member_id,
-        follower_member_id=core.member_id,
-        vote=decision.vote,
-        voter_candidate_term_id=core.promised.candidate_term,
-        reason=decision.reason,
-        terms=rules.spans_of(
-            core.store.terms, request.log_leadership_term_id, core.store.append_position
+class Voter:
+    """The voter in a member, in all its roles.
+
+    Args:
+        state: of the member.
+        store: where promises become durable.
+        links: to the candidates.
+        clocks: our clock's reading travels with each vote.
+
+    Attributes:
+        lease_promise: to the leader, if it has a lease.
+    """
+
+    def __init__(self, state: MemberState, store: Store, links: Links, clocks: Clocks) -> None:
+        self._state = state
+        self._store = store
+        self._links = links
+        self._clocks = clocks
+        self.lease_promise = Promise(state.promised.lease_ms / 1000)
+
+    # --- promises ---------------------------------------------------------------------------------
+
+    async def promise(self, vote: NodeState) -> None:
+        """Make a vote, or the adoption of a term, durable; only then may anybody hear of it."""
+        # How long a lease may last is in the same row, and outlives the vote.
+        lease_ms = self._state.promised.lease_ms
+        await self._store.save_node_state(attrs.evolve(vote, lease_ms=lease_ms))
+
+    async def adopt_term(self, term: int) -> None:
+        """Live in `term`; promise, durably, not to follow or vote in any term below it."""
+        if term > self._state.promised.candidate_term:
+            await self.promise(NodeState(term, NULL_VALUE))
+        self._state.leadership_term = term
+
+    async def expect_leases(self, lease_ms: int) -> None:
+        """Make durable how long a promise to our leader may last (:mod:`.protocol.promise`)."""
+        promised = self._state.promised
+        longer = lease_ms > promised.lease_ms
+        # A shorter one is noted only when no promise of the longer kind can still hold.
+        shorter = lease_ms < promised.lease_ms and not self.lease_promise.binds
+        if longer or shorter:
+            await self._store.save_node_state(attrs.evolve(promised, lease_ms=lease_ms))
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> ballots.VoterView:
+        """All that the rules of voting need to know of us."""
+        state = self._state
+        return ballots.VoterView(
+            # A log that was longer once, and was damaged, still counts as that long.
+            own=max(state.log_end, state.floor),
+            promised=state.promised,
+            bound=self.lease_promise.binds,
+            admission=state.admission,
+            has_vote=state.votes,
         )
-        if request.even_if_behind and decision.vote
-        else (),
-        timestamp=core.clocks.own_ms(),
-    )
 
+    def decide(
+        self, request: RequestVote, *, in_ballot: bool, leader_alive: bool
+    ) -> ballots.BallotDecision:
+        """Decide a vote request from our durable state."""
+        return ballots.consider(request, self.view, in_ballot=in_ballot, leader_alive=leader_alive)
 
-def decide(
-    core: Core, request: RequestVote, *, in_ballot: bool, leader_alive: bool
-) -> rules.BallotDecision:
-    """Decide about a request for our vote, by all that our store has to say to it."""
-    return rules.consider(
-        request,
-        own=max(core.log_end, core.floor),
-        promised=core.promised,
-        in_ballot=in_ballot,
-        leader_alive=leader_alive,
-        bound=core.lease_promise.binds,
-        admission=core.admission,
-        votes=core.votes,
-    )
+    def answer(self, sender: int, request: RequestVote, decision: ballots.BallotDecision) -> None:
+        """Send a candidate our decision; a promise in it must be durable by now."""
+        self._links.send(sender, self._vote(request, decision))
 
+    def refuse(self, sender: int, request: RequestVote, *, leader_alive: bool) -> None:
+        """Answer a candidate while we lead or follow: no promise is made, no election entered."""
+        if request.candidate_member_id != sender:
+            return
+        decision = self.decide(request, in_ballot=False, leader_alive=leader_alive)
+        assert decision.promise is None
+        self.answer(sender, request, decision)
 
-def refuse_vote(core: Core, sender: int, request: RequestVote, *, leader_alive: bool) -> None:
-    """Answer a candidate although we lead or follow: no promise is made, no election entered."""
-    if request.candidate_member_id != sender:
-        return
-    decision = decide(core, request, in_ballot=False, leader_alive=leader_alive)
-    assert decision.promise is None
-    core.send(sender, vote_message(core, request, decision))
-
-
-def refuse_rival(leadership: Leadership, sender: int, request: RequestVote) -> None:
-    """Answer a candidate although we lead, and let it follow if it can (Aeron: onRequestVote).
-
-    A candidate that has promised no term above ours need not lose its ballot and canvass first.
-    """
-    refuse_vote(leadership.core, sender, request, leader_alive=True)
-    if request.candidate_member_id == sender and request.candidate_term_id <= leadership.term:
-        message = leadership.new_leadership_term(request.log_leadership_term_id)
-        leadership.core.send(sender, message)
-
-
-def answer_rival(role: Following, sender: int, message: RequestVote | Scout) -> bool:
-    """Answer one that would lead in the place of the leader that we follow.
-
-    Returns:
-        Whether the leader has asked it to take over, and we go with it.
-    """
-    core = role.core
-    if isinstance(message, Scout):
-        if message.member_id == sender:
-            # Whom the leader has asked learns from the leader whether it still wants that.
-            alive = role.leader_alive and not message.force
-            answer_scout(core, message, in_ballot=message.force, leader_alive=alive)
-        return False
-    asked = rules.may_take_over(message, own=core.log_end, term=role.term)
-    if asked and not core.lease_promise.binds:
-        return True
-    # If only our promise is in the way it asks again, and we are released when the leader gives up.
-    refuse_vote(core, sender, message, leader_alive=role.leader_alive and not asked)
-    return False
-
-
-def answer_scout(core: Core, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
-    """Tell a member whether we would vote for it."""
-    reason = rules.consider_scout(
-        scout,
-        own=max(core.log_end, core.floor),
-        promised=core.promised,
-        in_ballot=in_ballot,
-        leader_alive=leader_alive,
-        bound=core.lease_promise.binds,
-        admission=core.admission,
-        votes=core.votes,
-    )
-    core.send(
-        scout.member_id,
-        ScoutReply(
+    def answer_scout(self, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
+        """Answer a pre-vote: would we vote for its sender? Nothing is promised."""
+        reason = ballots.consider_scout(
+            scout, self.view, in_ballot=in_ballot, leader_alive=leader_alive
+        )
+        state = self._state
+        reply = ScoutReply(
             scout.proposed_term_id,
             scout.nonce,
-            core.member_id,
+            state.member_id,
             reason,
-            core.promised.candidate_term,
-        ),
-    )
-    return reason
+            state.promised.candidate_term,
+        )
+        self._links.send(scout.member_id, reply)
+        return reason
+
+    def _vote(self, request: RequestVote, decision: ballots.BallotDecision) -> Vote:
+        state = self._state
+        terms: tuple[TermSpan, ...] = ()
+        if request.even_if_behind and decision.vote:
+            # A winner that is behind fetches the longest log among its voters. So it has to know
+            # where that log and its own part.
+            store, asked = self._store, request.log_leadership_term_id
+            terms = log_matching.spans_of(store.terms, asked, store.append_position)
+        return Vote(
+            candidate_term_id=request.candidate_term_id,
+            log_leadership_term_id=state.log_end.term,
+            log_position=state.log_end.position,
+            candidate_member_id=request.candidate_member_id,
+            follower_member_id=state.member_id,
+            vote=decision.vote,
+            voter_candidate_term_id=state.promised.candidate_term,
+            reason=decision.reason,
+            terms=terms,
+            timestamp=self._clocks.own_ms(),
+        )

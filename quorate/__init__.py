@@ -1,87 +1,81 @@
 """quorate: a replicated, recorded log and a linearizable key-value store, on trio and LMDB.
 
-The names below are what programs use; each is imported when it is first asked for, so that a tool
-which only reads logs does not load the member.
+Run a member in your program::
+
+    config = quorate.load_config("node.toml")
+    async with quorate.open_node(config) as node:
+        await node.wait_for_leader()
+        await node.kv.set("greeting", "hello")
+
+==============  ====================================================================================
+run a member    `open_node`, `Node`, `KeyValue`
+configure it    `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`, `load_config`,
+                `local_configs`
+your own state  `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`, and the
+                protocols behind them: `Service`, `SnapshotService`
+look at it      `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`
+errors          `QuorateError` is the base of all: `ConfigurationError`, `UsageError`,
+                `UnsupportedError`, `HistoryError`, `SafetyViolationError`
+of requests     `RequestError`: `NoLeaderError`, `UnknownOutcomeError`, `RefusedError`,
+                `OversizedRequestError`, `KeyValueError`
+of the disk     `StorageError`: `StoreMismatchError`, `StoreBusyError`, `StoreAccessError`,
+                `StoreFullError`, `LostStoreError`, `DamagedRecordError`, `DamagedTablesError`,
+                `PrunedError`
+of links        `TransportError`: `WireError`, `HandshakeError`
+==============  ====================================================================================
+
+Programs outside of a member take a Redis client, or `quorate.client.session_redis.SessionRedis`.
+`quorate.simulation` runs clusters in virtual time, and `quorate.pytest_plugin` has test fixtures.
+
+This module imports nothing heavy. Each name is imported at its first use, so that a tool that only
+reads logs does not load the member.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ._version import __version__
+from ._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from .embed import Node, open_node
-    from .errors import (
-        KeyValueError,
-        NoLeaderError,
-        QuorateError,
-        RequestError,
-        UnknownOutcomeError,
-    )
-    from .keyvalue.embedded.client import KeyValue
-    from .node import (
-        Command,
-        Limits,
-        MemberConfig,
-        NodeConfig,
-        NodeStatus,
-        Service,
-        SnapshotPolicy,
-        SnapshotService,
-        State,
-        Timeouts,
-        Timer,
-        Timers,
-        Topology,
-        Transition,
-        load_config,
-    )
-
-__all__ = [
-    "Command",
-    "KeyValue",
-    "KeyValueError",
-    "Limits",
-    "MemberConfig",
-    "NoLeaderError",
-    "Node",
-    "NodeConfig",
-    "NodeStatus",
-    "QuorateError",
-    "RequestError",
-    "Service",
-    "SnapshotPolicy",
-    "SnapshotService",
-    "State",
-    "Timeouts",
-    "Timer",
-    "Timers",
-    "Topology",
-    "Transition",
-    "UnknownOutcomeError",
-    "__version__",
-    "load_config",
-    "open_node",
-]
-
-_HOMES = {
+_HOMES: Final = {
     ".embed": ("Node", "open_node"),
     ".errors": (
+        "ConfigurationError",
+        "DamagedRecordError",
+        "DamagedTablesError",
+        "HandshakeError",
+        "HistoryError",
         "KeyValueError",
+        "LostStoreError",
         "NoLeaderError",
+        "OversizedRequestError",
+        "PrunedError",
         "QuorateError",
+        "RefusedError",
         "RequestError",
+        "SafetyViolationError",
+        "StorageError",
+        "StoreAccessError",
+        "StoreBusyError",
+        "StoreFullError",
+        "StoreMismatchError",
+        "TransportError",
         "UnknownOutcomeError",
+        "UnsupportedError",
+        "UsageError",
+        "WireError",
     ),
     ".keyvalue.embedded.client": ("KeyValue",),
+    ".local.cluster": ("local_configs",),
     ".node": (
         "Command",
         "Limits",
+        "MemberAddress",
         "MemberConfig",
         "NodeConfig",
         "NodeStatus",
+        "PeerStatus",
         "Service",
         "SnapshotPolicy",
         "SnapshotService",
@@ -93,8 +87,63 @@ _HOMES = {
         "Transition",
         "load_config",
     ),
+    ".state_machine": ("SnapshotStateMachine", "StateMachine"),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+"""The public names, by the module that defines each."""
+
+_HOME: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+if TYPE_CHECKING:  # a type checker reads these lines instead of the table; a test compares them
+    from .embed import Node as Node
+    from .embed import open_node as open_node
+    from .errors import ConfigurationError as ConfigurationError
+    from .errors import DamagedRecordError as DamagedRecordError
+    from .errors import DamagedTablesError as DamagedTablesError
+    from .errors import HandshakeError as HandshakeError
+    from .errors import HistoryError as HistoryError
+    from .errors import KeyValueError as KeyValueError
+    from .errors import LostStoreError as LostStoreError
+    from .errors import NoLeaderError as NoLeaderError
+    from .errors import OversizedRequestError as OversizedRequestError
+    from .errors import PrunedError as PrunedError
+    from .errors import QuorateError as QuorateError
+    from .errors import RefusedError as RefusedError
+    from .errors import RequestError as RequestError
+    from .errors import SafetyViolationError as SafetyViolationError
+    from .errors import StorageError as StorageError
+    from .errors import StoreAccessError as StoreAccessError
+    from .errors import StoreBusyError as StoreBusyError
+    from .errors import StoreFullError as StoreFullError
+    from .errors import StoreMismatchError as StoreMismatchError
+    from .errors import TransportError as TransportError
+    from .errors import UnknownOutcomeError as UnknownOutcomeError
+    from .errors import UnsupportedError as UnsupportedError
+    from .errors import UsageError as UsageError
+    from .errors import WireError as WireError
+    from .keyvalue.embedded.client import KeyValue as KeyValue
+    from .local.cluster import local_configs as local_configs
+    from .node import Command as Command
+    from .node import Limits as Limits
+    from .node import MemberAddress as MemberAddress
+    from .node import MemberConfig as MemberConfig
+    from .node import NodeConfig as NodeConfig
+    from .node import NodeStatus as NodeStatus
+    from .node import PeerStatus as PeerStatus
+    from .node import Service as Service
+    from .node import SnapshotPolicy as SnapshotPolicy
+    from .node import SnapshotService as SnapshotService
+    from .node import State as State
+    from .node import Timeouts as Timeouts
+    from .node import Timer as Timer
+    from .node import Timers as Timers
+    from .node import Topology as Topology
+    from .node import Transition as Transition
+    from .node import load_config as load_config
+    from .state_machine import SnapshotStateMachine as SnapshotStateMachine
+    from .state_machine import StateMachine as StateMachine
+else:
+    __all__ = list(_HOME)
+    __all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -104,3 +153,8 @@ def __getattr__(name: str) -> object:
     value: object = getattr(importlib.import_module(_HOME[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not, and the module's own attributes."""
+    return sorted({*globals(), *_HOME})

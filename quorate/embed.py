@@ -1,13 +1,14 @@
-"""A member inside of your own trio program.
+"""A member inside your own trio program.
 
 ::
 
     async with quorate.open_node(config) as node:
+        await node.wait_for_leader()
         await node.kv.set("greeting", "hello")
 
-runs the member, its key-value store and its client port for the length of the block. With a
-state machine of your own (``open_node(config, service)``) there is no client port: the program
-talks to it through :meth:`Node.command` and :meth:`Node.query`, on any member.
+This runs the member, its key-value store and its client port for the length of the block. With a
+state machine of your own (``open_node(config, machine)``) there is no client port. The program
+uses :meth:`Node.command` and :meth:`Node.query` then, on any member.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, check_interpreter
 from .keyvalue.embedded.client import KeyValue
 from .keyvalue.embedded.gathering import Gathering
 from .keyvalue.embedded.session import open_session
 from .keyvalue.port.listener import ClientPort, ClientPortLimits
-from .keyvalue.state.service import KeyValueService
-from .node import Member, NodeStatus, Topology, open_member
+from .keyvalue.service import KeyValueService
+from .node import Member, NodeStatus, State, Topology, open_member
+from .node.leader.operator import positions_of
 from .node.one_error import one_error
 from .node.store_opening import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from .node import NodeConfig, Service, Transition
@@ -39,21 +41,47 @@ if TYPE_CHECKING:
 _MAX_FLAGS: Final = 255
 
 
+class _Member(Protocol):
+    """What a node asks of its member."""
+
+    def command(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    def query(self, payload: bytes, flags: int) -> Awaitable[bytes]: ...
+    async def control(self, words: str) -> str: ...
+    def status(self) -> NodeStatus: ...
+    def observe(self, observer: Callable[[Transition], None]) -> None: ...
+    @property
+    def topology(self) -> Topology: ...
+
+
 class Node:
-    """A running member, as the program that embeds it sees it.
+    """A running member, as the program that embeds it sees it; :func:`open_node` gives one.
 
     Attributes:
-        member: the member itself.
-        client_address: host and port where Redis clients are served; None without the
-            key-value store.
+        client_address: host and port where Redis clients are served; None for a node with a state
+            machine of your own.
     """
 
     def __init__(
-        self, member: Member, kv: KeyValue | None, client_address: tuple[str, int] | None
+        self,
+        member: _Member,
+        terminated: trio.Event,
+        kv: KeyValue | None = None,
+        client_address: tuple[str, int] | None = None,
     ) -> None:
-        self.member = member
         self.client_address = client_address
+        self._member = member
+        self._terminated = terminated
         self._kv = kv
+        self._moved = trio.Event()
+        member.observe(self._on_transition)
+
+    def __repr__(self) -> str:
+        said = self.status()
+        leader = "no leader" if said.leader_id is None else f"leader {said.leader_id}"
+        return (
+            f"<Node {said.member_id} of {said.cluster!r}: {said.role}, {said.state}, "
+            f"term {said.term}, {leader}>"
+        )
 
     @property
     def kv(self) -> KeyValue:
@@ -69,59 +97,166 @@ class Node:
     def session(
         self, *, timeout_s: float = 300.0, patience_s: float = 60.0
     ) -> AbstractAsyncContextManager[KeyValue]:
-        """Give the store with writes that are done exactly once, for the length of a block.
+        """Open the store with writes that are done exactly once, for the length of a block.
 
         A write is sent again until it is answered; see docs/sessions.md.
 
         Args:
             timeout_s: how long the session lives without a write, in seconds: 1 to 86,400.
-            patience_s: for how long a write is sent again, in seconds.
+            patience_s: how long a write is sent again, in seconds.
 
         Raises:
-            ConfigurationError: the node was opened with another state machine; or, as the block
-                begins, one of the two is no such number.
+            ConfigurationError: the node was opened with another state machine. Or, as the block
+                begins: one of the two numbers is out of range.
         """
         return open_session(self.kv.endpoint, timeout_s=timeout_s, patience_s=patience_s)
 
     async def command(self, payload: bytes, flags: int = 0) -> bytes:
-        """Have a command recorded, replicated and applied; see `Member.command`.
+        """Record a command, replicate it, apply it, and return the reply of the state machine.
+
+        Any member may be asked; one that follows sends the command to the leader.
+
+        Args:
+            payload: what the state machine gets.
+            flags: one byte that it gets, too.
 
         Raises:
-            TypeError: the payload is no bytes, or the flags are not one byte.
-            RequestError: see `Member.command`.
+            TypeError: the payload is not bytes, or the flags are not one byte.
+            NoLeaderError: the command was not sent, and never takes effect.
+            UnknownOutcomeError: it was sent, and may or may not take effect. A call that is
+                cancelled has an unknown outcome, too.
+            RefusedError: the cluster is suspended.
+            OversizedRequestError: the payload is larger than the limit.
         """
         _check_flags(flags)
-        return await self.member.command(payload, flags)
+        return await self._member.command(payload, flags)
 
     async def query(self, payload: bytes, flags: int = 0) -> bytes:
-        """Answer a query linearizably; see `Member.query`.
+        """Answer a query linearizably: it sees every write acknowledged before the call.
 
         Raises:
             TypeError: as for `command`.
-            RequestError: see `Member.query`.
+            NoLeaderError: no leader answered in time.
+            OversizedRequestError: the payload is larger than the limit.
         """
         _check_flags(flags)
-        return await self.member.query(payload, flags)
+        return await self._member.query(payload, flags)
 
     def status(self) -> NodeStatus:
-        """What this member says of itself now."""
-        return self.member.status()
+        """What this member reports of itself now."""
+        return self._member.status()
 
     @property
     def topology(self) -> Topology:
         """The members and the last known leader."""
-        return self.member.topology
+        return self._member.topology
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
-        """Have `observer` told of every transition of the election."""
-        self.member.observe(observer)
+        """Call `observer` at every transition of this member's elections, from now on."""
+        self._member.observe(observer)
+
+    async def wait_for_leader(self) -> int:
+        """Wait until this member leads, or follows a leader; return the leader's id.
+
+        Returns at once if it does already. Requests may be sent before: they wait for a leader,
+        too, but only for a few seconds. Use ``trio.fail_after`` for a limit.
+        """
+        while (leader := self._leader()) is None:
+            await self._moved.wait()
+        await trio.lowlevel.checkpoint()
+        return leader
 
     async def wait(self) -> None:
-        """Wait until the whole cluster is told to stop (`quorate control shutdown`), or cancelled.
+        """Wait until an operator shuts the whole cluster down (`quorate control shutdown`).
 
-        A member that fails ends the whole block with its error.
+        It does not return while the member runs. A member that fails ends the whole block with its
+        error.
         """
-        await self.member.core.terminated.wait()
+        await self._terminated.wait()
+
+    # --- what an operator asks of the leader, through any member
+
+    async def snapshot(self) -> int:
+        """Have all members take a snapshot at one position of the log; return that position.
+
+        Returns when the leader's snapshot is written.
+
+        Raises:
+            RefusedError: a snapshot is being taken already, or the state machine has none.
+            RequestError: see `command`; this holds for all methods below.
+        """
+        return await self._control_at("snapshot")
+
+    async def transfer(self, member_id: int, *, even_if_behind: bool = False) -> None:
+        """Hand the leadership to a member; no acknowledged write is lost.
+
+        Returns when the old leader has stepped down. `wait_for_leader` waits for the new one.
+
+        Args:
+            member_id: the next leader; nothing happens if it leads already.
+            even_if_behind: do not send it the end of the log first. It fetches that once it is
+                elected, and writes pause for longer.
+
+        Raises:
+            RefusedError: the member has no vote, does not follow, or did not take over in time.
+        """
+        await self._control("transfer", member_id, *["even-if-behind"] * even_if_behind)
+
+    async def suspend(self) -> int:
+        """Refuse writes on all members until `resume`; return the log position of the change.
+
+        Raises:
+            RefusedError: the cluster is suspended already.
+        """
+        return await self._control_at("suspend")
+
+    async def resume(self) -> int:
+        """Take writes again, on all members; return the log position of the change.
+
+        Raises:
+            RefusedError: the cluster is not suspended.
+        """
+        return await self._control_at("resume")
+
+    async def found(self, *, without: Sequence[int]) -> None:
+        """Found a new cluster without some members, which join when they start.
+
+        Ask a member that waits for them. The others must be a majority.
+
+        Args:
+            without: ids of the members that do not run yet.
+
+        Raises:
+            RefusedError: the cluster is founded already, or too few members run.
+        """
+        await self._control("found", *without)
+
+    async def shutdown(self) -> None:
+        """Have all members take a snapshot, and end their `wait`, at one position of the log.
+
+        Raises:
+            RefusedError: a snapshot is being taken already, or the state machine has none.
+        """
+        await self._control("shutdown")
+
+    async def abort(self) -> None:
+        """Have all members end their `wait` at one position of the log, without a snapshot."""
+        await self._control("abort")
+
+    async def _control(self, *words: object) -> str:
+        return await self._member.control(" ".join(map(str, words)))
+
+    async def _control_at(self, verb: str) -> int:
+        return positions_of(await self._control(verb))[0]
+
+    def _leader(self) -> int | None:
+        """The leader of this member's election, once that is over."""
+        said = self._member.status()
+        return said.leader_id if said.state == State.CLOSED.name else None
+
+    def _on_transition(self, _transition: Transition) -> None:
+        self._moved.set()
+        self._moved = trio.Event()
 
 
 def _check_flags(flags: object) -> None:
@@ -138,25 +273,31 @@ def _wall_clock_ms() -> int:
 async def open_node(
     config: NodeConfig, service: Service | None = None
 ) -> AsyncGenerator[Node, None]:
-    """Run a member for the length of the block; leave the block to stop it in order.
+    """Run a member for the length of the block; the end of the block stops it in order.
 
-    What the block raises comes out of it as it is. A failure of the member ends the block, and
-    comes out as one error.
+    The block begins once the member listens. There may be no leader yet: see
+    :meth:`Node.wait_for_leader`.
+
+    An error that the block raises comes out as itself. A failure of the member cancels the block,
+    and comes out as one error, not as a group of groups.
 
     Args:
-        config: what the member is told.
-        service: a state machine of your own, instead of the key-value store.
+        config: the member's configuration.
+        service: a state machine of your own, instead of the key-value store; see
+            :class:`quorate.StateMachine`.
 
     Raises:
-        ConfigurationError: `config` is no NodeConfig, or `service` lacks methods of a Service.
-        StorageError: the store is another member's, is in use, or is damaged.
-        OSError: an address can't be bound.
+        ConfigurationError: `config` is not a NodeConfig, or `service` is missing methods.
+        StorageError: the store is in use, is damaged, or belongs to another member.
+        OSError: a host name cannot be resolved, or an address cannot be bound.
+        SafetyViolationError: the member stopped, rather than lose data.
     """
+    check_interpreter()
     check_arguments(config, service)
     rng = random.Random(random.SystemRandom().getrandbits(64))  # noqa: S311 - not for secrets
     if service is not None:
         async with open_member(config, service, rng=rng, clock_ms=_wall_clock_ms) as member:
-            yield Node(member, None, None)
+            yield Node(member, member.state.terminated)
         return
     store = KeyValueService.open(
         config.directory / "tables", cluster=config.cluster, member_id=config.member_id
@@ -170,8 +311,8 @@ async def open_node(
             address = await nursery.start(port.run)
             gathering = Gathering(member, config.limits.max_request_bytes)
             await nursery.start(gathering.run)
-            yield Node(member, KeyValue(member, gathering), address)
-            await port.drain()  # while the member still answers
+            yield Node(member, member.state.terminated, KeyValue(member, gathering), address)
+            await port.drain()  # first: it needs a member that still answers
             await member.close()
             await port.close()
             nursery.cancel_scope.cancel()
@@ -180,7 +321,7 @@ async def open_node(
 
 
 def _client_port(member: Member, config: NodeConfig) -> ClientPort:
-    """Make the port of Redis clients, and that of those which follow the leader, if asked for."""
+    """Make the port of Redis clients, and the one of cluster clients if the member has it."""
     limits = ClientPortLimits(
         max_clients=config.limits.max_clients, request_bytes=config.limits.max_request_bytes
     )

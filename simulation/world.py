@@ -13,8 +13,8 @@ from ..errors import NoLeaderError, UnknownOutcomeError
 from ..node import MemberConfig, NodeConfig, State
 from ..node.config.config import Limits
 from ..node.one_error import one_error
-from ..storage import found
-from ..transport import MemoryNetwork
+from ..storage.testing import found_cluster
+from ..transport.testing import MemoryNetwork
 from .machines.disk import Disk, Fate
 from .machines.host import Host, S_co
 from .machines.scheduler import seeded_scheduler
@@ -53,10 +53,10 @@ class World(Generic[S_co]):
         failures: what ended a member, by member.
         messages: on their way between members; a script may drop or hold them.
         acked: commands whose reply a client got (:meth:`attempt`).
-        refused: commands of which a client was told that they were never done.
+        refused: commands whose client learned that they were never done.
         services: the services of all starts of all members.
         trace: every event.
-        observer: told what members hear, send and make durable, if there is one.
+        observer: sees what members receive, send and make durable; None if there is none.
     """
 
     def __init__(
@@ -93,7 +93,9 @@ class World(Generic[S_co]):
         }
         if setting.founded:
             stores = {i: self.hosts[i].config.directory / "log" for i in setting.voters}
-            found(stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders"))
+            found_cluster(
+                stores, cluster="simulated", rng=random.Random(f"{setting.seed}/founders")
+            )
 
     def _host(
         self, i: int, members: tuple[MemberConfig, ...], folder: Path, service: ServiceFactory[S_co]
@@ -160,7 +162,7 @@ class World(Generic[S_co]):
 
     def _observe_member(self, member: Member, observer: Observer) -> None:
         """Have an observer see what the member sends."""
-        i, links = member.config.member_id, member.core.links
+        i, links = member.config.member_id, member.links
         send, broadcast = links.send, links.broadcast
 
         def watched_send(to: int, message: Message) -> bool:
@@ -175,7 +177,7 @@ class World(Generic[S_co]):
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
         clocks = [self.hosts[j].clock for j in self.setting.voters]
         watch_stamps(member, clocks, observer.tell)
-        member.core.refused = lambda why: observer.tell(LeaderRefused(i, why))
+        member.log_guard.observe(lambda why: observer.tell(LeaderRefused(i, why)))
         observer.attend(member)
 
     def _observe(self, transition: Transition) -> None:
@@ -205,7 +207,9 @@ class World(Generic[S_co]):
 
     async def kill(self, *ids: int) -> None:
         """Kill processes: what was not written is lost, nothing more is sent or written."""
-        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
+        lives = [
+            self.hosts[i].ended for i in ids
+        ]  # do not wait for a start that happens from now on
         for i in ids:
             self.happened(i)
             self.trace.tell("killed", i)
@@ -250,7 +254,9 @@ class World(Generic[S_co]):
 
     async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
         """Cut the power of machines: nobody hears of it; what was being written has that fate."""
-        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
+        lives = [
+            self.hosts[i].ended for i in ids
+        ]  # do not wait for a start that happens from now on
         for i in ids:
             self.happened(i)
             self.trace.tell("powerless", i, fate.value)
@@ -260,8 +266,8 @@ class World(Generic[S_co]):
 
     def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
         """Give a running member timeouts of its own."""
-        core = self.hosts[i].running.core
-        core.config = attrs.evolve(core.config, timeouts=timeouts)
+        state = self.hosts[i].running.state
+        state.config = attrs.evolve(state.config, timeouts=timeouts)
 
     def others(self, *ids: int) -> list[int]:
         """Give the members that are none of these."""

@@ -1,6 +1,15 @@
-"""The persistent storage engine of a member: log recording, recording log, node state, tables.
+"""The persistent storage of a member: its log, its tables, its snapshots.
 
-Knows nothing of networks or elections.
+Nothing here knows networks or elections. The rooms, from the bottom up; imports go down only::
+
+    tools                     look into a store, restore one
+    snapshots    tables       state of the service: as files, as keys and records
+    log                       batches, table of terms, vote, identity
+    lmdb         writing      one LMDB environment; ordered durable writes off the event loop
+    testing                   what only tests and simulations use, above all of them
+
+Read `log/store.py` for what is durable and when, `log/commit.py` for how, and `tables/tables.py`
+for the state that the log's commands make.
 """
 
 from .log.batch import (
@@ -19,13 +28,14 @@ from .log.batch import (
     encode_batch,
 )
 from .log.commit import Write
-from .log.founding import force, found, make_store
+from .log.founding import force, make_store
 from .log.identity import Identity
+from .log.log_end import EMPTY_LOG, LogEnd
 from .log.readonly import ReadOnlyStore, open_readonly
-from .log.standing import Standing, StandingKind
 from .log.store import Store
 from .log.term_table import ForcedRow, SnapshotRow, TermRow
 from .log.vote import NodeState
+from .log.voting_status import VotingRight, VotingStatus
 from .snapshots.file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump
@@ -35,6 +45,7 @@ from .writing.group_commit import Executor, ExecutorFactory, InlineExecutor, Job
 __all__ = [
     "BATCH_ALIGNMENT",
     "DESCRIPTOR_BYTES",
+    "EMPTY_LOG",
     "HEADER_BYTES",
     "MAX_BATCH_BYTES",
     "BatchHeader",
@@ -50,6 +61,7 @@ __all__ = [
     "Identity",
     "InlineExecutor",
     "Job",
+    "LogEnd",
     "NodeState",
     "ReadOnlyStore",
     "SnapshotFolder",
@@ -57,14 +69,14 @@ __all__ = [
     "SnapshotReader",
     "SnapshotRow",
     "SnapshotWriter",
-    "Standing",
-    "StandingKind",
     "Store",
     "Summary",
     "TermRow",
     "ThreadExecutor",
     "Transfer",
     "VerifyReport",
+    "VotingRight",
+    "VotingStatus",
     "Write",
     "check_batch_untrusted",
     "check_received_untrusted",
@@ -75,7 +87,6 @@ __all__ = [
     "dump",
     "encode_batch",
     "force",
-    "found",
     "head_of",
     "make_store",
     "open_readonly",

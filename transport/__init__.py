@@ -1,9 +1,11 @@
 """Consensus messages and their wire form, links between members, and streams.
 
-This room knows nothing of elections or of the store: a record batch is opaque bytes here. Read
-`messages` for what members say to each other, `wire` for how that looks as bytes, `network` for
-the seam under which TCP or a network in memory lies, `links` for one member's links to its peers,
-and `streams` for catch-up and replay.
+This room moves messages. It knows no elections and no store: a record batch is opaque bytes here.
+It judges form only; whether a term or a position makes sense, the receiver decides.
+
+Read `messages` for what members say, `wire` for how that looks as bytes, and `links` for how it
+gets from one member to another. Below them, `network` is the seam: TCP there, a network in memory
+in `testing`. `streams` carries catch-up, replay, snapshots and backups.
 """
 
 from .codec import MAX_BATCH_BYTES
@@ -63,18 +65,17 @@ from .network import (
     parse_address,
     parse_address_untrusted,
 )
-from .streams import WEATHER, FrameStream, open_stream
-from .testing.memory_network import MemoryHost, MemoryNetwork
+from .streams import CONNECTION_ERRORS, FrameStream, open_stream
 from .wire import MAX_FRAME_BYTES, FrameDecoder, decode_untrusted, encode
 
 __all__ = [
+    "CONNECTION_ERRORS",
     "MAX_BATCH_BYTES",
     "MAX_FRAME_BYTES",
     "MAX_STRING_BYTES",
     "MAX_TERM_SPANS",
     "NULL_VALUE",
     "PROTOCOL_VERSION",
-    "WEATHER",
     "Address",
     "AdmissionRequest",
     "AppendFlags",
@@ -101,8 +102,6 @@ __all__ = [
     "LogBatch",
     "LogJoined",
     "LogSubscribe",
-    "MemoryHost",
-    "MemoryNetwork",
     "Message",
     "Network",
     "NewLeadershipTerm",

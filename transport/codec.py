@@ -1,15 +1,20 @@
 """One codec per message class, compiled from the class.
 
-A message's body is one fixed part followed by tails. The fixed part holds every field in the
-order of the class, little endian and without padding: an integer as wide as its annotation says;
-a bool, an enumeration or a set of flags as one byte; and for a field of variable size its length
-(u16 for text in bytes and for term spans in number, u32 for bytes). The tails are those fields'
-contents in the same order. So a body says how long it is in one place, at its start, and a decoder
-compares that with the bytes that it has, once.
+::
 
-Decoding takes anything: it checks the length, the checksum, every bounded integer, every
-enumeration, every boolean and all text, and raises `WireError` for whatever is not exactly what an
-encoder of valid messages would have written.
+    body    fixed part    every field in the order of the class, without padding:
+                            an integer, as wide as its annotation says
+                            bool, enumeration, flags: one byte
+                            text: its length in bytes, u16
+                            bytes: their length, u32
+                            terms, stores: how many, u16
+            tails         the contents of text, bytes, terms and stores, in the same order
+
+Integers are little endian. A body's start says how long the body is. A decoder compares that with
+the bytes that it has, once.
+
+Decoding accepts any bytes. It checks length, checksum, bounds of integers, enumerations, booleans
+and text, and raises `WireError` for anything that no encoder of a valid message would have written.
 """
 
 import struct
@@ -25,7 +30,8 @@ from ..errors import WireError
 from . import fields as f
 from . import messages as m
 
-# CRC-32C, from a library that carries no types
+# CRC-32C, from a library without annotations. storage/lmdb/checksum.py wraps the same two
+# functions; this room may not import storage.
 extend_checksum = cast(
     "Callable[[int, bytes], int]",
     google_crc32c.extend,  # pyright: ignore[reportUnknownMemberType]
@@ -43,7 +49,8 @@ SPAN: Final = struct.Struct("<qqq")
 STORE: Final = struct.Struct("<iQ")
 
 MAX_BATCH_BYTES: Final = 64 << 20
-"""Largest record batch, and largest payload of a forwarded request."""
+"""Longest record batch, and longest payload of a forwarded request. `storage.log.batch` has the
+same."""
 
 _TAIL_FORMATS: Final[Mapping[object, str]] = {
     str: "H",
@@ -64,7 +71,7 @@ class Tail:
 
     Args:
         name: of the field.
-        index: its place in the fixed part, where its length stands.
+        index: its place in the fixed part, where its length is.
         kind: ``str``, ``bytes`` or a tuple of small records.
     """
 
@@ -73,12 +80,12 @@ class Tail:
     kind: object
 
     def encode(self, value: object) -> tuple[int, bytes]:
-        """Give the length as it is written into the fixed part, and the content.
+        """Return the length for the fixed part, and the content.
 
         Raises:
-            ValueError: it is longer than the wire form allows.
+            ValueError: the field is longer than a frame allows.
         """
-        if isinstance(value, bytes):  # as mostly
+        if isinstance(value, bytes):  # nearly always
             content = value
             length, limit = len(content), MAX_BATCH_BYTES
         elif isinstance(value, str):
@@ -94,10 +101,10 @@ class Tail:
         return length, content
 
     def size_untrusted(self, length: int) -> int:
-        """Give the bytes that the content takes if its length field says `length`.
+        """Return the bytes of the content if its length field says `length`.
 
         Raises:
-            WireError: it is longer than the wire form allows.
+            WireError: that is longer than a frame allows.
         """
         if self.kind is bytes:
             return length
@@ -107,7 +114,7 @@ class Tail:
         return length if self.kind is str else length * _RECORDS[self.kind][0].size
 
     def decode_untrusted(self, content: bytes) -> object:
-        """Decode the content, of any kind but ``bytes``, which is what it is.
+        """Decode the content of any kind but ``bytes``, which need no decoding.
 
         Raises:
             WireError: it is not valid UTF-8, or a number is out of bounds.
@@ -132,8 +139,8 @@ class Codec:
 
     Args:
         type_id: its number in a frame.
-        cls: the class, all of whose fields are annotated with what `messages` offers.
-        uncovered: its last field has a checksum of its own, so the frame's leaves it out.
+        cls: the class; its fields have the annotations of `fields`.
+        uncovered: its last field has its own checksum, so the frame's leaves it out.
     """
 
     def __init__(
@@ -161,7 +168,7 @@ class Codec:
         get = cast("Callable[[m.Message], tuple[object, ...]]", attrgetter(*names))
 
         def get_one(message: m.Message) -> tuple[object, ...]:
-            return (get(message),)  # of one name it gives the value itself
+            return (get(message),)  # attrgetter of one name returns no tuple
 
         self._get = get if len(names) > 1 else get_one
         self._tails = tuple(tails)
@@ -174,7 +181,7 @@ class Codec:
         self.largest = self.smallest + sum(_LARGEST_TAILS[_TAIL_FORMATS[t.kind]] for t in tails)
 
     def encode(self, message: m.Message) -> bytes:
-        """Give the frame of `message`, which must be of this codec's class.
+        """Return the frame of a message of this codec's class.
 
         Raises:
             ValueError: a field of variable size is too long.
@@ -199,28 +206,28 @@ class Codec:
         return b"".join([header, CHECKSUM.pack(check), fixed, *contents])
 
     def _cover(self, check: int, contents: list[bytes]) -> int:
-        """Extend the checksum of header and fixed part by the tails, none of which is copied."""
+        """Extend the checksum of header and fixed part by the tails, without joining them."""
         for content in contents[:-1] if self._uncovered else contents:
             check = extend_checksum(check, content)
         return check
 
     def decode_untrusted(self, frame: memoryview, check: int) -> m.Message:
-        """Decode one whole frame, whose header was looked at already.
+        """Decode one whole frame, whose header was checked already.
 
         Args:
-            frame: header and body; the header's length is that of the body, and within bounds.
+            frame: header and body; the header's length is the body's, and within bounds.
             check: the header's checksum.
 
         Raises:
-            WireError: it is not what an encoder would have written.
+            WireError: no encoder would have written this.
         """
         if self._tails:
             values = self._with_tails_untrusted(frame, check)
         else:
             body = bytes(frame[HEADER.size :])
-            found = extend_checksum(self._seed, body)
-            if found != check:
-                raise self._damaged(found, check)
+            actual = extend_checksum(self._seed, body)
+            if actual != check:
+                raise self._damaged(actual, check)
             values = [*self._fixed.unpack(body)]
         for index, name, least, most in self._bounds:
             if not least <= values[index] <= most:
@@ -238,7 +245,7 @@ class Codec:
         contents: list[bytes] = []
         for tail in self._tails:
             size = tail.size_untrusted(values[tail.index])
-            contents.append(bytes(frame[end : end + size]))  # no more than there is
+            contents.append(bytes(frame[end : end + size]))  # a slice: never more than there is
             end += size
         if end != len(frame):
             raise WireError(
@@ -246,26 +253,26 @@ class Codec:
                 f" that has {len(frame) - begin} for them"
             )
         start = bytes(frame[: COVERED_HEADER.size]) + bytes(frame[HEADER.size : begin])
-        found = self._cover(checksum(start), contents)
-        if found != check:
-            raise self._damaged(found, check)
+        actual = self._cover(checksum(start), contents)
+        if actual != check:
+            raise self._damaged(actual, check)
         for tail, content in zip(self._tails, contents, strict=True):
             values[tail.index] = content if tail.kind is bytes else tail.decode_untrusted(content)
         return values
 
-    def _damaged(self, found: int, expected: int) -> WireError:
-        return WireError(f"{self.name}: checksum {found:08x}, expected {expected:08x}")
+    def _damaged(self, actual: int, expected: int) -> WireError:
+        return WireError(f"{self.name}: checksum {actual:08x}, expected {expected:08x}")
 
 
 def _bounds(cls: object) -> tuple[tuple[int, str, int, int], ...]:
-    """List the integers of a class that have bounds, with their places."""
-    found: list[tuple[int, str, int, int]] = []
+    """Return place, name and bounds of each bounded integer of a class."""
+    bounds: list[tuple[int, str, int, int]] = []
     for index, field in enumerate(attrs.fields(cast("type[attrs.AttrsInstance]", cls))):
         if get_origin(field.type) is Annotated:
             integer = cast("f.Integer", get_args(field.type)[1])
             if integer.bounds is not None:
-                found.append((index, field.name, *integer.bounds))
-    return tuple(found)
+                bounds.append((index, field.name, *integer.bounds))
+    return tuple(bounds)
 
 
 _SPAN_BOUNDS: Final = _bounds(m.TermSpan)
@@ -276,7 +283,7 @@ def _out_of_bounds(name: str, value: int, least: int, most: int) -> WireError:
 
 
 def _values(kind: object) -> Mapping[int, object]:
-    """List the values of a bool, an enumeration or a set of flags by their byte."""
+    """Return the values of a bool, an enumeration or a set of flags, by their byte."""
     if kind is bool:
         return {0: False, 1: True}
     assert isinstance(kind, type)

@@ -1,4 +1,4 @@
-"""What the fields of messages are made of: widths of integers, bounds, and words with a number."""
+"""The building blocks of messages: widths and bounds of integers, and enumerations."""
 
 from enum import IntEnum, IntFlag
 from typing import Annotated, Final, TypeAlias
@@ -6,25 +6,25 @@ from typing import Annotated, Final, TypeAlias
 import attrs
 
 NULL_VALUE: Final = -1
-"""No such term, position or member."""
+"""Stands for no term, no position, no member."""
 
 PROTOCOL_VERSION: Final = 2 << 16
 """Major version in the upper 16 bits, minor in the lower; other majors are refused at the hello.
 
-A member of version 1 gives terms that were skipped a row each, and would drop its log where a
-leader of version 2 does not list them."""
+A member of version 1 gives each skipped term a row. It would drop its log where a leader of version
+2 does not list those."""
 
 MAX_TERM: Final = 1 << 62
-"""No term is higher. So a sum of two still fits into 64 bits."""
+"""Highest term that is accepted. A sum of two still fits 64 bits."""
 
 MAX_POSITION: Final = 1 << 62
-"""No log is longer."""
+"""Highest position that is accepted, for the same reason."""
 
 MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, behind which no calendar goes."""
+"""The end of the year 9999, the last that Python's calendar has."""
 
 MAX_TERM_SPANS: Final = 512
-"""Most terms that a NewLeadershipTerm lists."""
+"""Most terms in a NewLeadershipTerm."""
 
 MAX_STRING_BYTES: Final = 256
 """Longest string in a message, as UTF-8."""
@@ -35,9 +35,9 @@ class Integer:
     """The wire form of an integer field.
 
     Args:
-        format: its letter in the language of ``struct``.
-        bounds: its least and its largest value, where that is less than what the width takes; a
-            frame with another one is refused.
+        format: its letter for ``struct``.
+        bounds: smallest and largest value, if that is less than the width allows. A frame with
+            another value is refused.
     """
 
     format: str
@@ -56,7 +56,7 @@ Count: TypeAlias = Annotated[int, Integer("q", (0, MAX_POSITION))]
 
 
 class VoteReason(IntEnum):
-    """Why a member gave its vote, or did not."""
+    """Why a member gave its vote, or refused it."""
 
     GRANTED = 0
     TERM = 1
@@ -65,27 +65,27 @@ class VoteReason(IntEnum):
     LEADER_ALIVE = 4
     BUSY = 5
     NO_VOTE = 6
-    """Its store stands in the place of a lost one, and was not admitted yet."""
+    """Its store replaces a lost one, and is not admitted yet."""
     PROMISED = 7
-    """It has promised a leader not to, for a while: see :mod:`quorate.node.leader.lease`."""
+    """It is bound by a promise to a leader: see :mod:`quorate.node.leader.lease`."""
 
 
 class AppendFlags(IntFlag):
-    """What an append position is about."""
+    """What an append position says besides the position."""
 
     NONE = 0
     CATCHUP = 1
     """The follower is catching up."""
     READY = 2
-    """The new term is in the follower's recording log, durably."""
+    """The new term is durably in the follower's table of terms."""
     INSTALL = 4
-    """The follower installs a snapshot, and will need the log behind it."""
+    """The follower installs a snapshot, and needs the log behind it afterwards."""
     NO_VOTE = 8
-    """The follower counts for no quorum."""
+    """The follower has no vote and counts for no quorum."""
 
 
 class StreamPurpose(IntEnum):
-    """What a connection is opened for."""
+    """What a connection is for."""
 
     CONSENSUS = 0
     CATCHUP = 1
@@ -95,7 +95,7 @@ class StreamPurpose(IntEnum):
 
 
 class HelloStatus(IntEnum):
-    """How a hello was received."""
+    """The answer to a hello."""
 
     ACCEPTED = 0
     WRONG_CLUSTER = 1

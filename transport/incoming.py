@@ -1,45 +1,55 @@
-"""Connections from others: the hello, the peers' links to us, and streams.
+"""Connections that others open to us: the hello, links of peers, and streams.
 
-A peer has at most one link to us. A newer connection of the same peer replaces the older: that is
-closed, and its end reported, before anything of the newer is delivered, since what was under way
-on the older belongs to a stream that its sender has given up.
+A peer has at most one link to us. A newer connection of that peer replaces the older one. The older
+one is closed, and its end reported, before anything of the newer one is delivered: frames that were
+on their way over the older one belong to a stream that its sender has given up.
+
+Strangers
+---------
+Anybody can open connections and say nothing. So a hello has a timeout and a small first frame, and
+the number of connections without a hello is bounded. One too many closes the oldest of the host
+that has most of them; a member gets through, since it says hello at once.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
 from ..errors import WireError
-from ..ready import IDLE
 from .fields import MAX_STRING_BYTES, NULL_VALUE, PROTOCOL_VERSION, HelloStatus, StreamPurpose
 from .limits import RECEIVE_BYTES, REMEMBERED_REASONS, LinkLimits
-from .messages import AppendPosition, CommitPosition, Hello, HelloReply, Message
+from .messages import Hello, HelloReply, Message
 from .network import Address, Connection
-from .streams import HELLOS, WEATHER, FrameStream, describe, first_message, second_hello, send_all
+from .streams import (
+    CONNECTION_ERRORS,
+    HELLOS,
+    FrameStream,
+    describe,
+    first_message,
+    second_hello,
+    send_all,
+)
 from .wire import FrameDecoder, encode
 
 log = logging.getLogger("quorate.transport")
-
-HEARTBEATS: Final = frozenset((AppendPosition, CommitPosition))
-"""What comes again and again on an idle link."""
 
 
 class LinkHandler(Protocol):
     """What a member does with its links.
 
-    The synchronous methods run on trio's thread in the order of events and must not block. What
-    they raise is a bug and ends `Links.run`.
+    The synchronous methods run on trio's thread, in the order of events, and must not block. An
+    exception from them is a bug, and ends `Links.run`.
     """
 
     def on_message(self, sender: int, message: Message, /) -> None:
-        """Take a message, in the order in which member `sender` sent it."""
+        """Take a message; they come in the order in which member `sender` sent them."""
         ...
 
     def on_receiving(self, member: int, /) -> None:
-        """A part of a message has come from the member: it is alive, however long that takes."""
+        """Part of a message arrived: the member is alive, however long the rest takes."""
         ...
 
     def on_link_up(self, member: int, /) -> None:
@@ -47,13 +57,13 @@ class LinkHandler(Protocol):
         ...
 
     def on_link_lost(self, member: int, /) -> None:
-        """The member's link to us ended: nothing more comes of that ordered stream."""
+        """The member's link to us ended; no more messages of that stream come."""
         ...
 
     async def on_stream(self, hello: Hello, stream: FrameStream, /) -> None:
-        """Serve a catch-up or replay, in a task of its own; the stream is closed on return.
+        """Serve a stream, in a task of its own; the stream is closed on return.
 
-        BrokenResourceError, ClosedResourceError, TooSlowError and WireError end the stream only.
+        BrokenResourceError, ClosedResourceError, TooSlowError and WireError end only the stream.
         """
         ...
 
@@ -63,14 +73,14 @@ class Reception:
 
     Args:
         cluster: name of the cluster.
-        member_id: who we are.
+        member_id: of this member.
         incarnation: of this process.
         peers: the other members.
-        handler: gets what comes.
-        on_dialled: told of each member whose link was accepted.
+        handler: gets what arrives.
+        on_dialled: called with each member whose link was accepted.
         limits: see `LinkLimits`.
-        history: of the cluster, 0 if it is not known yet.
-        service: the kind of ours.
+        history: of the cluster, 0 while unknown.
+        service: kind of our service.
     """
 
     def __init__(
@@ -96,27 +106,27 @@ class Reception:
         self._history = history
         self._service = service
         self._links: dict[int, Connection] = {}
-        self._histories: dict[int, int] = {}  # that the members told whose links those are
-        self._pending: dict[trio.CancelScope, str] = {}  # waits for a hello, oldest first; hosts
-        self._streams = Counter[int]()  # that are open, by who asks
-        self._said: dict[str, None] = {}  # reasons that were logged
+        self._histories: dict[int, int] = {}  # by member, as its hello said
+        self._pending: dict[trio.CancelScope, str] = {}  # hosts of awaited hellos, oldest first
+        self._streams = Counter[int]()  # open streams by member
+        self._logged: dict[str, None] = {}  # reasons that were logged
 
     def has_link(self, member: int) -> bool:
-        """Tell whether the member's link to us is open."""
+        """Whether the member's link to us is open."""
         return member in self._links
 
     def know_history(self, history: int) -> None:
-        """The history of the cluster is known now: whoever has told another one is gone."""
+        """Note the cluster's history, which is known now; close links of other histories."""
         self._history = history
         for member in [each for each in self._links if self._is_other(self._histories[each])]:
-            self._say(f"closed the link from member {member}: it is of another history")
+            self._log(f"closed the link from member {member}: it is of another history")
             self._end_link(member)
 
     def _is_other(self, history: int) -> bool:
         return bool(history and self._history) and history != self._history
 
     async def handle(self, connection: Connection) -> None:
-        """Serve one connection until it ends. Errors of the handler rise."""
+        """Serve one connection until it ends; errors of the handler are raised."""
         greeting = await self._await_hello(connection)
         if greeting is None:
             return
@@ -142,29 +152,26 @@ class Reception:
         with trio.CancelScope() as scope:
             self._pending[scope] = host
             try:
-                return await self._hear_hello(connection)
-            except WEATHER as error:
-                self._say(f"no hello from {host}: {describe(error)}")
+                return await self._receive_hello(connection)
+            except CONNECTION_ERRORS as error:
+                self._log(f"no hello from {host}: {describe(error)}")
             finally:
                 self._pending.pop(scope, None)
         return None
 
     def _make_room(self) -> None:
-        """End the wait for the oldest connection of the host that has most of them.
-
-        So a member gets in whoever keeps connections open: it says hello as soon as it is there.
-        """
+        """Stop waiting for the oldest connection of the host that has most of them."""
         counts = Counter(self._pending.values())
         host = max(counts, key=counts.__getitem__)
         scope = next(one for one, of in self._pending.items() if of == host)
         del self._pending[scope]
         scope.cancel()
-        self._say(
+        self._log(
             f"more than {self._limits.pending_hellos} connections without a hello, most of them "
             f"from {host}: the oldest of these are closed"
         )
 
-    async def _hear_hello(
+    async def _receive_hello(
         self, connection: Connection
     ) -> tuple[Hello, FrameDecoder, list[Message]]:
         with trio.fail_after(self._limits.hello_seconds):
@@ -174,12 +181,13 @@ class Reception:
         return hello, decoder, messages
 
     async def _answer(self, connection: Connection, hello: Hello) -> bool:
-        """Accept or refuse; tell whether the connection goes on."""
+        """Accept or refuse; return whether the connection goes on."""
         status, reason = self._judge(hello)
         accepted = status is HelloStatus.ACCEPTED
         if not accepted:
-            self._say(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
+            self._log(f"refused {hello.purpose.name} from member {hello.member_id}: {reason}")
         elif hello.purpose is StreamPurpose.CONSENSUS:
+            # The end of the old link is reported before the new one delivers anything.
             self._end_link(hello.member_id)
             self._links[hello.member_id] = connection
             self._histories[hello.member_id] = hello.history
@@ -188,12 +196,13 @@ class Reception:
         try:
             with trio.fail_after(self._limits.hello_seconds):
                 await send_all(connection, encode(reply))
-        except WEATHER:
-            connection.close()  # a link that was registered ends when it is read from
+        except CONNECTION_ERRORS:
+            connection.close()  # a registered link ends when it is read from
         return accepted
 
     def _judge(self, hello: Hello) -> tuple[HelloStatus, str]:
-        """Check a hello; give the status and, if refused, what was found and what expected."""
+        """Return the status of a hello and, if refused, what was found and what expected."""
+        # Version first: the other fields may mean something else in another version.
         major, expected = hello.protocol_version >> 16, PROTOCOL_VERSION >> 16
         if major != expected:
             return HelloStatus.WRONG_VERSION, f"protocol version {major}, expected {expected}"
@@ -233,37 +242,30 @@ class Reception:
         self, member: int, connection: Connection, decoder: FrameDecoder, messages: list[Message]
     ) -> None:
         if self._links.get(member) is not connection:
-            return  # replaced, while it was answered
+            return  # replaced by a newer one while it was answered
         log.info("link from member %d at %s is up", member, connection.peer)
-        bugs: list[BaseException] = []
-
-        def deliver(messages: list[Message]) -> object:
-            idle = True
-            try:
-                for message in messages:
-                    self._handler.on_message(member, message)
-                    idle &= type(message) in HEARTBEATS
-                if decoder.pending:
-                    self._handler.on_receiving(member)
-            except BaseException as error:
-                bugs.append(error)
-                raise
-            return IDLE if idle and not decoder.pending else None
-
         try:
-            deliver(messages)
-            await connection.listen(
-                RECEIVE_BYTES, lambda data: deliver(_decoded(connection, decoder, data))
-            )
-        except BaseException as error:
-            if isinstance(error, WEATHER) and not bugs:
-                log.info("link from member %d ended: %s", member, describe(error))
-            else:  # cancelled, or a bug in the handler: no time for more reports
-                if self._links.get(member) is connection:
-                    del self._links[member]
-                raise
+            while True:
+                self._deliver(member, messages, pending=decoder.pending)
+                try:
+                    data = await connection.receive(RECEIVE_BYTES)
+                    messages = _decoded(connection, decoder, data)
+                except CONNECTION_ERRORS as error:
+                    log.info("link from member %d ended: %s", member, describe(error))
+                    break
+        except BaseException:
+            # Cancelled, or a bug in the handler: report nothing more.
+            if self._links.get(member) is connection:
+                del self._links[member]
+            raise
         if self._links.get(member) is connection:
             self._end_link(member)
+
+    def _deliver(self, member: int, messages: list[Message], *, pending: int) -> None:
+        for message in messages:
+            self._handler.on_message(member, message)
+        if pending:
+            self._handler.on_receiving(member)
 
     async def _serve_stream(self, hello: Hello, stream: FrameStream) -> None:
         async with stream:
@@ -278,15 +280,20 @@ class Reception:
                 name = hello.purpose.name
                 log.info("%s from %s ended: %r", name, stream.peer, group.exceptions)
 
-    def _say(self, reason: str) -> None:
-        """Log a reason for refusing a connection, once, as far as they are remembered."""
-        if reason not in self._said and len(self._said) < REMEMBERED_REASONS:
-            self._said[reason] = None
+    def _log(self, reason: str) -> None:
+        """Log a reason for refusing a connection, once per reason that is remembered."""
+        if reason not in self._logged and len(self._logged) < REMEMBERED_REASONS:
+            self._logged[reason] = None
             log.warning("%s", reason)
 
 
 def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list[Message]:
-    """Return the messages of a link that are whole now; its end, in order or not, is an error."""
+    """Return the messages of a link that are whole now.
+
+    Raises:
+        trio.BrokenResourceError: the link ended, orderly or not.
+        WireError: the bytes are no valid frames, or a hello came again.
+    """
     if not data:
         raise trio.BrokenResourceError(f"closed, {decoder.pending} bytes into a frame")
     messages = decoder.feed(data)
@@ -297,5 +304,5 @@ def _decoded(connection: Connection, decoder: FrameDecoder, data: bytes) -> list
 
 
 def _clip(text: str) -> str:
-    """Shorten to what a message takes."""
+    """Shorten a text to what a message can carry."""
     return text.encode()[:MAX_STRING_BYTES].decode(errors="ignore")

@@ -1,15 +1,42 @@
 """All links of one member.
 
-There is one connection for each ordered pair of members: A dials B, and what A says to B goes
-only there, in order. B's connection to A is another. So each direction has one owner, who dials it,
-and a break of one says nothing about the other.
+The idea
+--------
+There is one connection per *ordered* pair of members. A dials B; what A says to B goes over that
+connection only, in order. B's connection to A is another one::
 
-Sending is synchronous and never waits: a slow or dead peer fills its own queue and holds up nobody.
-Receiving is one task per connection. Idle links whose other end vanished are noticed by TCP's
-keepalive, after about 11 s; who needs to know sooner sends heartbeats and watches for them.
+    member A                                member B
+    OutgoingLink(B)  ---- messages, log ---->  Reception
+    Reception        <--- messages, log -----  OutgoingLink(A)
 
-Whatever the network does (refused and broken connections, timeouts, bytes that are no frames)
-ends a connection at most. A bug in the handler ends `Links.run`.
+So each direction has one owner, which dials it and has its queue.
+
+The naive way, and why it fails
+-------------------------------
+One connection for both directions, as TCP has it, needs a rule which of the two dials. If both do,
+at the same moment, both rules and both connections race, and a break in the middle leaves each side
+with another one. Here a break of one direction says nothing about the other.
+
+Sending
+-------
+Sending never waits and is synchronous: a leader hands a batch to all followers without a task
+switch. A slow or dead peer fills its own queue and holds up nobody. What does not fit is treated by
+its kind (see `outgoing`): messages are dropped, since senders repeat them; a gap in the live log
+closes the link; bulk is refused.
+
+Receiving
+---------
+Receiving is one task per connection (see `incoming`). TCP's keepalive notices an idle link whose
+other end has vanished after about 11 s. Members that need to know sooner send heartbeats, and watch
+for them.
+
+Whatever the network does (refused and broken connections, timeouts, invalid frames) ends at most a
+connection. A bug in the handler ends `Links.run`.
+
+What we do not do
+-----------------
+There is no acknowledgement and no resending on a link: TCP has both, and the protocol repeats what
+matters. There is no encryption either; see the operations manual.
 """
 
 from collections.abc import Mapping
@@ -35,16 +62,17 @@ class Links:
 
     Args:
         cluster: name of the cluster, at most 256 bytes.
-        member_id: who we are.
-        incarnation: random unsigned 64-bit number, drawn once at the start of the process.
-        bind: where to listen.
-        peers: where the other members listen; an entry for ourselves is ignored.
-        network: how to reach them.
-        handler: gets what comes.
+        member_id: of this member.
+        incarnation: random unsigned 64-bit number, drawn once per process.
+        bind: address to listen at.
+        peers: addresses of the other members; an entry for this member is ignored.
+        network: makes the connections.
+        handler: gets what arrives.
         rng: for the pauses between dials.
         limits: see `LinkLimits`.
-        history: of the cluster, 0 if it is not known yet; who knows another one is refused.
-        service: the kind of our service; members with another one are refused.
+        history: fingerprint of the cluster's founding, 0 while unknown. A member with another one
+            is refused.
+        service: kind of our service; a member with another one is refused.
 
     Raises:
         ConfigurationError: the cluster's name is too long.
@@ -65,24 +93,29 @@ class Links:
         history: int = 0,
         service: str = "",
     ) -> None:
-        if len(cluster.encode()) > MAX_STRING_BYTES:
-            raise ConfigurationError(f"cluster: a name of at most {MAX_STRING_BYTES} bytes")
+        size = len(cluster.encode())
+        if size > MAX_STRING_BYTES:
+            raise ConfigurationError(
+                f"cluster: a name of {size} bytes, expected at most {MAX_STRING_BYTES} bytes"
+            )
         self._cluster = cluster
         self._member_id = member_id
         self._incarnation = incarnation
         self._bind = bind
+        # Sorted, so that a simulation dials and broadcasts in the same order in every run.
         self._peers = {member: peers[member] for member in sorted(peers) if member != member_id}
         self._network = network
         self._limits = limits or LinkLimits()
         self._history = history
         self._service = service
+        # The two halves know nothing of each other except for `_nudge`.
         self._reception = Reception(
             cluster=cluster,
             member_id=member_id,
             incarnation=incarnation,
             peers=self._peers,
             handler=handler,
-            on_dialled=self._nudge,
+            on_dialled=self._nudge,  # a peer that dials us is up: dial it now, not after a pause
             limits=self._limits,
             history=history,
             service=service,
@@ -94,7 +127,7 @@ class Links:
                 hello=self._hello(member, StreamPurpose.CONSENSUS),
                 on_up=partial(handler.on_link_up, member),
                 limits=self._limits,
-                rng=Random(rng.getrandbits(64)),  # noqa: S311 - one each, so none disturbs another
+                rng=Random(rng.getrandbits(64)),  # noqa: S311 - one each, not shared
             )
             for member, address in self._peers.items()
         }
@@ -102,16 +135,19 @@ class Links:
     async def run(
         self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
     ) -> Never:
-        """Listen, and keep a link to every peer up. Started with the address really bound.
+        """Listen, and keep a link to every peer up; `started` with the address that was bound.
 
         Raises:
             OSError: the address can't be bound.
         """
+        # One nursery for all: a bug in a handler ends every link, and `run` raises it.
         async with trio.open_nursery() as nursery:
             serve = partial(self._network.serve, self._bind, self._reception.handle)
+            # Listen before the first dial: a peer that we dial dials back at once.
             bound: Address = await nursery.start(serve)
             for link in self._links.values():
                 nursery.start_soon(link.run)
+            # Listening already, dialling not yet: the owner may now count on being reached.
             task_status.started(bound)
         raise AssertionError("none of its tasks ends")  # pragma: no cover - never reached
 
@@ -119,71 +155,78 @@ class Links:
         """Send a message to a peer, without waiting.
 
         Returns:
-            False if there is no link to it, or its queue is full: the message is dropped.
+            False if there is no link, or its queue is full: the message is dropped.
         """
+        # Encode only for a link that is there: an absent peer must not cost a busy leader time.
         link = self._links[member]
         return link.connected and link.send(encode(message))
 
     def send_frame(self, member: int, frame: bytes) -> bool:
-        """Send a frame that is encoded already and may not be missed, without waiting.
+        """Send an encoded frame that must not be missed, without waiting.
 
         Returns:
-            False if there is no link to the peer, or its queue is full: then the link is closed,
-            so that the peer never sees a gap.
+            False if there is no link, or its queue is full. The link is then closed, so the peer
+            never sees a gap.
         """
         link = self._links[member]
         sent = link.send(frame)
-        if not sent:
-            link.close("its queue is full, and what does not fit may not be missed")
+        if not sent:  # the peer will see its stream end, and ask for the log again
+            # Dropping it silently would leave a hole in the log that the peer can't see.
+            link.close("its queue is full, and this frame must not be missed")
         return sent
 
     def has_room(self, member: int) -> bool:
-        """Tell whether there is a link to the peer on which less than half a queue of bulk waits.
+        """Whether there is a link on which less than half a queue of bulk waits.
 
-        Who makes bulk asks before the work; what is finished `send_bulk` takes up to a whole queue.
+        Ask before you make bulk. What is made then fits: `send_bulk` accepts up to a whole queue.
         """
+        # Half, not all: what is being made right now also has to fit.
         return self._links[member].has_room
 
     def send_bulk(self, member: int, message: Message) -> bool:
-        """Send a message behind all others, without waiting: it neither delays nor displaces them.
+        """Send a message behind all others, without waiting; it neither delays nor displaces them.
 
         Returns:
-            False if there is no link to the peer, or a whole queue of bulk waits for it: the
-            message is dropped.
+            False if there is no link, or a whole queue of bulk waits: the message is dropped.
         """
+        # Its own queue: bulk that piles up must not take the room of heartbeats and votes.
         link = self._links[member]
         return link.connected and link.send_bulk(encode(message))
 
     def broadcast(self, message: Message) -> None:
-        """Send a message to every peer that there is a link to, in ascending order of ids."""
-        frame = encode(message)
+        """Send a message to every peer that has a link, in ascending order of ids."""
+        frame = encode(message)  # once for all of them
         for link in self._links.values():
-            link.send(frame)
+            link.send(frame)  # False is ignored: what is broadcast is repeated
 
     def connected(self, member: int) -> bool:
-        """Tell whether our link to the peer is up."""
+        """Whether our link to the peer is up."""
         return self._links[member].connected
 
     def refused(self, member: int) -> bool:
-        """Tell whether the peer's process is gone.
+        """Whether the peer's process is gone.
 
-        The last dial was refused, and no link from it is open.
+        That is so if the last dial was refused, and no link from the peer is open.
         """
+        # A refused dial alone may be a peer that does not listen yet; with an open link it lives.
         return self._links[member].refused and not self._reception.has_link(member)
 
     def trouble(self, member: int) -> str:
-        """Say why there is no link to the peer; empty if there is one, or none was tried yet."""
+        """Return why there is no link to the peer; empty if there is one, or none was tried."""
+        # For status and logs. `refused` is the one that decisions may rest on.
         return self._links[member].trouble
 
     def disconnect(self, member: int) -> None:
-        """Close our link to the peer, which is then dialled anew."""
-        self._links[member].close("closed by ourselves")
+        """Close our link to the peer; it is dialled again."""
+        # `OutgoingLink.run` dials again after its usual pause.
+        self._links[member].close("closed by this member")
 
     async def flush(self) -> None:
-        """Wait until the network has taken all that waits for peers that there is a link to.
+        """Wait until the network has taken everything that waits for connected peers.
 
-        A peer that does not read holds it up: the caller says how long.
+        A peer that does not read holds it up, so the caller sets a timeout.
         """
+        # One after the other is enough: all of them go on emptying.
         for link in self._links.values():
             await link.flush()
 
@@ -195,15 +238,16 @@ class Links:
         log_session_id: int = NULL_VALUE,
         join_position: int = NULL_VALUE,
     ) -> FrameStream:
-        """Open a catch-up or replay stream to a peer, or to whoever listens at an address.
+        """Open a stream to a peer, or to whatever listens at an address.
 
         Raises:
-            HandshakeError: we were refused, or the other end is not the member that was called.
+            HandshakeError: the other end refused us, or is not the member that was called.
             WireError: it does not speak our protocol.
-            OSError: it could not be reached; ConnectionRefusedError if nobody listens.
+            OSError: it can't be reached; ConnectionRefusedError if nobody listens.
             trio.BrokenResourceError: the connection broke, or ended before the answer.
-            trio.TooSlowError: connecting or the answer took too long.
+            trio.TooSlowError: connecting, or the answer, took too long.
         """
+        # With an address anybody may answer; with an id the answer must come from that member.
         called, address = NULL_VALUE, member
         if isinstance(address, int):
             called, address = address, self._peers[address]
@@ -213,18 +257,21 @@ class Links:
         return await open_stream(self._network, address, hello, self._limits)
 
     def set_history(self, history: int) -> None:
-        """The history of the cluster is known now, and with it who does not belong to it."""
+        """Note the cluster's history, which is known now; links of other histories end."""
         self._history = history
         self._reception.know_history(history)
+        # A link that is up keeps its old hello; the next dial says the history.
         for member, link in self._links.items():
             link.hello = self._hello(member, StreamPurpose.CONSENSUS)
 
     def dial_anew(self) -> None:
-        """Close our links; the new ones tell the peers what they could not know, our history."""
+        """Close our links; their successors tell the peers our history."""
+        # A hello is said once per connection, so the peers learn it only from new ones.
         for link in self._links.values():
-            link.close("dialled anew, to tell the history")
+            link.close("dialled again, to announce the history")
 
     def _nudge(self, member: int) -> None:
+        # After a long outage the pause between dials may be a second; the peer is up now.
         self._links[member].nudge()
 
     def _hello(
@@ -235,6 +282,7 @@ class Links:
         log_session_id: int = NULL_VALUE,
         join_position: int = NULL_VALUE,
     ) -> Hello:
+        # Built anew each time: the history may have become known since the last one.
         return Hello(
             cluster=self._cluster,
             member_id=self._member_id,

@@ -1,22 +1,21 @@
 """The messages between members, as frozen data.
 
 The catalogue is that of Aeron Cluster's consensus stream (canvass, ballot, new leadership term,
-positions), with the fields under their own names in snake case, plus what makes the protocol safe
-and what carries the log itself:
+positions), with Aeron's field names in snake case. Added is what makes the protocol safe, and what
+carries the log:
 
-- ``Vote`` tells why, and in which term the voter lives; ``NewLeadershipTerm`` carries the leader's
-  table of terms, so that a follower finds the longest common prefix in one step.
-- ``AppendPosition`` has a READY flag and echoes a confirmation number; ``CommitPosition`` carries
-  that number out. Together they are the quorum round of a linearizable read.
-- ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log; ``ReplayRequest`` opens a
-  replay on a stream of its own; ``ForwardRequest`` and ``ForwardReply`` carry client requests.
+- ``Vote`` says why, and which term the voter has promised. ``NewLeadershipTerm`` carries the
+  leader's table of terms, so a follower finds the longest common prefix in one step.
+- ``AppendPosition`` has a READY flag and echoes a confirmation number that ``CommitPosition``
+  carries out. Together they are the quorum round of a linearizable read.
+- ``LogSubscribe``, ``LogJoined`` and ``LogBatch`` are the live log. ``ReplayRequest`` opens a
+  replay on a stream of its own. ``ForwardRequest`` and ``ForwardReply`` carry client requests.
 - ``Hello`` and ``HelloReply`` are the first frames of every connection, and appear nowhere else.
 
-Every integer has a width on the wire, which its annotation gives: ``I64`` is an ``int`` for a type
-checker and a signed 64-bit integer for ``wire.py``, which compiles its codecs from these classes.
-A position is a byte offset in the one endless log; ``NULL_VALUE`` stands for "none". Terms,
-positions and times have bounds, so that receivers can compute with them. This room judges form
-only: whether a position or a term makes sense is the receiver's business.
+An annotation gives an integer's width on the wire: ``I64`` is an ``int`` for a type checker, and a
+signed 64-bit integer for `codec`, which compiles its codecs from these classes. A position is a
+byte offset in the one endless log; ``NULL_VALUE`` stands for "none". Terms, positions and times
+have bounds, so receivers can compute with them.
 """
 
 from typing import TypeAlias
@@ -44,19 +43,19 @@ from .fields import (
 
 @attrs.frozen
 class Hello:
-    """The first frame of a connection: who dials, and what for.
+    """The first frame of a connection: who dials, and why.
 
     Args:
         cluster: name of the cluster.
         member_id: the dialling member; -1 for a client or a tool.
         protocol_version: see `PROTOCOL_VERSION`.
-        incarnation: random number of the dialling process, drawn once at its start.
-        purpose: what the connection is for.
+        incarnation: random number of the dialling process, drawn at its start.
+        purpose: of the connection.
         log_session_id: for CATCHUP, the log session that the follower wants to join.
         join_position: for CATCHUP, the position from which it wants the log.
-        called_member_id: the member that the dialler believes to reach; -1 if any will do.
-        history: of the cluster, as the dialler's store knows it; 0 if it does not know.
-        service: the kind of the dialler's service, empty for a tool.
+        called_member_id: the member that the dialler expects; -1 if any will do.
+        history: of the cluster, as the dialler's store knows it; 0 if unknown.
+        service: kind of the dialler's service, empty for a tool.
     """
 
     cluster: str
@@ -83,7 +82,7 @@ class HelloReply:
 
 @attrs.frozen
 class CanvassPosition:
-    """How far the sender's log goes; sent again and again while it looks for a leader."""
+    """How far the sender's log goes; repeated while it looks for a leader."""
 
     log_leadership_term_id: Term
     log_position: Position
@@ -96,8 +95,10 @@ class CanvassPosition:
 class RequestVote:
     """A candidate asks for a vote in `candidate_term_id`.
 
-    With `force` even of those that hear a leader: it was the leader that asked it to stand. With
-    `even_if_behind` even of those whose log goes further: before it leads it fetches what it lacks.
+    With `force`, voters that hear a leader may vote too: that leader asked the candidate to stand.
+    With
+    `even_if_behind`, voters whose log goes further may vote too: the candidate fetches what its log
+    is missing before it leads.
     """
 
     log_leadership_term_id: Term
@@ -111,7 +112,7 @@ class RequestVote:
 
 @attrs.frozen
 class TermSpan:
-    """One leadership term in a recording log: positions [base, end), end -1 = open."""
+    """One leadership term in a table of terms: positions [base, end), end -1 = open."""
 
     term: Term
     base: Position
@@ -123,17 +124,17 @@ class Vote:
     """The answer to a RequestVote.
 
     Args:
-        candidate_term_id: term that the candidate asked for.
+        candidate_term_id: the term that the candidate asked for.
         log_leadership_term_id: term at the end of the voter's log.
         log_position: end of the voter's log.
-        candidate_member_id: who asked.
-        follower_member_id: who answers.
+        candidate_member_id: the candidate.
+        follower_member_id: the voter.
         vote: given or refused.
         voter_candidate_term_id: highest term that the voter has durably promised.
         reason: why.
-        terms: for a candidate that may be behind, the terms of the voter's log, ascending, from
-            about the end of the candidate's on; the last one's end is that of the log.
-        timestamp: what the voter's clock shows, in ms since the epoch.
+        terms: for a candidate that may be behind: terms of the voter's log, ascending, from about
+            the end of the candidate's log on. The last one ends where the log does.
+        timestamp: the voter's clock, ms since the epoch.
     """
 
     candidate_term_id: Term
@@ -150,16 +151,16 @@ class Vote:
 
 @attrs.frozen
 class Scout:
-    """A member asks, before it raises its term, whether it would get a vote in that term.
+    """A pre-vote: before it raises its term, a member asks whether it would get a vote.
 
     Args:
         proposed_term_id: the term that it would stand in.
         log_leadership_term_id: term at the end of its log.
         log_position: end of its log.
-        member_id: who asks.
-        nonce: which round of questions this is; the answer quotes it.
-        force: the leader has asked it to take over.
-        even_if_behind: it would fetch what its log lacks before it leads.
+        member_id: the asking member.
+        nonce: of this round; the answer repeats it.
+        force: the leader asked it to take over.
+        even_if_behind: it would fetch what its log is missing before it leads.
     """
 
     proposed_term_id: Term
@@ -173,14 +174,14 @@ class Scout:
 
 @attrs.frozen
 class ScoutReply:
-    """The answer to a Scout; it binds nobody.
+    """The answer to a Scout; not binding.
 
     Args:
         proposed_term_id: as asked.
         nonce: as asked.
-        member_id: who answers.
+        member_id: the answering member.
         reason: GRANTED for yes, anything else for no.
-        candidate_term_id: the highest term that the answering member has durably promised.
+        candidate_term_id: highest term that the answering member has durably promised.
     """
 
     proposed_term_id: Term
@@ -192,13 +193,13 @@ class ScoutReply:
 
 @attrs.frozen
 class NewLeadershipTerm:
-    """The leader's answer to a canvass: its term, and what follows the sender's log term.
+    """The leader's answer to a canvass: its term, and the next term after that log's end.
 
-    ``commit_position`` is safe to apply up to; ``replication_position`` only tells how far the
-    leader's own replication has come. ``terms`` is the tail of the leader's table of terms,
-    ascending, at most `MAX_TERM_SPANS` of them. ``timestamp`` is in ms since the epoch. The
-    leader has no log below ``oldest_position``: who needs it installs a snapshot. Whoever echoes a
-    confirmation number helps nobody else to lead for ``lease_ms``.
+    ``commit_position`` is safe to apply up to; ``replication_position`` only says how far the
+    leader's own replication is. ``terms`` holds the newest rows of its table of terms, ascending,
+    at most `MAX_TERM_SPANS`. ``timestamp`` is in ms since the epoch. The leader has no log below
+    ``oldest_position``: a member that needs it installs a snapshot. A member that echoes a
+    confirmation number helps no other candidate for ``lease_ms``.
     """
 
     log_leadership_term_id: Term
@@ -225,7 +226,7 @@ class NewLeadershipTerm:
 class AppendPosition:
     """How far the follower has durably recorded the log of this term.
 
-    ``timestamp`` is what its clock shows, in ms since the epoch, unless a read waits for this.
+    ``timestamp`` is its clock in ms since the epoch, unless a read waits for this message.
     """
 
     leadership_term_id: Term
@@ -240,7 +241,7 @@ class AppendPosition:
 class CommitPosition:
     """How far the log is committed; also the leader's heartbeat.
 
-    ``timestamp`` is the log's time by now, in ms since the epoch, of a heartbeat.
+    In a heartbeat ``timestamp`` is the log time by now, in ms since the epoch.
     """
 
     leadership_term_id: Term
@@ -252,7 +253,7 @@ class CommitPosition:
 
 @attrs.frozen
 class CatchupPosition:
-    """A follower asks for the log from `log_position`, to be sent to `catchup_endpoint`."""
+    """A follower asks for the log from `log_position` on, at `catchup_endpoint`."""
 
     leadership_term_id: Term
     log_position: Position
@@ -262,7 +263,7 @@ class CatchupPosition:
 
 @attrs.frozen
 class StopCatchup:
-    """The leader tells a follower that it has the live log and needs no catch-up any more."""
+    """The leader reports that a follower has the live log and needs no catch-up any more."""
 
     leadership_term_id: Term
     follower_member_id: I32
@@ -270,7 +271,7 @@ class StopCatchup:
 
 @attrs.frozen
 class StaleLeader:
-    """Tells a leader of an older term which term the sender lives in."""
+    """Reports to a leader of an older term which term the sender is in."""
 
     leadership_term_id: Term
     member_id: I32
@@ -289,8 +290,8 @@ class LeadershipCession:
 class TimeoutNow:
     """The leader asks `member_id` to take over (Raft dissertation, section 3.10).
 
-    With `even_if_behind` although its log does not reach as far as the leader's; `by_operator` if
-    an operator has chosen it.
+    With `even_if_behind` although its log ends before the leader's; `by_operator` if an operator
+    chose it.
     """
 
     leadership_term_id: Term
@@ -302,7 +303,7 @@ class TimeoutNow:
 
 @attrs.frozen
 class TerminationPosition:
-    """The leader asks a follower to stop in order once it has applied the log up to a position."""
+    """The leader asks a follower to stop once it has applied the log up to a position."""
 
     leadership_term_id: Term
     log_position: Position
@@ -338,7 +339,7 @@ class LogJoined:
 
 @attrs.frozen
 class LogBatch:
-    """One record batch of the log, opaque here: the same bytes as in the recordings."""
+    """One record batch, opaque here: the same bytes as in the members' logs."""
 
     leadership_term_id: Term
     confirm_id: Count
@@ -349,7 +350,7 @@ class LogBatch:
 class ForwardRequest:
     """A client's request that a member passes on to the leader.
 
-    A command may belong to a client's session, with a sequence number there; 0 for none.
+    A command may belong to a client's session, with a sequence number in it; 0 for none.
     """
 
     request_id: I64
@@ -371,7 +372,7 @@ class ForwardReply:
 
 @attrs.frozen
 class FoundingStore:
-    """The store of a member, by the number that was drawn when it was made."""
+    """The store of a member, by the number drawn when it was made."""
 
     member_id: I32
     instance_id: U64
@@ -379,18 +380,18 @@ class FoundingStore:
 
 @attrs.frozen
 class Founding:
-    """A member whose store is fresh tells so, again and again, until the cluster is founded.
+    """A member with a NEW store announces it, repeatedly, until the cluster is founded.
 
-    A member that has a vote answers it with the stores with which the cluster began.
+    A member that has a vote answers with the stores that the cluster was founded with.
 
     Args:
-        member_id: who tells.
+        member_id: the sender.
         instance_id: of its store.
-        founded: the sender has a vote; else its store is fresh.
-        log_term: term at the end of its log; if it is founded, of the longest one back then.
+        founded: the sender has a vote; otherwise its store is NEW.
+        log_term: term at the end of its log; if founded, of the longest log at the founding.
         log_position: where that log ends.
-        stores: those with which the cluster began, or the fresh ones that the sender has heard of,
-            its own included; ascending by member.
+        stores: the founding stores; or the NEW stores that the sender knows of, its own included.
+            Ascending by member.
     """
 
     member_id: I32
@@ -403,7 +404,7 @@ class Founding:
 
 @attrs.frozen
 class AdmissionRequest:
-    """A follower that has the leader's log asks to be admitted with its store."""
+    """A follower that has the leader's log asks for the admission of its store."""
 
     leadership_term_id: Term
     member_id: I32
@@ -420,10 +421,10 @@ class ReplayRequest:
 
 @attrs.frozen
 class BackupQuery:
-    """First frame of a backup stream: say what you have.
+    """First frame of a backup stream: report what you have.
 
-    A `ReplayRequest` may follow on the same stream: committed batches are sent from there on, as
-    they are committed, and a `CommitPosition` again and again.
+    A `ReplayRequest` may follow on the same stream. Committed batches then come from there on, as
+    they are committed, with a `CommitPosition` again and again.
     """
 
     protocol_version: I32 = PROTOCOL_VERSION
@@ -434,16 +435,16 @@ class BackupResponse:
     """The answer to a `BackupQuery`.
 
     Args:
-        member_id: who answers.
-        leader_member_id: who leads, as far as it knows; -1 if it does not.
-        leadership_term_id: the term that it lives in.
+        member_id: the answering member.
+        leader_member_id: the leader that it knows; -1 if none.
+        leadership_term_id: the term that it is in.
         start_position: where its log begins.
-        commit_position: up to where it knows the log to be committed.
+        commit_position: it knows the log to be committed up to here.
         snapshot_position: of its newest snapshot, -1 without one.
         snapshot_term: leadership term there.
-        snapshot_bytes: length of its file.
-        standby: it has no vote; readers disturb it least.
-        service: the kind of its service.
+        snapshot_bytes: length of the snapshot's file.
+        standby: it has no vote, so readers disturb the cluster least there.
+        service: kind of its service.
     """
 
     member_id: I32
@@ -462,8 +463,8 @@ class BackupResponse:
 class SnapshotRequest:
     """First frame of a snapshot stream: send your newest snapshot.
 
-    If that is the one of `position` and `term`, only from byte `offset` of its file on; NULL_VALUE
-    for whatever it is.
+    If that is the one of `position` and `term`, send its file from byte `offset` on. NULL_VALUE
+    asks for any.
     """
 
     position: Position

@@ -1,14 +1,14 @@
-"""The seam under which a network lies: real TCP here, a simulated one in `memory`.
+"""The seam between members and the network: TCP here, a simulated network in `testing`.
 
-Everything above deals with `Connection`: an ordered stream of bytes in each direction, with a
-non-blocking send, so that a member hands a batch to all its followers without a task switch, and
-a blocking receive. A connection breaks, and then stays broken; it never loses or reorders bytes
-before that.
+Everything above uses `Connection`: an ordered stream of bytes in each direction, with a
+non-blocking send and a blocking receive. A leader can therefore hand a batch to all its followers
+without a task switch. A connection breaks, and then stays broken. Before that it never loses or
+reorders bytes.
 
 The TCP side uses plain non-blocking sockets and trio's readiness calls. It waits for readiness
-first and reads then: the other order saves the wait only while data pile up, and pays a failed
-``recv`` whenever they do not (measured between two processes: 12 % more CPU for each round trip,
-and no gain for a bulk of batches).
+first and reads then. Reading first saves the wait only while bytes pile up, and costs a failed
+``recv`` otherwise. (Measured between two processes: 12 % more CPU per round trip, no gain for
+bulk.)
 """
 
 import errno
@@ -24,7 +24,6 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError, WireError
-from ..ready import IDLE, forget, whenever_readable
 
 log = logging.getLogger("quorate.transport")
 
@@ -32,11 +31,12 @@ KEEPALIVE_IDLE_SECONDS: Final = 5
 KEEPALIVE_INTERVAL_SECONDS: Final = 2
 KEEPALIVE_PROBES: Final = 3
 RETRANSMIT_PAUSE_MS: Final = 1000
-"""Longest pause between two attempts to get data through. The kernel's own limit of 120 s would let
-a link stand still for as long again as a partition lasted."""
+"""Longest pause between two attempts to get bytes through. With the kernel's limit of 120 s, a link
+could stay silent after a partition for as long again as the partition lasted."""
 
 ACCEPT_PAUSE_SECONDS: Final = 0.1
-"""Pause after a failed accept, which mostly means that file descriptors have run out."""
+"""Pause after a failed accept, usually for lack of file descriptors. Without it the loop would
+spin."""
 
 _HIGHEST_PORT: Final = 65535
 _TCP_RTO_MAX_MS: Final = 44 if sys.platform == "linux" else None  # since Linux 6.15
@@ -44,37 +44,39 @@ _TCP_RTO_MAX_MS: Final = 44 if sys.platform == "linux" else None  # since Linux 
 
 @attrs.frozen
 class Address:
-    """Where a member listens: a host name or numeric address, and a port (0: any free one)."""
+    """Where a member listens: host name or numeric address, and port (0: any free one)."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """Write it as `parse_address` reads it."""
+        """Return the form that `parse_address` reads."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:
-    """Read ``host:port``; an IPv6 address stands in brackets.
+    """Parse ``host:port``; an IPv6 address is in brackets.
 
     Raises:
-        ConfigurationError: it is not of that form.
+        ConfigurationError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigurationError(f"address {text!r}: an IPv6 address stands in brackets")
+        raise ConfigurationError(
+            f"address {text!r}: expected an IPv6 address in brackets, as in [::1]:9001"
+        )
     if not (colon and host and port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
         raise ConfigurationError(f"address {text!r}: expected host:port, with a port up to 65535")
     return Address(host, int(port))
 
 
 def parse_address_untrusted(text: str) -> Address:
-    """Read an address that another member sent.
+    """Parse an address that another member sent.
 
     Raises:
-        WireError: it is not of the form ``host:port``.
+        WireError: it is not ``host:port``.
     """
     try:
         return parse_address(text)
@@ -94,7 +96,7 @@ class Connection(Protocol):
         ...
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        """Send what fits now; give the number of bytes taken, 0 if none do.
+        """Send what fits now; return the number of bytes taken, 0 if none.
 
         Raises:
             trio.BrokenResourceError: the connection is broken.
@@ -115,23 +117,12 @@ class Connection(Protocol):
 
         Raises:
             trio.BrokenResourceError: the connection is broken.
-            trio.ClosedResourceError: this end closed it, perhaps while this call waited.
-        """
-        ...
-
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """Call `heed` with what comes, as if each were received; the end too, and then again.
-
-        It may return `ready.IDLE`.
-
-        Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: as `receive`.
-            BaseException: whatever `heed` raised.
+            trio.ClosedResourceError: this end closed it, perhaps during this call.
         """
         ...
 
     def close(self) -> None:
-        """Close at once, any number of times. Bytes taken before are still on their way."""
+        """Close at once; idempotent. Bytes taken before are still delivered."""
         ...
 
 
@@ -142,11 +133,11 @@ class Network(Protocol):
     """Makes connections."""
 
     async def connect(self, address: Address) -> Connection:
-        """Dial.
+        """Connect to an address.
 
         Raises:
             ConnectionRefusedError: the host is there, and nobody listens.
-            OSError: it could not be reached.
+            OSError: it can't be reached.
         """
         ...
 
@@ -157,9 +148,9 @@ class Network(Protocol):
         *,
         task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
     ) -> Never:
-        """Listen, and run `handler` in a task of its own for every connection, closing it after.
+        """Listen, and run `handler` in a task for every connection, which is closed afterwards.
 
-        Started with the address really bound. An error of a handler ends it.
+        `started` with the address that was bound. An error of a handler ends it.
 
         Raises:
             OSError: the address can't be bound.
@@ -171,7 +162,7 @@ class TcpConnection:
     """A connected non-blocking TCP socket.
 
     Args:
-        sock: the socket, which belongs to this object from now on.
+        sock: belongs to this object from now on.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -180,7 +171,7 @@ class TcpConnection:
         _set_options(sock)
         try:
             host, port = sock.getpeername()[:2]
-        except OSError:  # gone already: the first receive will say so
+        except OSError:  # already gone: the first receive raises
             host, port = "?", 0
         self.peer = str(Address(host, port))
 
@@ -207,48 +198,29 @@ class TcpConnection:
             if self._closed:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._sock)
-            if (data := self._take(max_bytes)) is not None:
-                return data
-
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-
-        def take() -> object:
-            data = self._take(max_bytes)
-            return heed(data) if data is not None else IDLE
-
-        if self._closed:
-            raise trio.ClosedResourceError
-        await whenever_readable(self._sock.fileno(), take)
-
-    def _take(self, max_bytes: int) -> bytes | None:
-        """Return what is there, None if nothing is."""
-        try:
-            return self._sock.recv(max_bytes)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise trio.BrokenResourceError(str(error)) from error
+            try:
+                return self._sock.recv(max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
 
     def close(self) -> None:
         """See `Connection`."""
         if not self._closed:
             self._closed = True
-            forget(self._sock.fileno())
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
 
 def _set_options(sock: socket.socket) -> None:
-    """Set what a link wants, as far as this system has it; a link works without."""
+    """Set the options of a link as far as this system has them; a link works without."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options: list[tuple[int | None, int | bytes]] = [
+    options: list[tuple[int | None, int]] = [
         (socket.TCP_NODELAY, 1),
         (getattr(socket, "TCP_KEEPIDLE", None), KEEPALIVE_IDLE_SECONDS),
         (getattr(socket, "TCP_KEEPINTVL", None), KEEPALIVE_INTERVAL_SECONDS),
         (getattr(socket, "TCP_KEEPCNT", None), KEEPALIVE_PROBES),
-        # BBR, the default of some machines, paces: it delays what a local network takes at once.
-        (getattr(socket, "TCP_CONGESTION", None), b"cubic"),
         (_TCP_RTO_MAX_MS, RETRANSMIT_PAUSE_MS),
     ]
     for option, value in options:
@@ -258,13 +230,13 @@ def _set_options(sock: socket.socket) -> None:
 
 
 class TcpNetwork:
-    """TCP, over the sockets of this machine.
+    """TCP over the sockets of this machine.
 
-    Host names are resolved by trio, on a thread; numeric addresses are not.
+    Trio resolves host names on a thread; numeric addresses need none.
     """
 
     async def connect(self, address: Address) -> TcpConnection:
-        """See `Network`. Takes the first of the host's addresses that answers."""
+        """See `Network`. Uses the first of the host's addresses that answers."""
         failure: OSError = OSError(errno.EADDRNOTAVAIL, f"{address} has no address")
         for family, kind, protocol, target in await _resolve(address):
             sock = socket.socket(family, kind, protocol)
@@ -297,7 +269,7 @@ class TcpNetwork:
                 listener.bind(target)
                 listener.listen(128)
             except OSError as error:
-                error.filename = str(address)  # the system does not say which
+                error.filename = str(address)  # the system's message does not name it
                 raise
             async with trio.open_nursery() as nursery:
                 task_status.started(Address(*listener.getsockname()[:2]))
@@ -309,13 +281,13 @@ class TcpNetwork:
 async def _resolve(
     address: Address, flags: int = 0
 ) -> list[tuple[int, int, int, tuple[object, ...]]]:
-    """Give family, kind, protocol and socket address of each of the host's addresses."""
+    """Return family, kind, protocol and socket address of each of the host's addresses."""
     try:
         found = await trio.socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=flags
         )
     except socket.gaierror as error:
-        error.filename = str(address)  # the system does not say which
+        error.filename = str(address)  # the system's message does not name it
         raise
     except UnicodeError as error:  # a name that can't be written in DNS
         raise OSError(errno.EINVAL, f"{address}: {error}") from None
@@ -331,8 +303,8 @@ async def _connect(sock: socket.socket, target: tuple[object, ...]) -> None:
     if code:
         raise OSError(code, os.strerror(code))
     if sock.getsockname() == sock.getpeername():
-        # A dial to a free port of this machine can be given that very port as its own end, and
-        # is then connected with itself, which keeps the real listener from ever binding it.
+        # The kernel may give a dial to a free local port that very port as its own end. It is then
+        # connected with itself, and the real listener could never bind the port.
         raise ConnectionRefusedError(errno.ECONNREFUSED, "connected with itself: nobody listens")
 
 

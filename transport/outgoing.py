@@ -1,17 +1,20 @@
 """Our link to one peer: dialled again and again, with a queue in front of it.
 
 A frame is offered to the network at once. What the network does not take waits in one of two queues
-of bounded size, which one task empties as the network becomes ready: messages, the live log among
-them, and behind them bulk, which is whatever the protocol does not wait for. So however much bulk
-there is, it takes no room from a message, and delays it by the one frame that is half sent.
+of
+bounded size: messages, which include the live log, and behind them bulk, which is whatever the
+protocol does not wait for. One task empties both as the network becomes ready. So bulk takes no
+room from a message, and delays it by one half-sent frame at most.
 
-When its queue is full a message is dropped: senders of consensus messages repeat themselves. What
-nobody repeats, above all the live log, can't be: a frame of it that does not fit closes the link,
-the peer sees its stream end, and asks for the log anew. Bulk is refused while there is still room
-for what is being made, see `OutgoingLink.has_room`.
+When a queue is full
+--------------------
+- A message is dropped: senders of consensus messages repeat them.
+- A frame of the live log, which nobody repeats, closes the link. The peer sees its stream end, and
+  asks for the log again.
+- Bulk is refused. Makers of bulk ask `OutgoingLink.has_room` first.
 
-Nothing but the answer to our hello ever comes back over this connection, so waiting to receive is
-waiting for its end.
+Only the answer to our hello ever comes back over this connection. So waiting to receive is waiting
+for its end.
 """
 
 import logging
@@ -27,7 +30,7 @@ from ..errors import HandshakeError
 from .limits import FLUSH_BYTES, JOIN_BYTES, LinkLimits
 from .messages import Hello
 from .network import Address, Connection, Network
-from .streams import WEATHER, describe, dial
+from .streams import CONNECTION_ERRORS, describe, dial
 
 log = logging.getLogger("quorate.transport")
 
@@ -40,12 +43,12 @@ class Queue:
     size: int = 0
 
     def append(self, frame: bytes | memoryview) -> None:
-        """Add a frame, or what the network has not taken of it."""
+        """Add a frame, or the rest of one that the network has not taken."""
         self.frames.append(frame)
         self.size += len(frame)
 
     def take(self) -> bytes | memoryview:
-        """Take the first frame, joined with more if all of them are small."""
+        """Take the first frame, joined with the next ones while all together are small."""
         chunks = [self.frames.popleft()]
         size = len(chunks[0])
         while self.frames and size + len(self.frames[0]) <= JOIN_BYTES:
@@ -55,7 +58,7 @@ class Queue:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def put_back(self, rest: memoryview) -> None:
-        """Put back the rest of what was taken."""
+        """Put the rest of what was taken back in front."""
         self.frames.appendleft(rest)
         self.size += len(rest)
 
@@ -64,9 +67,9 @@ class OutgoingLink:
     """Our link to one peer.
 
     Args:
-        address: where the peer listens.
-        network: through which to dial it.
-        hello: what we say first; its ``called_member_id`` is the peer.
+        address: of the peer.
+        network: dials it.
+        hello: our first message; its ``called_member_id`` is the peer.
         on_up: called when a new connection is ready to send.
         limits: see `LinkLimits`.
         rng: for the pauses between dials.
@@ -95,26 +98,28 @@ class OutgoingLink:
         self._half_sent: Queue | None = None  # the queue whose first frame is out in part
         self._filled = trio.Event()  # something waits
         self._emptied = trio.Event()  # nothing waits any more
-        self._nudged = trio.Event()  # the peer has shown that it is there
-        self._said = ""  # the last reason that was logged
+        self._nudged = trio.Event()  # the peer dialled us: it is up
+        self._logged = ""  # the last reason that was logged
 
     @property
     def connected(self) -> bool:
-        """Whether a connection is there to send on."""
+        """Whether there is a connection to send on."""
         return self._connection is not None
 
     @property
     def trouble(self) -> str:
         """Why there is no connection; empty if there is one, or none was tried yet."""
-        return "" if self.connected or not self._said else f"{self._address}: {self._said}"
+        return "" if self.connected or not self._logged else f"{self._address}: {self._logged}"
 
     @property
     def has_room(self) -> bool:
-        """Whether bulk may be made for the peer: less than half a queue of it waits."""
+        """Whether to make bulk for the peer: less than half a queue of it waits."""
         return self.connected and self._bulk.size < self._limits.queue_bytes // 2
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame, now or from the queue; False if there is no link, or no room."""
+        """Send a frame, now or from the queue; False if there is no link or no room."""
+        # A frame larger than the limit is accepted if its queue is empty: it could never go
+        # otherwise.
         waiting = self._messages.size
         if waiting and waiting + len(frame) > self._limits.queue_bytes:
             return False
@@ -129,10 +134,11 @@ class OutgoingLink:
         if connection is None:
             return False
         rest: bytes | memoryview = frame
+        # Nothing may overtake a waiting frame, and a half-sent one must be completed first.
         if not (self._messages.size or self._bulk.size):
             try:
                 taken = connection.send_nowait(frame)
-            except WEATHER as error:
+            except CONNECTION_ERRORS as error:
                 self.close(describe(error))
                 return False
             if taken == len(frame):
@@ -145,21 +151,21 @@ class OutgoingLink:
         return True
 
     async def flush(self) -> None:
-        """Wait until the network has taken what waits, or it is lost with the connection."""
+        """Wait until the network has taken everything, or it is lost with the connection."""
         while self._messages.size or self._bulk.size:
             await self._emptied.wait()
 
     def close(self, reason: str) -> None:
-        """Close the link at once; what waits is lost. It is dialled anew by itself."""
+        """Close the link at once; waiting frames are lost. It is dialled again by `run`."""
         if self._connection is not None:
-            self._say(reason)
+            self._log(reason)
             self._connection.close()
             self._connection = None
             self._messages, self._bulk, self._half_sent = Queue(), Queue(), None
             self._emptied.set()
 
     def nudge(self) -> None:
-        """The peer has just dialled us: if there is no link to it, dial it now, not later."""
+        """Dial now if there is no link: the peer has just dialled us, so it is up."""
         self._nudged.set()
 
     async def run(self) -> Never:
@@ -170,16 +176,17 @@ class OutgoingLink:
                 connection, decoder, rest = await dial(
                     self._network, self._address, self.hello, self._limits
                 )
-            except WEATHER as error:
+            except CONNECTION_ERRORS as error:
                 self.refused = isinstance(error, ConnectionRefusedError)
                 refusal = isinstance(error, HandshakeError)
-                self._say(describe(error), logging.WARNING if refusal else logging.INFO)
+                self._log(describe(error), logging.WARNING if refusal else logging.INFO)
             else:
                 self.refused = False
                 up_since = trio.current_time()
                 await self._keep(connection, unasked=bool(rest or decoder.pending))
                 if trio.current_time() - up_since > self._limits.backoff_longest:
                     failures = 0
+            # Growing pauses with jitter: members that lost each other do not all dial at once.
             failures += 1
             self._nudged = trio.Event()
             with trio.move_on_after(self._limits.pause(failures, self._rng)):
@@ -190,14 +197,14 @@ class OutgoingLink:
         """Use one connection until it ends."""
         self._connection = connection
         self._filled = trio.Event()
-        self._said = ""
+        self._logged = ""
         log.info("link to member %d at %s is up", self.hello.called_member_id, self._address)
         try:
             self._on_up()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._empty_queue, connection)
                 if unasked or await self._sends_more(connection):
-                    self.close("it sent something over a link that is ours to send on")
+                    self.close("it sent bytes over a link that only we send on")
                 else:
                     self.close("it closed the link")
                 nursery.cancel_scope.cancel()
@@ -205,10 +212,10 @@ class OutgoingLink:
             self.close("the member stops")
 
     async def _sends_more(self, connection: Connection) -> bool:
-        """Wait for the connection's end, or for what must not come."""
+        """Wait for the connection's end; True if bytes arrive instead."""
         try:
             return bool(await connection.receive(1))
-        except WEATHER as error:
+        except CONNECTION_ERRORS as error:
             self.close(describe(error))
             return False
 
@@ -218,13 +225,14 @@ class OutgoingLink:
                 await self._filled.wait()
                 await connection.wait_writable()
                 self._flush(connection)
-        except WEATHER as error:
-            self.close(describe(error))  # which ends _sends_more too
+        except CONNECTION_ERRORS as error:
+            self.close(describe(error))  # ends _sends_more, too
 
     def _flush(self, connection: Connection) -> None:
-        """Hand to the network what it takes, within bounds; other tasks want their turn."""
+        """Hand to the network what it takes, up to a bound: other tasks want their turn."""
         sent = 0
         while sent < FLUSH_BYTES:
+            # The rest of a half-sent frame first, even of bulk: the peer is inside that frame.
             queue = self._half_sent or (self._messages if self._messages.size else self._bulk)
             if not queue.size:
                 self._filled = trio.Event()
@@ -240,9 +248,9 @@ class OutgoingLink:
                 return
             self._half_sent = None
 
-    def _say(self, reason: str, level: int = logging.INFO) -> None:
-        """Log why there is no link, once until the reason changes or the link is up again."""
-        if reason != self._said:
-            self._said = reason
+    def _log(self, reason: str, level: int = logging.INFO) -> None:
+        """Log why there is no link; once, until the reason changes or the link is up again."""
+        if reason != self._logged:
+            self._logged = reason
             member = self.hello.called_member_id
             log.log(level, "no link to member %d at %s: %s", member, self._address, reason)

@@ -1,11 +1,11 @@
-"""Streams: a connection that carries frames, and how one is opened.
+"""Streams: connections that carry frames in both directions, and how one is opened.
 
-Every connection starts with a `Hello` of the dialling side and a `HelloReply` of the other. A
-catch-up or a replay then goes over a `FrameStream`, in both directions, with flow control: `send`
-returns when the network has taken the frame, so a slow reader holds up its writer, and nothing
+Every connection begins with a `Hello` from the dialling side and a `HelloReply` from the other. A
+catch-up, replay, snapshot or backup then goes over a `FrameStream`. It has flow control: `send`
+returns once the network has taken the frame. So a slow reader holds up its writer, and nothing
 piles up in this process.
 
-A stream ends in order at the border of two frames. An end in the middle of one is an error.
+A stream may end between two frames. An end inside a frame is an error.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from .messages import Hello, HelloReply, Message
 from .network import Address, Connection, Network
 from .wire import HELLO_FRAME_BYTES, FrameDecoder, encode
 
-WEATHER: Final = (
+CONNECTION_ERRORS: Final = (
     OSError,
     WireError,
     HandshakeError,
@@ -30,15 +30,15 @@ WEATHER: Final = (
     trio.ClosedResourceError,
     trio.TooSlowError,
 )
-"""What may happen to a connection at any time, and never ends the member."""
+"""What may happen to a connection at any time. It ends the connection, never the member."""
 
 
 HELLOS: Final = (Hello, HelloReply)
-"""What only begins a connection."""
+"""Messages that appear only at the beginning of a connection."""
 
 
 def describe(error: Exception) -> str:
-    """Say in a log what happened; some of trio's errors have no text."""
+    """Return the text of an error for a log; some of trio's errors have none."""
     return str(error) or type(error).__name__
 
 
@@ -46,17 +46,18 @@ class FrameStream:
     """A connection after its hello, message by message.
 
     One task at a time may send, and one may receive. Close it, or use it as an async context
-    manager. Closing is at once: what `send` returned from is still delivered, provided that the
-    other end sends nothing that stays unread here (the kernel then resets the connection). So the
-    side that has had all it wants closes first.
+    manager. Closing is immediate. Frames that `send` returned from are still delivered, unless
+    bytes from the other
+    end stay unread here: the kernel then resets the connection. So the side that has everything it
+    wants closes first.
 
     Args:
         connection: belongs to the stream from now on.
-        decoder: with whatever it has already of the next frame.
+        decoder: with what it already has of the next frame.
         received: messages that came with the hello.
 
     Attributes:
-        heard_at: when something last came, be it a part of a message (trio's clock).
+        heard_at: when bytes last arrived, even a part of a message (trio's clock).
     """
 
     def __init__(
@@ -73,9 +74,9 @@ class FrameStream:
         self.heard_at = trio.current_time()
 
     async def send(self, message: Message) -> None:
-        """Send a message; wait until the network has taken it whole.
+        """Send a message; return once the network has taken all of it.
 
-        If the call is cancelled the stream is closed, since half a frame may be out.
+        A cancelled call closes the stream, since half a frame may be out.
 
         Raises:
             trio.BrokenResourceError: the connection is broken.
@@ -84,15 +85,15 @@ class FrameStream:
         await self.send_frame(encode(message))
 
     async def send_many(self, messages: Iterable[Message]) -> None:
-        """Send messages in order, small ones several at a time; else like `send`.
+        """Send messages in order, small ones together; otherwise like `send`.
 
-        If the call is cancelled nobody knows how many went: the stream is to be closed.
+        After a cancelled call nobody knows how many were sent: close the stream.
         """
         for frames in joined(map(encode, messages)):
             await self.send_frame(frames)
 
     async def send_frame(self, frame: bytes) -> None:
-        """Send a message that is encoded already; else like `send`."""
+        """Send a message that is already encoded; otherwise like `send`."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise trio.ClosedResourceError
@@ -103,10 +104,10 @@ class FrameStream:
             raise
 
     async def receive(self) -> Message | None:
-        """Wait for the next message; None means that the other end closed the stream in order.
+        """Wait for the next message; None if the other end closed the stream between two frames.
 
         Raises:
-            WireError: what came is not a valid frame, or the stream ended within one.
+            WireError: the bytes are no valid frame, or the stream ended inside one.
             trio.BrokenResourceError: the connection is broken.
             trio.ClosedResourceError: this end closed it.
         """
@@ -119,16 +120,16 @@ class FrameStream:
             self.heard_at = trio.current_time()
             if not data:
                 if self._decoder.pending:
-                    raise WireError(f"{self.peer} ended the stream within a frame")
+                    raise WireError(f"{self.peer} ended the stream inside a frame")
                 return None
             self._received.extend(self._decoder.feed(data))
         return self._next()
 
     def receive_nowait(self) -> Message | None:
-        """Return the next message if it has come with the one before, else None.
+        """Return the next message if it arrived together with the one before, else None.
 
         Raises:
-            WireError: it is not valid here.
+            WireError: it is a hello.
             trio.ClosedResourceError: this end closed the stream.
         """
         if self._closed:
@@ -142,7 +143,7 @@ class FrameStream:
         return message
 
     def close(self) -> None:
-        """Close at once, any number of times; a call that waits ends with ClosedResourceError."""
+        """Close at once; idempotent. A waiting call ends with ClosedResourceError."""
         self._closed = True
         self._connection.close()
 
@@ -159,7 +160,7 @@ class FrameStream:
 
 
 def joined(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Join frames as long as they are small together: each send has its price."""
+    """Join frames while they are small together: each send has its price."""
     small: list[bytes] = []
     size = 0
     for frame in frames:
@@ -173,7 +174,7 @@ def joined(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def send_all(connection: Connection, frame: bytes) -> None:
-    """Send all of `frame`, waiting as often as it takes; raises what the connection raises."""
+    """Send all of `frame`, waiting as often as needed; raises what the connection raises."""
     rest = memoryview(frame)
     while True:
         rest = rest[connection.send_nowait(rest) :]
@@ -183,7 +184,7 @@ async def send_all(connection: Connection, frame: bytes) -> None:
 
 
 def second_hello(message: Message, peer: str) -> WireError:
-    """Return what to raise for one of `HELLOS` where none may be."""
+    """Return the error for a hello that is not the first message."""
     return WireError(f"{peer} sent a {type(message).__name__} in the middle")
 
 
@@ -194,10 +195,10 @@ async def first_message(
 
     Returns:
         The message, or None if the other end closed without one; the decoder, with what it has of
-        the next frame; and messages that came in the same breath.
+        the next frame; and messages that arrived together with the first.
 
     Raises:
-        WireError: no valid frame, or a large one.
+        WireError: there is no valid frame, or it is too large.
         trio.BrokenResourceError: the connection is broken.
     """
     decoder = FrameDecoder(HELLO_FRAME_BYTES)
@@ -212,10 +213,10 @@ async def first_message(
 async def dial(
     network: Network, address: Address, hello: Hello, limits: LinkLimits
 ) -> tuple[Connection, FrameDecoder, list[Message]]:
-    """Connect, say hello and wait until it is accepted; arguments and errors of `open_stream`.
+    """Connect, say hello, and wait for acceptance; arguments and errors as `open_stream`.
 
     Returns:
-        The connection, its decoder, and messages that came together with the answer.
+        The connection, its decoder, and messages that arrived with the answer.
     """
     with trio.fail_after(limits.dial_seconds):
         connection = await network.connect(address)
@@ -233,20 +234,20 @@ async def dial(
 async def open_stream(
     network: Network, address: Address, hello: Hello, limits: LinkLimits | None = None
 ) -> FrameStream:
-    """Open a stream: connect, say hello and wait until it is accepted.
+    """Open a stream: connect, say hello, and wait for acceptance.
 
     Args:
-        network: through which to dial.
-        address: whom to dial.
+        network: makes the connection.
+        address: to dial.
         hello: its ``called_member_id``, unless -1, is the member that must answer.
-        limits: for the timeouts.
+        limits: with the timeouts.
 
     Raises:
         HandshakeError: the other end refused us, or is not the member that was called.
         WireError: it does not speak our protocol.
-        OSError: it could not be reached; ConnectionRefusedError if nobody listens.
+        OSError: it can't be reached; ConnectionRefusedError if nobody listens.
         trio.BrokenResourceError: the connection broke, or ended before the answer.
-        trio.TooSlowError: connecting or the answer took too long.
+        trio.TooSlowError: connecting, or the answer, took too long.
     """
     return FrameStream(*await dial(network, address, hello, limits or LinkLimits()))
 

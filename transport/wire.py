@@ -1,23 +1,27 @@
-"""Frames: how messages look as bytes.
+"""Frames: messages as bytes.
 
 ::
 
-    frame     length    u32   bytes of the body
-              type      u8    class of the message, see `MESSAGE_TYPES`
-              version   u8    1
-              reserved  u16   0
-              checksum  u32   CRC-32C of the eight bytes above and of the body;
-                              of a LogBatch's body only without the batch, which has its own
-              body            see `codec`
+    0         4     5        6          8          12
+    +---------+-----+--------+----------+----------+--------------+
+    | length  |type | version| reserved | checksum | body ...     |
+    +---------+-----+--------+----------+----------+--------------+
+
+    length    u32   bytes of the body
+    type      u8    class of the message, see `MESSAGE_TYPES`
+    version   u8    1
+    reserved  u16   0
+    checksum  u32   CRC-32C of the eight bytes before it and of the body; in a LogBatch without the
+                    record batch, which has its own checksum
+    body            see `codec`
 
 All integers are little endian. The checksum covers the header too: several classes have bodies of
-the same form, and one flipped bit in the type would turn one message into another.
+one form, and one flipped bit in the type would turn a message into another.
 
-`encode` makes one frame, whose bytes may be sent to any number of members. `FrameDecoder` takes a
-stream in whatever pieces it arrives in. What it holds is bounded by the largest frame of the class
-that the header announces, and nothing is reserved for bytes that have not come yet. It works in
-linear time: a large frame is gathered in a buffer that grows by appending, and leaves it by one
-copy.
+`encode` makes one frame, whose bytes may go to any number of members. `FrameDecoder` takes a stream
+in any pieces. Its memory is bounded by the largest frame of the class that the header announces,
+and it reserves nothing for bytes that have not arrived. It works in linear time: a large frame is
+gathered in a buffer that grows by appending, and leaves it by one copy.
 """
 
 from collections.abc import Mapping
@@ -31,7 +35,8 @@ from .codec import HEADER, MAX_BATCH_BYTES, WIRE_VERSION, Codec
 HEADER_BYTES: Final = HEADER.size
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (4 << 10)
 HELLO_FRAME_BYTES: Final = 1 << 10
-"""Largest frame that is taken from a connection that has not said hello yet."""
+"""Largest frame accepted from a connection before its hello. Strangers can't make a member buffer
+more."""
 
 MESSAGE_TYPES: Final[Mapping[int, type[m.Message]]] = MappingProxyType(
     {
@@ -75,11 +80,11 @@ _ENCODERS: Final = {cls: _CODECS[number].encode for number, cls in MESSAGE_TYPES
 
 
 def encode(message: m.Message) -> bytes:
-    """Give the frame of a message.
+    """Return the frame of a message.
 
     Raises:
-        ValueError: a field of variable size is longer than a frame takes.
-        struct.error: an integer does not fit the width of its field.
+        ValueError: a field of variable size is longer than a frame allows.
+        struct.error: an integer does not fit its field.
     """
     return _ENCODERS[type(message)](message)
 
@@ -88,7 +93,7 @@ def decode_untrusted(frame: bytes | bytearray | memoryview) -> m.Message:
     """Decode exactly one whole frame.
 
     Raises:
-        WireError: it is not one valid frame.
+        WireError: this is not one valid frame.
     """
     messages = FrameDecoder().feed(frame)
     if len(messages) != 1 or frame_bytes_untrusted(memoryview(frame)) != len(frame):
@@ -97,10 +102,10 @@ def decode_untrusted(frame: bytes | bytearray | memoryview) -> m.Message:
 
 
 def frame_bytes_untrusted(start: memoryview) -> int:
-    """Give the size of the frame that starts with these bytes, of which there are a header's worth.
+    """Return the size of the frame that begins with these bytes, a header or more.
 
     Raises:
-        WireError: no frame starts like this.
+        WireError: no frame begins like this.
     """
     length, number, version, reserved, _ = HEADER.unpack_from(start)
     _codec_untrusted(length, number, version, reserved)
@@ -124,33 +129,35 @@ def _codec_untrusted(length: int, number: int, version: int, reserved: int) -> C
 
 
 class FrameDecoder:
-    """Turns a stream of bytes into messages, in whatever pieces the bytes arrive.
+    """Turns a stream of bytes into messages, whatever pieces the bytes come in.
 
     Args:
-        first_frame_bytes: a larger first frame is refused when its header is seen. Later ones may
-            have up to `MAX_FRAME_BYTES`.
+        first_frame_bytes: most bytes of the first frame; a larger one is refused as soon as its
+            header is seen. Later frames may have up to `MAX_FRAME_BYTES`.
 
     Attributes:
-        pending: bytes of a frame that has begun and is not whole; 0 at the border of two frames.
+        pending: bytes of a frame that has begun and is not whole; 0 between two frames.
     """
 
     def __init__(self, first_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._largest = first_frame_bytes
         self._buffer = bytearray()  # the start of a frame that is not whole yet
-        self._needed = HEADER_BYTES  # bytes that must be in the buffer before a look at it pays
+        self._needed = HEADER_BYTES  # bytes in the buffer before which looking is in vain
         self._dead = False
         self.pending = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
-        """Take the next bytes of the stream; give the messages that they complete.
+        """Take the next bytes of the stream; return the messages that they complete.
 
         Raises:
-            WireError: the stream is not valid from here on. Messages that came whole in the same
-                piece are lost with it: such a connection is to be closed, and whatever was on its
-                way over it may be missing anyhow. Every later call raises the same.
+            WireError: the stream is invalid from here on, and every later call raises the same.
+                Whole
+                messages in the same piece are lost: close such a connection, whose last messages
+                    may be
+                missing anyway.
         """
         if self._dead:
-            raise WireError("the stream was invalid before")
+            raise WireError("the stream was invalid before; close this connection")
         try:
             return self._feed_untrusted(data)
         except WireError:
@@ -161,7 +168,7 @@ class FrameDecoder:
 
     def _feed_untrusted(self, data: bytes | bytearray | memoryview) -> list[m.Message]:
         messages: list[m.Message] = []
-        if not self.pending:  # the common case: no byte is copied but into the messages
+        if not self.pending:  # the common case: bytes are copied only into messages
             with memoryview(data) as view:
                 end = self._decode_untrusted(view, messages)
                 if end == len(view):
@@ -172,12 +179,12 @@ class FrameDecoder:
             if len(self._buffer) >= self._needed:
                 with memoryview(self._buffer) as view:
                     end = self._decode_untrusted(view, messages)
-                del self._buffer[:end]  # moves the buffer's start, not its bytes
+                del self._buffer[:end]  # moves the start of the buffer, copies nothing
         self.pending = len(self._buffer)
         return messages
 
     def _decode_untrusted(self, view: memoryview, messages: list[m.Message]) -> int:
-        """Decode the whole frames in `view` and give where the first that is not whole begins."""
+        """Decode the whole frames in `view`; return where the first incomplete one begins."""
         start, end = 0, len(view)
         while end - start >= HEADER_BYTES:
             length, number, version, reserved, check = HEADER.unpack_from(view, start)

@@ -24,9 +24,9 @@ import trio
 
 from quorate.client.resp import RespClient, open_resp
 from quorate.errors import StorageError
-from quorate.keyvalue.protocol.resp import CommandParser
+from quorate.keyvalue.protocol.payload import PayloadParser
 from quorate.node.config.config import NodeConfig
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 from quorate.storage import (
     EntryKind,
     decode_entries_untrusted,
@@ -131,7 +131,7 @@ def read_sets(directory: Path, stretch: Stretch) -> Iterator[tuple[bytes, bytes]
     Raises:
         LostError: the recording has not all of it, or there is another command than SET and MSET.
     """
-    parse = CommandParser().parse_untrusted
+    parse = PayloadParser().parse_untrusted
     for batch in batches(directory, stretch):
         for entry in decode_entries_untrusted(batch):
             if entry.kind is not EntryKind.COMMAND:

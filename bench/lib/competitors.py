@@ -30,7 +30,7 @@ from bench.runs.cluster import MEMBERS
 from quorate.client.resp import RespError, open_resp
 from quorate.local.cluster import LocalCluster, free_client_port, open_cluster
 from quorate.node import Timeouts
-from quorate.node.requests.gateway import NodeStatus
+from quorate.node.requests.status import NodeStatus
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8

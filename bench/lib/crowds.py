@@ -11,7 +11,7 @@ import trio
 
 from bench.lib.acknowledged import Numbers, numbered
 from bench.lib.checking import Member, Stretch, check_stretch
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from bench.lib.checking import LostError, values_of
 from bench.lib.measuring import Load, address_of, settled
 from quorate.client.resp import open_resp
 from quorate.local.cluster import LocalCluster
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 
 MSET_BYTES: Final = 64 << 10
 MSET_KEYS: Final = 200

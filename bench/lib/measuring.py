@@ -18,8 +18,8 @@ import trio
 from bench.lib.acknowledged import counted
 from bench.lib.checking import Member, Stretch, check_stretch
 from quorate.local.cluster import LocalCluster
-from quorate.local.survey import Verdict, ask, survey
-from quorate.node.requests.gateway import MemberAddress, NodeStatus
+from quorate.local.survey import Survey, agreed_and_applied, ask, until
+from quorate.node.requests.status import MemberAddress, NodeStatus
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 TRIAL_BYTES: Final = 32 << 20
@@ -162,13 +162,9 @@ def memory(pid: int) -> Memory:
 
 async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStatus]]:
     """Wait until the members agree on a leader and are idle; return its status and everybody's."""
-    with trio.fail_after(120):
-        while True:
-            seen = await survey(cluster.addresses)
-            done = all(status.applied_position == seen.head for status in seen.said)
-            if seen.verdict is Verdict.AGREED and seen.leader and done:
-                return seen.leader, {status.member_id: status for status in seen.said}
-            await trio.sleep(0.05)
+    seen = await until(cluster.addresses, agreed_and_applied, 120)
+    assert seen.leader is not None
+    return seen.leader, {status.member_id: status for status in seen.said}
 
 
 async def level(members: Sequence[Member]) -> int:
@@ -200,10 +196,11 @@ async def rested(cluster: LocalCluster) -> None:
 
 async def quiet(addresses: Sequence[MemberAddress]) -> None:
     """Wait until none of these members is busy with a snapshot."""
-    while any(  # noqa: ASYNC110 - of other processes
-        status.snapshot_activity for status in (await survey(addresses)).said
-    ):
-        await trio.sleep(0.05)
+
+    def is_quiet(seen: Survey) -> bool:
+        return not any(status.snapshot_activity for status in seen.said)
+
+    await until(addresses, is_quiet, 600)
 
 
 def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:

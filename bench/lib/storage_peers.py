@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
-from quorate.storage import HEADER_BYTES, Store, TermRow, check_batch_untrusted
+from quorate.storage import HEADER_BYTES, Store, check_batch_untrusted
 from quorate.storage.log.batch import check_sum_untrusted, decode_header_untrusted
 
 if TYPE_CHECKING:
@@ -69,16 +69,13 @@ class _StoreLog:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def term_row(self) -> TermRow | None:
-        return TermRow(0, 0, None, 0) if self.store.appended_position == 0 else None
-
     async def append(self, position: int, batch: bytes) -> None:
         assert position == self.store.append_position
-        await self.store.append_durably(batch, term_row=self.term_row())
+        await self.store.append_durably(batch)
 
     async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
         for _, batch in batches[:-1]:
-            self.store.append(batch, term_row=self.term_row())
+            self.store.append(batch)
         await self.store.append_durably(batches[-1][1])
 
     async def replay(self) -> int:

@@ -42,7 +42,7 @@ from bench.lib.harness import (
 from bench.lib.measuring import Load, check_load, measure, settled
 from bench.report.results import BLOCK, Row
 from quorate.local.cluster import HOST, LocalCluster, open_cluster
-from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch, verify
+from quorate.storage import Entry, EntryKind, Store, encode_batch, verify
 
 LOAD: Final = Load("set", 64)
 KEY: Final = b"$16\r\nkey:000000000001\r\n"
@@ -148,13 +148,13 @@ async def store_times(place: Path, seconds: float) -> list[float]:
     entries, times = [Entry(EntryKind.COMMAND, b"x" * 256)], list[float]()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        term, position = TermRow(0, 0, None, 0), 0
+        position = 0
         ends = time.perf_counter() + seconds
         while (began := time.perf_counter()) < ends:
             data = encode_batch(
                 entries, term=0, position=position, timestamp_ms=0, commit_position=position
             )
-            await store.append_durably(data, term_row=None if position else term)
+            await store.append_durably(data)
             position += len(data)
             times.append(time.perf_counter() - began)
         nursery.cancel_scope.cancel()

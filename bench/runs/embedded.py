@@ -91,7 +91,7 @@ async def lead(node: Node) -> None:
     """Have this process's member take the leadership."""
     while not node.topology.is_leader:
         if node.topology.leader_id is not None:
-            await node.member.control(f"transfer {node.status().member_id}")
+            await node.transfer(node.status().member_id)
         await trio.sleep(0.1)
 
 

@@ -44,7 +44,7 @@ from quorate.pipeline.jobs.check import check_history
 from quorate.pipeline.jobs.versions import moment_at, state
 from quorate.pipeline.source.decode import decode
 from quorate.pipeline.source.logs import open_log
-from quorate.storage import Entry, EntryKind, Store, TermRow, encode_batch
+from quorate.storage import Entry, EntryKind, Store, encode_batch
 
 PER_BATCH: Final = 64
 VALUE_BYTES: Final = 100
@@ -61,7 +61,7 @@ MEMORY: Final = "2g"
 async def write_log(directory: Path, count: int) -> None:
     """Write a log of so many entries."""
     store = Store.open(directory, cluster="bench", member_id=0, rng=random.Random(0))
-    chance, position, term = random.Random(1), 0, TermRow(0, 0, None, 0)
+    chance, position = random.Random(1), 0
     value = chance.randbytes(VALUE_BYTES)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -73,7 +73,7 @@ async def write_log(directory: Path, count: int) -> None:
             data = encode_batch(
                 entries, term=0, position=position, timestamp_ms=at, commit_position=position
             )
-            store.append(data, term_row=None if position else term)
+            store.append(data)
             position += len(data)
             if not at % (PER_BATCH * 256):
                 await store.settled()

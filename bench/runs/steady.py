@@ -25,7 +25,7 @@ from bench.lib.measuring import settled
 from bench.runs.failover import MEMBERS, WRITERS, Writers, open_members, whole
 from quorate.local.cluster import LocalCluster
 from quorate.local.survey import survey
-from quorate.node.requests.gateway import NodeStatus
+from quorate.node.requests.status import NodeStatus
 
 SETTLE_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 10.0

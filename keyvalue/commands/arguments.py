@@ -1,8 +1,9 @@
-"""Arguments of commands, read as Redis reads them, and the errors it words for them."""
+"""Parsing of command arguments as Redis does it, with the texts of its errors."""
 
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
@@ -15,37 +16,29 @@ TOO_LONG: Final = resp.error("ERR string exceeds maximum allowed size (proto-max
 
 
 def arity_error(command: str) -> bytes:
-    """Word the error for a number of arguments that can't be, though the arity permits it."""
+    """The error for a number of arguments that the arity permits and the command does not."""
     return resp.error(f"ERR wrong number of arguments for '{command}' command")
 
 
-class CommandError(Exception):
-    """A command can't be done; it has changed nothing. The service answers with `reply`."""
-
-    def __init__(self, reply: bytes) -> None:
-        super().__init__(reply)
-        self.reply = reply
-
-
 def parse_integer(text: bytes) -> int | None:
-    """Return the 64-bit integer that `text` is the only spelling of, else None.
+    """Return a 64-bit integer, or None if `text` is not its canonical spelling.
 
-    So ``+1``, ``01``, ``-0``, `` 1`` and ``1_0`` are none.
+    So ``+1``, ``01``, ``-0``, `` 1`` and ``1_0`` are refused, as by Redis.
     """
     if len(text) > _MAX_DIGITS:
         return None
     try:
-        number = int(text)
+        number = int(text)  # accepts more than Redis does; the comparison below refuses the rest
     except ValueError:
         return None
     return number if b"%d" % number == text and INT64_MIN <= number <= INT64_MAX else None
 
 
 def integer(text: bytes) -> int:
-    """Read an integer argument.
+    """Parse an integer argument.
 
     Raises:
-        CommandError: it is none.
+        CommandError: it is not an integer.
     """
     number = parse_integer(text)
     if number is None:
@@ -54,16 +47,16 @@ def integer(text: bytes) -> int:
 
 
 def expiry(text: bytes, *, unit_ms: int, base_ms: int, command: str) -> int:
-    """Read when a key is to expire, as SET, SETEX and GETEX take it: it must be positive.
+    """Parse the expiry of SET, SETEX and GETEX, which must be positive.
 
     Args:
         text: the argument.
         unit_ms: 1000 for seconds, 1 for milliseconds.
         base_ms: log time for a duration, 0 for a point in time.
-        command: for the text of the error.
+        command: name of the command, for the error.
 
     Returns:
-        Cluster time in milliseconds.
+        The log time of the expiry in milliseconds.
 
     Raises:
         CommandError: it is not an integer, not positive, or too far away.
@@ -75,5 +68,5 @@ def expiry(text: bytes, *, unit_ms: int, base_ms: int, command: str) -> int:
 
 
 def invalid_expire_time(command: str) -> bytes:
-    """Word the error for an expiry that can't be."""
+    """The error for an impossible expiry."""
     return resp.error(f"ERR invalid expire time in '{command}' command")

@@ -1,10 +1,11 @@
-"""Commands on the expiry of keys. A duration counts from the log's time of the command."""
+"""Commands on the expiry of keys. Durations count from the log time of the command."""
 
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import KeyStore
-from .arguments import INT64_MAX, INT64_MIN, CommandError, integer, invalid_expire_time
+from .arguments import INT64_MAX, INT64_MIN, integer, invalid_expire_time
 from .strings import Handler
 
 
@@ -43,7 +44,7 @@ def _flags(words: list[bytes]) -> frozenset[bytes]:
 
 
 def _allowed(flags: frozenset[bytes], current: int, when: int) -> bool:
-    """Whether the flags let `when` take the place of `current`, where 0 is for ever."""
+    """Whether the flags let `when` replace `current`; an expiry of 0 means never."""
     return not (
         (b"NX" in flags and current)
         or (b"XX" in flags and not current)
@@ -85,4 +86,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "pttl": _left(unit_ms=1, absolute=False),
     "ttl": _left(unit_ms=1000, absolute=False),
 }
-"""Commands by name; :mod:`.service` has checked the number of arguments."""
+"""Handlers by command name. The service has checked the number of arguments already."""

@@ -1,11 +1,12 @@
-"""Commands on keys, whatever their values: existence, names, and what OBJECT tells."""
+"""Commands on keys of any value: existence, names, encodings."""
 
 from typing import Final
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import RAW_STRING, STRING, KeyStore
-from .arguments import NO_SUCH_KEY, SYNTAX_ERROR, CommandError, integer, parse_integer
-from .command_replies import help_reply
+from .arguments import NO_SUCH_KEY, SYNTAX_ERROR, integer, parse_integer
+from .introspection import help_reply
 from .strings import Handler
 from .table import fault
 
@@ -22,7 +23,7 @@ def delete(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 
 def exists(store: KeyStore, arguments: list[bytes]) -> bytes:
-    """EXISTS key [key ...], and TOUCH: a key that is named twice counts twice."""
+    """EXISTS key [key ...], and TOUCH. A key that is named twice counts twice."""
     return resp.integer(sum(store.get(key) is not None for key in arguments[1:]))
 
 
@@ -91,7 +92,7 @@ def object_(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 
 def _encoding(value: bytes, tag: int) -> bytes:
-    """Name the encoding that Redis 7 would use."""
+    """Return the encoding that Redis 7 would use."""
     if tag == STRING and len(value) <= _INT_TEXT_BYTES and parse_integer(value) is not None:
         return b"int"
     return b"raw" if tag == RAW_STRING or len(value) > _EMBEDDED_BYTES else b"embstr"
@@ -121,4 +122,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "type": type_,
     "unlink": delete,
 }
-"""Commands by name; :mod:`.service` has checked the number of arguments."""
+"""Handlers by command name. The service has checked the number of arguments already."""

@@ -1,8 +1,9 @@
-"""Commands that count: strings that are integers, or floating-point numbers.
+"""Commands on numbers: strings that hold integers or floating-point numbers.
 
-INCRBYFLOAT computes as Redis does on x86-64, in the 80-bit format with 64 bits of precision, but
-in exact integers, so the result is the same on every machine: replicas that computed in their own
-hardware's formats could drift apart.
+INCRBYFLOAT gives the results of Redis on x86-64: C's ``long double``, 80 bits wide with 64 bits of
+precision. The naive way, the hardware's own floats, would give other results on other machines, and
+replicas would drift apart. So numbers are pairs of exact integers here, mantissa and exponent, and
+rounding is done by hand, half to even.
 """
 
 import functools
@@ -10,8 +11,9 @@ import re
 from typing import Final, TypeAlias
 
 from ..protocol import resp
+from ..protocol.resp import CommandError
 from ..state.store import STRING, TEXT_STRING, KeyStore
-from .arguments import INT64_MAX, INT64_MIN, NOT_AN_INTEGER, CommandError, integer, parse_integer
+from .arguments import INT64_MAX, INT64_MIN, NOT_AN_INTEGER, integer, parse_integer
 from .strings import Handler
 
 _OVERFLOW: Final = resp.error("ERR increment or decrement would overflow")
@@ -19,7 +21,7 @@ _NOT_A_FLOAT: Final = resp.error("ERR value is not a valid float")
 _NOT_FINITE: Final = resp.error("ERR increment would produce NaN or Infinity")
 
 _MANTISSA_BITS: Final = 64
-_LEAST_EXPONENT: Final = -16445  # of the last bit of the smallest numbers
+_LEAST_EXPONENT: Final = -16445  # of the last bit of the smallest number
 _MAX_EXPONENT: Final = 16384
 _MAX_FLOAT_TEXT: Final = 5119
 _MAX_SIZE: Final = 16_600  # bits; beyond it everything is infinite or zero
@@ -33,7 +35,7 @@ _USUAL_FLOAT_TEXT: Final = 64
 _FLOAT_WORK: Final = 2000
 _LONG_FLOAT_WORK: Final = 500_000
 _KNOWN_NUMBERS: Final = 1024
-# nearly all numbers, and all that take a few microseconds; the others take up to a millisecond
+# Nearly all numbers have this form and take microseconds; any other may take a millisecond.
 _USUAL_FLOAT: Final = re.compile(
     rb"([+-]?)([0-9]{1,40})(?:\.([0-9]{0,40}))?(?:e([+-]?[0-9]{1,2}))?"
 )
@@ -45,7 +47,7 @@ _FLOAT: Final = re.compile(
 _INFINITE: Final = re.compile(rb"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 _Float: TypeAlias = tuple[int, int]
-"""A mantissa of up to 64 bits and the exponent of its last one: the first times 2 ** the second."""
+"""A mantissa of up to 64 bits and an exponent: mantissa * 2 ** exponent."""
 
 
 def _add(store: KeyStore, key: bytes, amount: int) -> bytes:
@@ -100,7 +102,7 @@ def incrbyfloat(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 
 def _parse_float(store: KeyStore, text: bytes) -> _Float | None:
-    """Read a number as C's ``strtold`` does, rounded to the format; None for an infinite one."""
+    """Parse a number like C's ``strtold``, rounded to the format; None if it is infinite."""
     usual = _usual_float(text) if len(text) <= _USUAL_FLOAT_TEXT else None
     if usual is None:
         store.left -= _LONG_FLOAT_WORK
@@ -109,20 +111,20 @@ def _parse_float(store: KeyStore, text: bytes) -> _Float | None:
     return usual
 
 
-@functools.lru_cache(_KNOWN_NUMBERS)  # whoever counts adds the same amount again and again
+@functools.lru_cache(_KNOWN_NUMBERS)  # a client that counts adds the same amount again and again
 def _usual_float(text: bytes) -> _Float | None:
-    """Read a number in the usual form; None if it is in another."""
+    """Parse a number in the usual form; None if it has another form."""
     usual = _USUAL_FLOAT.fullmatch(text)
     if usual is None:
         return None
     sign, whole, fraction, power = usual.groups(b"")
     number = _from_decimal(int(whole + fraction), int(power or 0) - len(fraction))
-    assert number is not None, "nothing of this size is too large"
+    assert number is not None, "numbers of this form are never too large"
     return (-number[0], number[1]) if sign == b"-" else number
 
 
 def _parse_any_float(text: bytes) -> _Float | None:
-    """Read a number in any form, hexadecimal ones too."""
+    """Parse a number in any form, also hexadecimal."""
     found = _FLOAT.fullmatch(text) if len(text) <= _MAX_FLOAT_TEXT else None
     if found is None:
         if _INFINITE.fullmatch(text):
@@ -144,19 +146,19 @@ def _parse_any_float(text: bytes) -> _Float | None:
     number = None
     if abs(size) < _MAX_SIZE:
         number = _round(digits, shift) if hexadecimal else _from_decimal(digits, shift)
-    if number is None or not number[0]:  # too large, or so small that nothing is left
+    if number is None or not number[0]:  # overflow or underflow: strtold reports both
         raise CommandError(_NOT_A_FLOAT)
     return (-number[0], number[1]) if sign == b"-" else number
 
 
 def _from_decimal(digits: int, shift: int) -> _Float | None:
-    """Round ``digits * 10**shift``, not negative."""
+    """Round ``digits * 10**shift`` to the format; `digits` is not negative."""
     if shift >= 0:
         return _round(digits * 10**shift, 0)
     divisor = 10**-shift
     more = max(_MANTISSA_BITS + 2 - digits.bit_length() + divisor.bit_length(), 0)
     quotient, rest = divmod(digits << more, divisor)
-    # one more bit says whether anything is left: with it the rounding is that of the exact number
+    # One more bit says whether a remainder is left, so that rounding is that of the exact number.
     return _round(quotient << 1 | bool(rest), -more - 1)
 
 
@@ -166,7 +168,7 @@ def _sum(one: _Float, other: _Float) -> _Float | None:
 
 
 def _round(mantissa: int, exponent: int) -> _Float | None:
-    """Round to 64 bits of precision, half to even; None if it is too large for the format."""
+    """Round to 64 bits of precision, half to even; None on overflow."""
     extra = max(mantissa.bit_length() - _MANTISSA_BITS, _LEAST_EXPONENT - exponent)
     if extra > 0:
         mantissa, exponent = _shifted(mantissa, extra), exponent + extra
@@ -174,14 +176,14 @@ def _round(mantissa: int, exponent: int) -> _Float | None:
 
 
 def _shifted(number: int, bits: int) -> int:
-    """Divide by a power of two, and round half to even."""
+    """Divide by a power of two, rounding half to even."""
     quotient = number >> bits
     rest, half = number - (quotient << bits), 1 << bits - 1
     return quotient + (rest > half or (rest == half and quotient & 1))
 
 
 def _print_float(number: _Float) -> bytes:
-    """Print as C's ``%.17Lf`` does, and cut the zeros at the end."""
+    """Print like C's ``%.17Lf``, without trailing zeros."""
     mantissa, exponent = abs(number[0]) * _ONE, number[1]
     scaled = mantissa << exponent if exponent >= 0 else _shifted(mantissa, -exponent)
     whole, decimals = divmod(scaled, _ONE)
@@ -192,18 +194,18 @@ def _print_float(number: _Float) -> bytes:
 
 
 def _exponent(text: bytes) -> int:
-    """Read an exponent, or one that is as much too large."""
+    """Parse an exponent; a very long one becomes another one that overflows as well."""
     size = int(text.lstrip(b"+-").lstrip(b"0")[:_MAX_DIGITS] or b"0")
     return -size if text[:1] == b"-" else size
 
 
 def _integer(digits: bytes) -> int:
-    """Read up to 5119 digits: Python refuses to at once beyond 4300."""
+    """Parse up to 5119 digits, in two halves: Python refuses more than 4300 at once."""
     return int(digits[:-_HALF] or b"0") * _SHIFT + int(digits[-_HALF:])
 
 
 def _decimal(number: int) -> str:
-    """Print up to 4933 digits, likewise."""
+    """Print up to 4933 digits, in two halves for the same reason."""
     high, low = divmod(number, _SHIFT)
     return f"{high}{low:0{_HALF}}" if high else str(low)
 
@@ -215,4 +217,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "incrby": incrby,
     "incrbyfloat": incrbyfloat,
 }
-"""Commands by name; :mod:`.service` has checked the number of arguments."""
+"""Handlers by command name. The service has checked the number of arguments already."""

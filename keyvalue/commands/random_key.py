@@ -1,18 +1,24 @@
-"""RANDOMKEY: some key, each as likely as any other.
+"""RANDOMKEY: return a key, each with nearly the same probability.
 
-**Few keys** are all looked at, and one of them is picked.
+Few keys
+    All are looked at, and one is picked.
 
-**Many keys.** The tables are sorted, and can't say which key is the n-th. To pick a place between
-the first and the last key by its bytes does not do: names like ``user:1234`` use ten of 256 values
-of a byte, so nearly every such place lies in a gap, and the few keys behind the gaps are all that
-is ever found. So a *draw* goes down the tree of prefixes (:func:`_draw`): from a prefix to one of
-the bytes that follow it in some key, each as likely, until few keys begin like it; of those it
-picks one. Every key can be drawn. One that is drawn with the probability q, which is known, gets
-the weight 1/q (Knuth, "Estimating the efficiency of backtrack programs", 1975), and the answer is
-one of the last draws by their weights. With more draws that comes as near to uniform as one likes.
+Many keys, the naive way
+    The tables are sorted, but cannot find the n-th key. Picking a random place between the first
+    and the last key fails. Names like ``user:1234`` use ten of the 256 values of a byte, so nearly
+    every place lies in a gap. Only the few keys behind the gaps would ever be found.
 
-What is drawn depends on the log's position and on how often this member was asked: there is no
-randomness of the machine in it, and whoever asks again gets another key.
+Many keys, what we do
+    A *draw* goes down the tree of prefixes (:func:`draw`). It extends the prefix by one of the
+    bytes that follow it in some key, each with the same probability. When few keys begin with the
+    prefix, it picks one of them. So every key can be drawn, but with unequal probability q, which
+    is known. It gets the weight 1/q (Knuth, "Estimating the efficiency of backtrack programs",
+    1975), and the answer is one of the last draws, picked by weight. More draws come closer to
+    uniform.
+
+Determinism
+    A draw depends on the log position and on the number of calls on this member, not on the
+    machine's randomness. The next call returns another key.
 """
 
 import hashlib
@@ -26,44 +32,50 @@ from ..state.store import KeyStore
 __all__ = ["FEW_KEYS", "Dice", "RandomKey", "children", "draw"]
 
 FEW_KEYS: Final = 1024
-"""So many are all looked at: fewer would be picked by draws, more take longer than a draw."""
+"""Up to this many keys are all looked at. More would take longer than a draw."""
 
 _LEAF_KEYS: Final = 64
 _DRAWS: Final = 64
-"""So many are kept. Fewer: where prefixes have very unlike numbers of keys, those of the rare ones
-are too likely. More: keys that are long gone."""
+"""Draws that are remembered. Fewer, and keys of rare prefixes are too likely where prefixes have
+very different numbers of keys; more, and remembered keys are long deleted."""
 _FIRST_DRAWS: Final = 16
 _NEXT_DRAWS: Final = 2
-_SEEK_KEYS: Final = 16  # one look into the tables takes as long as to walk over so many keys
+_SEEK_KEYS: Final = 16  # one look into the tables takes as long as walking over this many keys
 _CHILDREN: Final = 16
-"""So many of the bytes that follow a prefix are looked up; how many there are is then estimated."""
+"""At most this many of the bytes that follow a prefix are looked up; their number is estimated."""
 _SLOTS: Final = 257  # the prefix itself, and the prefix with each byte
 _STEPS: Final = 1024
-"""So often a draw looks into the tables at most (a few milliseconds); the key is then one of the
-next ones, and some others are less likely than they should be."""
+"""Looks into the tables that one draw may take: a few milliseconds. Beyond it the draw takes one of
+the next keys, so some keys are less likely than they should be."""
 
 
 class Dice:
-    """Numbers that follow from a text as if they were random."""
+    """Pseudo-random numbers that follow from a text."""
 
     def __init__(self, text: bytes) -> None:
         self._text, self._rolled = text, 0
 
     def below(self, end: int) -> int:
-        """Return a number from 0 up to `end`, exclusively; `end` is much less than 2**128."""
+        """Return a number from 0 to `end` - 1; `end` is much less than 2**128."""
         self._rolled += 1
         digest = hashlib.blake2b(b"%b %d" % (self._text, self._rolled), digest_size=16).digest()
         return int.from_bytes(digest, "big") * end >> 128
 
 
 class RandomKey:
-    """The command's answers when there are many keys, with the draws that it remembers."""
+    """RANDOMKEY over many keys, with the draws that it remembers."""
 
     def __init__(self) -> None:
         self._drawn: deque[tuple[bytes, int]] = deque(maxlen=_DRAWS)
 
     def pick(self, store: KeyStore, first: bytes, dice: Dice) -> bytes | None:
-        """Return some key of those from the first on; None if only deleted ones were met."""
+        """Return a random key; None if only deleted keys were found.
+
+        Args:
+            store: the keys.
+            first: the first of all keys.
+            dice: decides.
+        """
         drawn = self._drawn
         shared = _shared(stored_key(first), store.tables.last_place())
         for _ in range(_NEXT_DRAWS if drawn else _FIRST_DRAWS):
@@ -89,7 +101,7 @@ def _weighted(weights: Sequence[int], dice: Dice) -> int:
 
 
 def draw(store: KeyStore, dice: Dice, prefix: bytes) -> tuple[bytes, int] | None:
-    """Draw a key that begins like a prefix, and return it with one over its probability."""
+    """Draw a key with a prefix; return it with its weight, one over its probability."""
     weight, steps = 1, 0
     while True:
         keys, more = _leaf(store, prefix)
@@ -105,7 +117,7 @@ def draw(store: KeyStore, dice: Dice, prefix: bytes) -> tuple[bytes, int] | None
 
 
 def _leaf(store: KeyStore, prefix: bytes) -> tuple[list[bytes], bool]:
-    """Return the first keys that begin like a prefix, and whether there may be more of them."""
+    """Return the first keys with a prefix, and whether there may be more."""
     page, place = store.tables.page(_before(prefix), _LEAF_KEYS)
     store.walked += _LEAF_KEYS
     expires_at, now = store.tables.deadlines.by_key, store.now
@@ -118,29 +130,30 @@ def _leaf(store: KeyStore, prefix: bytes) -> tuple[list[bytes], bool]:
 
 
 def _shared(first: bytes, last: bytes) -> bytes:
-    """Return what both begin like."""
+    """Return the common prefix of two keys."""
     pairs = enumerate(zip(first, last, strict=False))
     return first[: next((at for at, (one, other) in pairs if one != other), len(first))]
 
 
 def _before(prefix: bytes) -> bytes:
-    """Return a place below all keys that begin like a prefix, and above all that are less."""
+    """Return the place just before all keys with a prefix."""
     if not prefix or not prefix[-1]:
         return prefix[:-1]
     return _behind(prefix[:-1] + bytes((prefix[-1] - 1,)))
 
 
 def _behind(prefix: bytes) -> bytes:
-    """Return a place above all keys that begin like a prefix, and below all that are greater."""
+    """Return the place just behind all keys with a prefix."""
     return prefix.ljust(HASHED_BYTES + 1, b"\xff")
 
 
 def children(store: KeyStore, prefix: bytes, start: int) -> tuple[list[bytes], int]:
-    """Return prefixes, one byte longer, that keys or deleted keys begin like, and their number.
+    """Return the prefixes, one byte longer, that occur in keys, and their number.
 
-    If they are many, it is the next ones from a start on, and their number is estimated by the room
-    that those take. The prefix itself is among them if it is a key, and stands for that key alone.
-    At least one is returned if there are such keys.
+    Deleted keys count as well until they are flushed. If there are many, the next ones from `start`
+    on are returned, and their number is estimated from the range that they cover. If the prefix is
+    itself a key, it is among them and stands for that key alone. At least one is returned if there
+    are such keys.
     """
     found: list[bytes] = []
     place = _before(prefix + bytes((start - 1,)) if start else prefix)

@@ -1,9 +1,17 @@
 """The rows of the command table, as text: one line per command.
 
-Columns, apart by semicolons: name; arity; who answers (W write, R read, C connection) and further
-flags; first key, last key, step; since (of Redis); summary; tips. A name with a bar is a subcommand
-and follows its container. The numbers and flags are facts of Redis 7, for clients read them from
-COMMAND; ACL categories follow from the group and the flags by Redis's own rule.
+Columns, separated by semicolons:
+
+1. name; with a bar it is a subcommand, which follows its container
+2. arity: number of arguments with the name; -n means at least n
+3. kind (W write, R read, C connection) and further flags
+4. first key, last key, step; 0 0 0 without keys
+5. since: the first Redis version with this command
+6. summary
+7. tips (optional)
+
+Numbers and flags are facts of Redis 7, because clients read them from COMMAND. ACL categories
+follow from group and flags by Redis's own rule.
 """
 
 # ruff: noqa: E501 - a table is read along its rows
@@ -14,10 +22,10 @@ from .spec import CommandSpec, Kind
 
 _STRING: Final = """
 get ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return the value of a key
-set ; -3 ; W denyoom ; 1 1 1 ; 1.0.0 ; Set a key, under a condition or with an expiry if asked to
+set ; -3 ; W denyoom ; 1 1 1 ; 1.0.0 ; Set a key; optionally with an expiry, or under a condition
 setnx ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set a key that does not exist
-setex ; 4 ; W denyoom ; 1 1 1 ; 2.0.0 ; Set a key that lives for some seconds
-psetex ; 4 ; W denyoom ; 1 1 1 ; 2.6.0 ; Set a key that lives for some milliseconds
+setex ; 4 ; W denyoom ; 1 1 1 ; 2.0.0 ; Set a key with an expiry in seconds
+psetex ; 4 ; W denyoom ; 1 1 1 ; 2.6.0 ; Set a key with an expiry in milliseconds
 getset ; 3 ; W denyoom fast ; 1 1 1 ; 1.0.0 ; Set a key and return its old value
 getdel ; 2 ; W fast ; 1 1 1 ; 6.2.0 ; Return the value of a key and delete it
 getex ; -2 ; W fast ; 1 1 1 ; 6.2.0 ; Return the value of a key and change its expiry
@@ -39,29 +47,29 @@ incrbyfloat ; 3 ; W denyoom fast ; 1 1 1 ; 2.6.0 ; Add to a floating-point numbe
 _GENERIC: Final = """
 del ; -2 ; W ; 1 -1 1 ; 1.0.0 ; Delete keys ; request_policy:multi_shard response_policy:agg_sum
 unlink ; -2 ; W fast ; 1 -1 1 ; 4.0.0 ; Delete keys (the same as DEL here) ; request_policy:multi_shard response_policy:agg_sum
-exists ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Count which of the keys exist ; request_policy:multi_shard response_policy:agg_sum
+exists ; -2 ; R fast ; 1 -1 1 ; 1.0.0 ; Count the keys that exist ; request_policy:multi_shard response_policy:agg_sum
 type ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return the type of a value
-expire ; -3 ; W fast ; 1 1 1 ; 1.0.0 ; Let a key expire after some seconds
-pexpire ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Let a key expire after some milliseconds
-expireat ; -3 ; W fast ; 1 1 1 ; 1.2.0 ; Let a key expire at a Unix time in seconds
-pexpireat ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Let a key expire at a Unix time in milliseconds
-ttl ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return how long a key has left, in seconds ; nondeterministic_output
-pttl ; 2 ; R fast ; 1 1 1 ; 2.6.0 ; Return how long a key has left, in milliseconds ; nondeterministic_output
+expire ; -3 ; W fast ; 1 1 1 ; 1.0.0 ; Set the expiry of a key, in seconds from now
+pexpire ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Set the expiry of a key, in milliseconds from now
+expireat ; -3 ; W fast ; 1 1 1 ; 1.2.0 ; Set the expiry of a key, as a Unix time in seconds
+pexpireat ; -3 ; W fast ; 1 1 1 ; 2.6.0 ; Set the expiry of a key, as a Unix time in milliseconds
+ttl ; 2 ; R fast ; 1 1 1 ; 1.0.0 ; Return the remaining lifetime of a key, in seconds ; nondeterministic_output
+pttl ; 2 ; R fast ; 1 1 1 ; 2.6.0 ; Return the remaining lifetime of a key, in milliseconds ; nondeterministic_output
 expiretime ; 2 ; R fast ; 1 1 1 ; 7.0.0 ; Return when a key expires, as a Unix time in seconds
 pexpiretime ; 2 ; R fast ; 1 1 1 ; 7.0.0 ; Return when a key expires, as a Unix time in milliseconds
-persist ; 2 ; W fast ; 1 1 1 ; 2.2.0 ; Take the expiry off a key
-rename ; 3 ; W ; 1 2 1 ; 1.0.0 ; Rename a key, over another one if need be
-renamenx ; 3 ; W fast ; 1 2 1 ; 1.0.0 ; Rename a key if the new name is free
+persist ; 2 ; W fast ; 1 1 1 ; 2.2.0 ; Remove the expiry of a key
+rename ; 3 ; W ; 1 2 1 ; 1.0.0 ; Rename a key; an existing key of the new name is overwritten
+renamenx ; 3 ; W fast ; 1 2 1 ; 1.0.0 ; Rename a key if the new name does not exist
 copy ; -3 ; W denyoom ; 1 2 1 ; 6.2.0 ; Copy a key
-touch ; -2 ; R fast ; 1 -1 1 ; 3.2.1 ; Count which of the keys exist (nothing is evicted here) ; request_policy:multi_shard response_policy:agg_sum
-scan ; -2 ; R ; 0 0 0 ; 2.8.0 ; Walk over the keys, some at a time ; nondeterministic_output request_policy:special
+touch ; -2 ; R fast ; 1 -1 1 ; 3.2.1 ; Count the keys that exist (nothing is evicted here) ; request_policy:multi_shard response_policy:agg_sum
+scan ; -2 ; R ; 0 0 0 ; 2.8.0 ; Iterate over the keys, some at a time ; nondeterministic_output request_policy:special
 keys ; 2 ; R dangerous ; 0 0 0 ; 1.0.0 ; Return all keys that match a pattern ; request_policy:all_shards nondeterministic_output_order
-randomkey ; 1 ; R ; 0 0 0 ; 1.0.0 ; Return some key ; request_policy:all_shards nondeterministic_output
-object ; -2 ; R container ; 0 0 0 ; 2.2.3 ; Look into how a value is held
+randomkey ; 1 ; R ; 0 0 0 ; 1.0.0 ; Return a random key ; request_policy:all_shards nondeterministic_output
+object ; -2 ; R container ; 0 0 0 ; 2.2.3 ; Inspect how a value is stored
 object|encoding ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return the encoding that Redis would use for a value ; nondeterministic_output
 object|refcount ; 3 ; R ; 2 2 1 ; 2.2.3 ; Return 1 for a key that exists ; nondeterministic_output
 object|help ; 2 ; R ; 0 0 0 ; 6.2.0 ; Describe the subcommands
-wait ; 3 ; C noscript connection nokeyspace ; 0 0 0 ; 3.0.0 ; Return how many replicas hold the writes so far ; request_policy:all_shards response_policy:agg_min
+wait ; 3 ; C noscript connection nokeyspace ; 0 0 0 ; 3.0.0 ; Wait until replicas hold the writes so far; return their number ; request_policy:all_shards response_policy:agg_min
 """
 
 _SERVER: Final = """
@@ -75,7 +83,7 @@ command|getkeys ; -3 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Return the 
 command|info ; -2 ; C loading stale connection ; 0 0 0 ; 2.8.13 ; Describe some commands ; nondeterministic_output_order
 command|list ; -2 ; C loading stale connection ; 0 0 0 ; 7.0.0 ; Return the names of the commands ; nondeterministic_output_order
 command|help ; 2 ; C loading stale connection ; 0 0 0 ; 5.0.0 ; Describe the subcommands
-info ; -1 ; C loading stale dangerous ; 0 0 0 ; 1.0.0 ; Return facts and figures of this member ; nondeterministic_output request_policy:all_shards response_policy:special
+info ; -1 ; C loading stale dangerous ; 0 0 0 ; 1.0.0 ; Return information about this member ; nondeterministic_output request_policy:all_shards response_policy:special
 config ; -2 ; C container ; 0 0 0 ; 2.0.0 ; Read or change the configuration
 config|get ; -3 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Return settings
 config|set ; -4 ; C admin noscript loading stale ; 0 0 0 ; 2.0.0 ; Change settings ; request_policy:all_nodes response_policy:all_succeeded
@@ -84,13 +92,13 @@ config|rewrite ; 2 ; C admin noscript loading stale ; 0 0 0 ; 2.8.0 ; Write the 
 config|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
 role ; 1 ; C noscript loading stale fast admin_only ; 0 0 0 ; 2.8.12 ; Return the role of this member
 time ; 1 ; C loading stale fast ; 0 0 0 ; 2.6.0 ; Return the time of the log ; nondeterministic_output
-lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return when the tables were last written ; nondeterministic_output
-quorate.status ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return what this member says of itself
+lastsave ; 1 ; C loading stale fast admin_only ; 0 0 0 ; 1.0.0 ; Return the time of the newest snapshot ; nondeterministic_output
+quorate.status ; 1 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Return the status of this member as JSON
 quorate.session ; -2 ; W noscript nokeyspace ; 0 0 0 ; 1.0.0 ; OPEN [timeout-ms], KEEPALIVE id [acknowledged-sequence] or CLOSE id: sessions for QUORATE.ONCE
 quorate.sessions ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the sessions
 quorate.expiring ; 1 ; R fast nokeyspace ; 0 0 0 ; 1.0.0 ; Count the keys that expire
-quorate.once ; -4 ; C noscript nokeyspace ; 0 0 0 ; 1.0.0 ; Have a command of a session (session sequence command ...) done exactly once
-quorate.control ; -2 ; C admin noscript stale ; 0 0 0 ; 1.0.0 ; Ask the leader for what an operator may ask (SNAPSHOT, TRANSFER member)
+quorate.once ; -4 ; C noscript nokeyspace ; 0 0 0 ; 1.0.0 ; Execute a command of a session (session sequence command ...) exactly once
+quorate.control ; -2 ; C admin noscript stale ; 0 0 0 ; 1.0.0 ; Send an operator request to the leader (SNAPSHOT, TRANSFER member)
 """
 
 _CONNECTION: Final = """
@@ -100,30 +108,30 @@ hello ; -1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 6.0.0 ; 
 auth ; -2 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 1.0.0 ; Authenticate the connection
 select ; 2 ; C loading stale fast ; 0 0 0 ; 1.0.0 ; Choose the database; there is only 0
 quit ; -1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 1.0.0 ; Close the connection
-reset ; 1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 6.2.0 ; Set the connection back to how it began
-client ; -2 ; C container ; 0 0 0 ; 2.4.0 ; Look after client connections
+reset ; 1 ; C noscript loading stale fast no_auth allow_busy ; 0 0 0 ; 6.2.0 ; Reset the connection to its initial state
+client ; -2 ; C container ; 0 0 0 ; 2.4.0 ; Inspect and manage client connections
 client|id ; 2 ; C noscript loading stale ; 0 0 0 ; 5.0.0 ; Return the id of the connection
 client|info ; 2 ; C noscript loading stale ; 0 0 0 ; 6.2.0 ; Describe the connection ; nondeterministic_output
 client|list ; -2 ; C admin noscript loading stale ; 0 0 0 ; 2.4.0 ; Describe the connections of this member ; nondeterministic_output
 client|kill ; -3 ; C admin noscript loading stale ; 0 0 0 ; 2.4.0 ; Close connections
 client|setname ; 3 ; C noscript loading stale ; 0 0 0 ; 2.6.9 ; Name the connection
 client|getname ; 2 ; C noscript loading stale ; 0 0 0 ; 2.6.9 ; Return the name of the connection
-client|setinfo ; 4 ; C noscript loading stale ; 0 0 0 ; 7.2.0 ; Note which library the client uses
+client|setinfo ; 4 ; C noscript loading stale ; 0 0 0 ; 7.2.0 ; Record the library that the client uses
 client|reply ; 3 ; C noscript loading stale ; 0 0 0 ; 3.2.0 ; Switch replies on or off
 client|no-evict ; 3 ; C admin noscript loading stale ; 0 0 0 ; 7.0.0 ; Accepted; nothing is evicted here
 client|no-touch ; 3 ; C noscript loading stale ; 0 0 0 ; 7.2.0 ; Accepted; nothing is evicted here
 client|tracking ; -3 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Switch the tracking of keys off; it can't be switched on
 client|trackinginfo ; 2 ; C noscript loading stale ; 0 0 0 ; 6.2.0 ; Return how keys are tracked
 client|getredir ; 2 ; C noscript loading stale ; 0 0 0 ; 6.0.0 ; Return where invalidations go
-client|unblock ; -3 ; C admin noscript loading stale ; 0 0 0 ; 5.0.0 ; Wake a blocked connection; none ever is
+client|unblock ; -3 ; C admin noscript loading stale ; 0 0 0 ; 5.0.0 ; Unblock a connection; none is ever blocked
 client|help ; 2 ; C loading stale ; 0 0 0 ; 5.0.0 ; Describe the subcommands
 """
 
 _TRANSACTIONS: Final = """
 multi ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 1.2.0 ; Begin a transaction
-exec ; 1 ; C noscript loading stale skip_slowlog ; 0 0 0 ; 1.2.0 ; Run the queued commands as one
-discard ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 2.0.0 ; Forget the queued commands
-watch ; -2 ; C noscript loading stale fast allow_busy ; 1 -1 1 ; 2.2.0 ; Let EXEC do nothing if one of the keys changes before it
+exec ; 1 ; C noscript loading stale skip_slowlog ; 0 0 0 ; 1.2.0 ; Execute the queued commands as one
+discard ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 2.0.0 ; Discard the queued commands
+watch ; -2 ; C noscript loading stale fast allow_busy ; 1 -1 1 ; 2.2.0 ; Make EXEC do nothing if one of the keys changes before it
 unwatch ; 1 ; C noscript loading stale fast allow_busy ; 0 0 0 ; 2.2.0 ; Forget the watched keys
 """
 
@@ -180,7 +188,7 @@ _CATEGORIES: Final = (
 
 
 def build_rows() -> tuple[CommandSpec, ...]:
-    """Read the rows; subcommands are put into their containers."""
+    """Build the table from the rows; subcommands go into their containers."""
     commands: dict[str, CommandSpec] = {}
     for group, text in _GROUPS:
         for line in text.strip().splitlines():

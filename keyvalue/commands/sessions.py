@@ -1,9 +1,12 @@
-"""QUORATE.SESSION: the lives of sessions, see :mod:`.sessions`."""
+"""QUORATE.SESSION and QUORATE.SESSIONS: open, keep alive, close and count sessions.
+
+The sessions themselves are in :mod:`..state.sessions`.
+"""
 
 from typing import Final
 
+from ..limits import DEFAULT_SESSION_MS, LOOKUP_WORK, MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
-from ..state.limits import DEFAULT_SESSION_MS, LOOKUP_WORK, MAX_SESSION_MS, MIN_SESSION_MS
 from ..state.store import KeyStore
 from .arguments import SYNTAX_ERROR, arity_error, integer
 from .strings import Handler
@@ -41,9 +44,9 @@ def session(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 
 def count(store: KeyStore, _arguments: list[bytes]) -> bytes:
-    """QUORATE.SESSIONS: how many there are, those among them that nothing has removed yet."""
+    """QUORATE.SESSIONS: their number, with timed-out sessions that are not removed yet."""
     return resp.integer(len(store.sessions))
 
 
 HANDLERS: Final[dict[str, Handler]] = {_NAME: session, "quorate.sessions": count}
-"""Commands by name; :mod:`.service` has checked the number of arguments."""
+"""Handlers by command name. The service has checked the number of arguments already."""

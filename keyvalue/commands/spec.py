@@ -1,4 +1,4 @@
-"""What is known of one command: the shape of an entry in the table of :mod:`.commands`."""
+"""The shape of one entry in the table of commands (:mod:`.table`)."""
 
 import enum
 
@@ -6,7 +6,7 @@ import attrs
 
 
 class Kind(enum.Enum):
-    """Who answers a command."""
+    """Which part of the program answers a command."""
 
     WRITE = "write"
     """The replicated state machine, through the log."""
@@ -23,13 +23,13 @@ class CommandSpec:
     Args:
         name: in lower case.
         arity: number of arguments including the name(s); -n means at least n (as in Redis).
-        kind: who answers it.
+        kind: which part answers it.
         flags: Redis's command flags (``write``, ``readonly``, ``fast``, ...).
         first_key: index of the first argument that is a key, 0 for none.
         last_key: index of the last one; -1 is the last argument.
         step: distance from one key to the next.
         group: Redis's documentation group.
-        since: the Redis version that had it first.
+        since: the first Redis version with this command.
         summary: what it does, in one line.
         categories: ACL categories with their ``@``.
         tips: hints for clients of a cluster.

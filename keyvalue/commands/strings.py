@@ -1,14 +1,20 @@
-"""Commands that read and write strings."""
+"""Commands that read and write strings.
+
+A handler takes the store and all arguments, its own name included, and returns the encoded reply.
+Every lookup comes before the first change: a lookup may raise when the request's work is used up,
+and a command that fails must have changed nothing.
+"""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import attrs
 
+from ..limits import MAX_REPLY_BYTES, MAX_VALUE_BYTES
 from ..protocol import resp
-from ..state.limits import MAX_REPLY_BYTES, MAX_VALUE_BYTES
+from ..protocol.resp import CommandError
 from ..state.store import RAW_STRING, STRING, KeyStore
-from .arguments import SYNTAX_ERROR, TOO_LONG, CommandError, arity_error, expiry, integer
+from .arguments import SYNTAX_ERROR, TOO_LONG, arity_error, expiry, integer
 
 Handler: TypeAlias = Callable[[KeyStore, list[bytes]], bytes]
 
@@ -30,6 +36,7 @@ def get(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 def set_(store: KeyStore, arguments: list[bytes]) -> bytes:
     """SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]."""
+    # The two usual forms first: parsing options costs more than the SET itself.
     if len(arguments) == _PLAIN_SET_ARGUMENTS:
         store.put(arguments[1], (arguments[2], 0, store.revision, STRING))
         return resp.OK
@@ -52,14 +59,14 @@ def set_(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 @attrs.frozen
 class _Options:
-    """Options of SET and GETEX: words, and one expiry as its unit and text."""
+    """Options of SET and GETEX: plain words, and one expiry as unit and text."""
 
     words: frozenset[bytes]
     unit: bytes
     time: bytes
 
     def expires_at_ms(self, store: KeyStore, command: str) -> int:
-        """Return when the key is to expire, 0 without an expiry."""
+        """Return the log time of the expiry, 0 without one."""
         return _expires_at_ms(store, self.unit, self.time, command) if self.unit else 0
 
 
@@ -69,7 +76,7 @@ def _expires_at_ms(store: KeyStore, unit: bytes, time: bytes, command: str) -> i
 
 
 def _options(arguments: list[bytes], known: frozenset[bytes]) -> _Options:
-    """Read options in any order; the same one may come twice, two expiries may not."""
+    """Parse options in any order. The same one may come twice; two different expiries may not."""
     words: set[bytes] = set()
     unit = time = b""
     rest = iter(arguments)
@@ -198,19 +205,19 @@ def getrange(store: KeyStore, arguments: list[bytes]) -> bytes:
     size = len(record[0])
     first = max(start + size if start < 0 else start, 0)
     last = max(end + size if end < 0 else end, 0)
-    part = memoryview(record[0])[first : last + 1]  # which may be large: it is copied once
+    part = memoryview(record[0])[first : last + 1]  # it may be large; so it is copied only once
     return b"".join((b"$%d\r\n" % len(part), part, b"\r\n"))
 
 
 def setrange(store: KeyStore, arguments: list[bytes]) -> bytes:
-    """SETRANGE key offset value; what lies between is zero bytes."""
+    """SETRANGE key offset value; a gap is filled with zero bytes."""
     key, place, part = arguments[1:]
     offset = integer(place)
     if offset < 0:
         return resp.error("ERR offset is out of range")
     record = store.get(key)
     old, expires_at_ms = (record[0], record[1]) if record else (b"", 0)
-    if not part:
+    if not part:  # as in Redis: no key is made, and no zero bytes
         return resp.integer(len(old))
     if offset + len(part) > MAX_VALUE_BYTES:
         return TOO_LONG
@@ -240,4 +247,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "strlen": strlen,
     "substr": getrange,
 }
-"""Commands by name; :mod:`.service` has checked the number of arguments."""
+"""Handlers by command name. The service has checked the number of arguments already."""

@@ -1,13 +1,12 @@
-"""The commands: what each takes, where its keys are, and who answers it.
+"""The table of commands: what each takes, where its keys are, and which part answers it.
 
-One table, built once from the rows of :mod:`.command_rows` and never changed. :func:`lookup` is the
-hot way in: a dictionary that holds the usual spellings (``SET`` and ``set``), then a second try in
-lower case. A command with subcommands (CLIENT, OBJECT) is a container: :func:`resolve` finds the
-subcommand's own specification.
+The table is built once, from the text in :mod:`.rows`, and never changes. :func:`lookup` is the hot
+way in: it tries the usual spellings (``SET`` and ``set``), then lower case. A command with
+subcommands (CLIENT, OBJECT) is a *container*; :func:`resolve` finds the subcommand's own entry.
 
-What is wrong with a command before it runs, an unknown name or a wrong number of arguments, is
-found by :func:`fault` with Redis 7's exact texts (bytes, for they quote the client's). The replies
-of COMMAND itself, which are this table in another form, are in :mod:`.command_replies`.
+:func:`fault` finds what is wrong with a command before it runs: an unknown name, or a wrong number
+of arguments. It uses Redis 7's exact texts. They are bytes, because they quote the client's bytes.
+The replies of COMMAND show the same table in another form (:mod:`.introspection`).
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ def lookup(name: bytes) -> CommandSpec | None:
 
 
 def resolve(arguments: Sequence[bytes]) -> CommandSpec | None:
-    """Find what a whole command means: the subcommand of a container, else the command, or None."""
+    """Find the entry of a whole command: of the subcommand in a container, or None."""
     spec = lookup(arguments[0])
     if spec is not None and spec.subcommands and len(arguments) > 1:
         return spec.subcommands.get(arguments[1].lower())
@@ -54,7 +53,7 @@ def resolve(arguments: Sequence[bytes]) -> CommandSpec | None:
 
 
 def fault(arguments: Sequence[bytes]) -> bytes | None:
-    """Say what is wrong with a command before it runs, in Redis 7's words; None when it may run."""
+    """Return what is wrong with a command, in Redis 7's words; None if it may run."""
     spec = lookup(arguments[0])
     if spec is None:
         return unknown_command(arguments)
@@ -67,15 +66,13 @@ def fault(arguments: Sequence[bytes]) -> bytes | None:
 
 
 def wrong_arity(spec: CommandSpec) -> bytes:
-    """Word the error for a wrong number of arguments."""
+    """Return the error text for a wrong number of arguments."""
     return b"ERR wrong number of arguments for '%b' command" % spec.name.encode()
 
 
 def unknown_command(arguments: Sequence[bytes]) -> bytes:
-    """Word the error for an unknown command; quotes at most 128 bytes of name and arguments.
-
-    Libraries must not take a script that is refused for one that failed, so this says what it is.
-    """
+    """Return the error text for an unknown command; it quotes at most 128 bytes of arguments."""
+    # Libraries read the text: a script that was refused must not look like one that failed.
     if arguments[0].lower() in _SCRIPTING:
         return (
             b"ERR scripts are not supported: %b was not executed; "
@@ -91,13 +88,13 @@ def unknown_command(arguments: Sequence[bytes]) -> bytes:
 
 
 def unknown_subcommand(arguments: Sequence[bytes]) -> bytes:
-    """Word the error for a container's unknown subcommand."""
+    """Return the error text for an unknown subcommand."""
     name = _quote(arguments[1], _QUOTED_BYTES)
     return b"ERR unknown subcommand '%b'. Try %b HELP." % (name, arguments[0].upper())
 
 
 def _quote(argument: bytes, limit: int) -> bytes:
-    """Cut an argument as C's ``%.*s`` does: at the limit or at a NUL."""
+    """Cut an argument like C's ``%.*s``: at the limit, or at the first NUL."""
     return argument[:limit].partition(b"\0")[0]
 
 

@@ -1,19 +1,23 @@
-"""Commands that walk over the keys: SCAN, KEYS, RANDOMKEY, DBSIZE.
+"""Commands that walk over the keys: SCAN, KEYS, RANDOMKEY; and those that count them.
 
-The walk goes in the order of the tables, a page at a time; a *place* is a stored key, and what
-lies behind it has been walked over.
+A walk follows the order of the tables, a page at a time. A *place* is a stored key; everything up
+to it has been walked over.
 
-How far a walk goes is bounded by what this member has to look at, which is not the same on all:
-deleted keys and expired ones lie about until a flush. So near the bound one member may answer and
-another refuse. What a walk is *charged* (:mod:`.limits`) is the same everywhere, a lump sum.
+Bounds
+    A walk is bounded by the keys that this member has to look at. That number differs between
+    members, because deleted and expired keys stay until a flush. So near the bound one member may
+    answer where another refuses. What a walk is *charged* (:mod:`..limits`) is a lump sum, equal on
+    all members.
 
-**SCAN** answers with a cursor, a number, that stands for a place: a hash of it. The member
-remembers which place it was. So a cursor means the same on every member, and one that is not
-remembered, after a change of leader or very many others, means the beginning: a key that is there
-throughout is always returned, perhaps more than once. Two SCANs that alternate between members
-may go on for ever; clients don't do that.
+SCAN
+    The cursor is a number, the hash of a place; the member remembers which place it was. So a
+    cursor means the same on every member. An unknown cursor, after a change of leader or very many
+    other scans, means the beginning. A key that exists throughout is therefore always returned,
+    perhaps more than once. Caveat: two SCANs that alternate between members may never end; clients
+    do not do that.
 
-**RANDOMKEY** walks over all keys if they are few; else it draws some: :mod:`.random_key`.
+RANDOMKEY
+    It walks over all keys if they are few, and otherwise draws some (:mod:`.random_key`).
 """
 
 import hashlib
@@ -22,17 +26,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...storage.tables.memtable import stored_key
+from ..limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
 from ..protocol import resp
-from ..protocol.glob import literal_prefix, matcher
-from ..state.limits import MATCH_STEPS, MAX_CURSORS, MAX_SCAN_COUNT, MAX_WALKED_KEYS, WALK_WORK
+from ..protocol.resp import CommandError
 from ..state.store import KeyStore
-from .arguments import SYNTAX_ERROR, CommandError, integer
+from .arguments import SYNTAX_ERROR, integer
+from .glob import literal_prefix, matcher
 from .random_key import FEW_KEYS, Dice, RandomKey
 from .strings import Handler
 
 _DEFAULT_COUNT: Final = 10
 _PAGE_KEYS: Final = 1024
-_SOME_KEYS: Final = 16  # to have one, if a draw finds none
+_SOME_KEYS: Final = 16  # a page to answer from if every draw fails
 _MAX_STEPS: Final = MAX_WALKED_KEYS * MATCH_STEPS
 _TOO_FAR: Final = resp.error(
     f"ERR this takes a walk over more than {MAX_WALKED_KEYS} keys, use SCAN"
@@ -45,11 +50,11 @@ _CURSOR_BYTES: Final = 8
 _NOTHING: Final = resp.array([resp.bulk(b"0"), resp.EMPTY_ARRAY])
 _CURSOR: Final = re.compile(rb"[+-]?[0-9]{1,20}")
 _MAX_CURSOR: Final = (1 << 64) - 1
-_PREFIX_BYTES: Final = 448  # of a key that is stored hashed, so much keeps the order
+_PREFIX_BYTES: Final = 448  # long keys are stored hashed; up to here they keep their order
 
 
 class Walker:
-    """The commands, with the cursors and the counter that they remember."""
+    """SCAN and RANDOMKEY, with the cursors and the counter that a member remembers."""
 
     def __init__(self) -> None:
         self._places: dict[int, bytes] = {}
@@ -83,7 +88,7 @@ class Walker:
         return _NOTHING
 
     def _place(self, text: bytes) -> bytes:
-        """Return the place that a cursor stands for; the beginning for one that is not known."""
+        """Return the place that a cursor stands for; the beginning for an unknown cursor."""
         if not _CURSOR.fullmatch(text) or abs(cursor := int(text)) > _MAX_CURSOR:
             raise CommandError(resp.error("ERR invalid cursor"))
         return self._places.get(cursor, b"")
@@ -91,7 +96,7 @@ class Walker:
     def _cursor(self, place: bytes) -> int:
         digest = hashlib.blake2b(place, digest_size=_CURSOR_BYTES).digest()
         cursor = int.from_bytes(digest, "big") >> 1 or 1  # positive in 64 signed bits
-        self._places.pop(cursor, None)
+        self._places.pop(cursor, None)  # put back at the end: the oldest are dropped first
         self._places[cursor] = place
         if len(self._places) > MAX_CURSORS:
             del self._places[next(iter(self._places))]
@@ -122,18 +127,18 @@ def keys(store: KeyStore, arguments: list[bytes]) -> bytes:
 
 
 def dbsize(store: KeyStore, _arguments: list[bytes]) -> bytes:
-    """DBSIZE: the keys that have not expired."""
+    """DBSIZE: the number of keys that have not expired."""
     return resp.integer(len(store))
 
 
 def expiring(store: KeyStore, _arguments: list[bytes]) -> bytes:
-    """QUORATE.EXPIRING: the keys that have an expiry and have not expired."""
+    """QUORATE.EXPIRING: the number of keys with an expiry that have not expired."""
     deadlines = store.tables.deadlines
     return resp.integer(len(deadlines.by_key) - deadlines.count_due(store.now))
 
 
 class _Walk:
-    """The keys that exist and match a pattern. Only what begins like the pattern is looked at.
+    """The existing keys that match a pattern; it looks only at keys with the pattern's prefix.
 
     Raises:
         CommandError: the pattern is too long.
@@ -150,10 +155,10 @@ class _Walk:
     def pages(
         self, limit: int, *, after: bytes = b""
     ) -> Iterator[tuple[list[bytes], bytes | None]]:
-        """Yield the keys page by page, each page with the place to go on, None at the end.
+        """Yield pages of keys, each with the place to continue from; None at the end.
 
         Raises:
-            CommandError: the request has walked far enough.
+            CommandError: the request has walked over too many keys.
         """
         store, prefix, matches = self._store, self._prefix, self._matches
         expires_at, now = store.tables.deadlines.by_key, store.now
@@ -171,7 +176,7 @@ class _Walk:
             )
 
     def _cut(self, page: list[bytes], place: bytes | None) -> tuple[list[bytes], bytes | None]:
-        """Cut a page where to match its keys would take too long; one at least is left."""
+        """Shorten a page so that matching its keys does not take too long; one key is left."""
         steps = sum(map(len, page)) * self._steps_per_byte
         if steps > _MAX_STEPS:
             steps = 0
@@ -187,18 +192,16 @@ class _Walk:
 
 
 def _just_before(prefix: bytes) -> bytes:
-    """Return a place before every key that begins with `prefix`."""
+    """Return a place before all keys that begin with `prefix`."""
     if not prefix:
         return b""
     return prefix[:-1] + bytes((prefix[-1] - 1,)) if prefix[-1] else prefix[:-1]
 
 
 def _only_asked(handler: Handler) -> Handler:
-    """Refuse a command in what the log holds.
-
-    What a walk finds, and whether it goes too far, depends on what this member has flushed; the
-    writes behind it would then find room on one member and none on another.
-    """
+    """Refuse a command that comes from the log; as a query it is allowed."""
+    # What a walk finds, and whether it goes too far, depends on what this member has flushed. In a
+    # log entry, the writes behind it could then run on one member and be refused on another.
 
     def asked(store: KeyStore, arguments: list[bytes]) -> bytes:
         return NO_WALK if store.applying else handler(store, arguments)
@@ -207,7 +210,7 @@ def _only_asked(handler: Handler) -> Handler:
 
 
 def handlers() -> dict[str, Handler]:
-    """Return the commands by name, with cursors of their own."""
+    """Return the handlers by command name, with cursors of their own."""
     walker = Walker()
     return {
         "dbsize": dbsize,

@@ -1,1 +1,11 @@
-"""."""
+"""The key-value store for Python programs that embed a member; no sockets.
+
+- `client.py`: :class:`KeyValue`, the usual commands as methods
+- `session.py`: the same with exactly-once writes
+- `gathering.py`: joins the SETs of many tasks into one request
+
+It sends payloads (:mod:`..protocol.payload`) to an endpoint, usually a node, and decodes the
+replies. Programs that connect over a socket use `quorate/client`.
+
+Read first: `client.py`.
+"""

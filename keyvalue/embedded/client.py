@@ -1,8 +1,8 @@
-"""The key-value store from Python, inside the same program.
+"""The key-value store for a Python program that embeds a member; no socket is involved.
 
-:class:`KeyValue` speaks to anything with ``command`` and ``query`` (a node, or a bare service in a
-test); it needs no socket. Keys and values are bytes; text is taken too and encoded as UTF-8, but
-what comes back is bytes.
+:class:`KeyValue` works with any :class:`Endpoint`, an object with ``command`` and ``query``: a
+node, or a bare service in a test. Keys and values are bytes. Text is accepted and encoded as UTF-8,
+but replies are bytes.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
@@ -11,28 +11,28 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import trio
 
 from ...errors import KeyValueError
-from ...node.requests.gateway import UNSTAMPED, Stamp
+from ...node.requests.request import UNSTAMPED, Stamp
 from ..commands.table import CommandSpec, Kind, all_commands, fault, resolve
 from ..protocol import resp
+from ..protocol.payload import RESP3
 from ..protocol.resp import word_of
-from ..state.service import RESP3
 from .gathering import Gathering
 
 Text: TypeAlias = bytes | str
 Argument: TypeAlias = bytes | str | int | float
 
 _SCAN_COUNT: Final = 1000
-_READ: Final = Kind.READ  # members of an enumeration are slow to get at
+_READ: Final = Kind.READ  # enumeration members are slow to look up
 _SET: Final = next(spec for spec in all_commands() if spec.name == "set")
 
 
 class Endpoint(Protocol):
-    """Where requests go."""
+    """What a :class:`KeyValue` sends its requests to."""
 
     def command(
         self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED
     ) -> Coroutine[Any, Any, bytes]:
-        """Record a command, apply it and return the reply."""
+        """Record, replicate and apply a command; return the reply."""
         ...
 
     def query(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
@@ -41,20 +41,24 @@ class Endpoint(Protocol):
 
 
 class KeyValue:
-    """The usual commands as methods; the others through :meth:`execute`.
+    """The usual commands as methods; all other commands through :meth:`execute`.
 
-    Every method raises :class:`~quorate.errors.KeyValueError` when the store answers with an
-    error, and whatever the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
+    Every method raises :class:`~quorate.errors.KeyValueError` when the store replies with an error.
+    It also raises what the endpoint raises: :class:`~quorate.errors.NoLeaderError` (nothing
     happened) or :class:`~quorate.errors.UnknownOutcomeError`. An argument of a wrong type, such as
-    None for a key, is a :class:`TypeError`, and nothing is sent.
+    None for a key, raises :class:`TypeError`, and nothing is sent. A method that is cancelled while
+    its command is under way leaves the outcome unknown.
 
     Attributes:
-        endpoint: where requests go.
+        endpoint: executes the requests.
     """
 
     def __init__(self, endpoint: Endpoint, gathering: Gathering | None = None) -> None:
         self.endpoint = endpoint
         self._set = self._set_alone if gathering is None else gathering.send
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.endpoint!r}>"
 
     async def execute(self, *arguments: Argument) -> resp.Reply:
         """Run any command of the state machine (``execute("SET", "k", "v", "EX", 10)``).
@@ -63,7 +67,8 @@ class KeyValue:
             bytes, int, None, or a list of these.
 
         Raises:
-            KeyValueError: the store refused it, or it is a command of client connections.
+            KeyValueError: the store replied with an error, or only client connections can run this
+                command.
         """
         words = resp.words_of(arguments)
         spec = resolve(words)
@@ -80,7 +85,7 @@ class KeyValue:
         return self._send(_SET, resp.encode_set(key, value))
 
     async def get(self, key: Text) -> bytes | None:
-        """Return the value of a key, None if there is none."""
+        """Return the value of a key; None if the key does not exist."""
         return _optional(await self.execute("GET", word_of(key, "key")))
 
     @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
@@ -101,13 +106,13 @@ class KeyValue:
             value: its value.
             ex: seconds after which it expires.
             px: milliseconds after which it expires.
-            nx: only if there is no such key.
-            xx: only if there is one.
+            nx: only if the key does not exist.
+            xx: only if the key exists.
 
         Returns:
-            Whether it was set.
+            Whether the key was set.
         """
-        if ex is px is None and not (nx or xx):  # as mostly, for a third of the cost
+        if ex is px is None and not (nx or xx):  # the usual form, at a third of the cost
             if not (isinstance(key, bytes) and isinstance(value, bytes)):
                 key, value = word_of(key, "key"), word_of(value, "value")
             reply = await self._set(key, value)
@@ -122,11 +127,11 @@ class KeyValue:
         return await self.execute("SET", *words, *options) is not None
 
     async def delete(self, *keys: Text) -> int:
-        """Delete keys and return how many there were."""
+        """Delete keys; return how many of them existed."""
         return _integer(await self.execute("DEL", *_words_of(keys)))
 
     async def increment(self, key: Text, by: int = 1) -> int:
-        """Add to a number (0 if there is no such key) and return the sum."""
+        """Add to a number and return the sum; a key that does not exist counts as 0."""
         amount = _integer_of(by, "by")
         return _integer(await self.execute("INCRBY", word_of(key, "key"), amount))
 
@@ -153,14 +158,14 @@ class KeyValue:
         return await self.execute("PEXPIRE", *words) == 1
 
     async def ttl_ms(self, key: Text) -> int:
-        """Return how long a key has left in milliseconds; -1 for ever, -2 if there is none."""
+        """Return the remaining lifetime in milliseconds; -1 without expiry, -2 without the key."""
         return _integer(await self.execute("PTTL", word_of(key, "key")))
 
     async def scan(self, match: Text = b"*") -> AsyncIterator[bytes]:
-        """Iterate over the keys that match a pattern.
+        """Iterate over the keys that match a glob pattern.
 
-        A key that is there throughout comes at least once (after a change of leader perhaps
-        again), one that comes or goes meanwhile perhaps not.
+        A key that exists throughout is returned at least once; after a change of leader it may be
+        returned again. A key that is created or deleted during the iteration may be left out.
         """
         cursor, pattern = b"0", word_of(match, "match")
         while True:
@@ -185,7 +190,7 @@ def _integer_of(value: object, name: str) -> int:
 
 
 def _decoded(replies: bytes) -> resp.Reply:
-    """Return the one reply in what an endpoint has returned; raise it if it is an error."""
+    """Decode the single reply of an endpoint; raise it if it is an error."""
     (reply,) = resp.parse_replies_untrusted(replies)
     if isinstance(reply, KeyValueError):
         raise reply

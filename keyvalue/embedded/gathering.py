@@ -1,12 +1,12 @@
-"""Plain SETs of the tasks of this program, which travel together.
+"""Joins the plain SETs of this program's tasks into one request.
 
-Of hundreds of tasks each may set a key in one turn of the event loop. To carry each of these SETs
-through the gateway, the log and the state machine by itself costs more than all the rest. So those
-of a turn gather: a payload with many of them, as of a pipeline, is one request, and the reply is
-cut apart. Each task waits by nothing but its place among trio's tasks (:mod:`.waits`).
+Hundreds of tasks may each set a key in one turn of the event loop. A request of its own for each
+SET would cost more than all the rest: gateway, log and state machine handle every request
+separately. So the SETs of one turn gather in one payload, like a pipeline. The reply is cut apart,
+and each task is rescheduled with its own piece.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Final, Never, Protocol
@@ -15,28 +15,27 @@ import trio
 from outcome import Error
 
 from ...errors import RequestError, UnknownOutcomeError
-from ...node.requests.gateway import COMMAND, Request
+from ...node.requests.request import COMMAND, Request
 from ...node.requests.task_calls import Reply
-from ..native.waits import waiting
-from ..port.routes import RUN_COMMANDS
+from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
 from ..protocol import resp
-from ..state.service import AT_ONCE_BYTES, RESP3
+from ..protocol.payload import RESP3
 
 __all__ = ["Gathering"]
 
 _DONE: Final = Reply(resp.OK)
-_OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
+_WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
 
 
 class Member(Protocol):
-    """Where requests go."""
+    """Executes requests."""
 
     def command(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
-        """Have one command recorded, replicated and applied; return the reply."""
+        """Record, replicate and apply one command; return the reply."""
         ...
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take requests that need not wait for others."""
+        """Submit requests together."""
         ...
 
 
@@ -44,8 +43,8 @@ class Gathered(Request):
     """SETs of several tasks, as one command.
 
     Attributes:
-        payloads: the SETs; empty for one that was withdrawn before it was sent.
-        tasks: who waits for each; None for one that does so no longer.
+        payloads: the encoded SETs; empty if one was withdrawn before it was sent.
+        tasks: the task that waits for each SET; None once it was cancelled.
     """
 
     __slots__ = ("payloads", "tasks")
@@ -56,13 +55,13 @@ class Gathered(Request):
         super().__init__(COMMAND, b"", RESP3, partial(_wake, self.payloads, self.tasks))
 
     def withdraw(self, place: int, _raise: Callable[[], Never]) -> trio.lowlevel.Abort:
-        """A task is cancelled: if its SET was not sent yet it never will be."""
+        """Forget a cancelled task; its SET is dropped if it was not sent yet."""
         self.tasks[place] = None
         self.cancelled = True
         return trio.lowlevel.Abort.SUCCEEDED
 
     def remaining(self) -> Sequence[Request]:
-        """Return this, with the SETs for which tasks still wait; nothing if there are none."""
+        """Return this request with the SETs that tasks still wait for; nothing without any."""
         self.cancelled = False
         for place, task in enumerate(self.tasks):
             if task is None:
@@ -75,28 +74,29 @@ class Gathered(Request):
 def _wake(
     payloads: list[bytes], tasks: list[trio.lowlevel.Task | None], result: bytes | RequestError
 ) -> None:
-    """Have each task go on with what became of its SET."""
+    """Reschedule each task with the reply to its SET, or with the error."""
     reschedule = trio.lowlevel.reschedule
-    if result == resp.OK * len(tasks):  # as nearly always
+    if result == resp.OK * len(tasks):  # the usual case: no reply has to be cut out
         for task in tasks:
             if task is not None:
                 reschedule(task, _DONE)
         return
     sent = [task for task, payload in zip(tasks, payloads, strict=True) if payload]
     replies = result.splitlines(keepends=True) if isinstance(result, bytes) else []
-    error = _OTHERS if isinstance(result, bytes) else result
+    error = _WRONG_REPLIES if isinstance(result, bytes) else result
     cut = len(replies) == len(sent)
     for place, task in enumerate(sent):
-        if task is not None:  # an error that is raised is changed by that, so each gets its own
+        # Raising an exception changes it (its traceback), so each task gets a copy.
+        if task is not None:
             reschedule(task, Reply(replies[place]) if cut else Error(copy(error)))
 
 
 class Gathering:
-    """Has tasks wait for what becomes of their SETs.
+    """Gathers the SETs of tasks, and submits them once a turn.
 
     Args:
-        member: where they go.
-        request_bytes: the longest request that it takes.
+        member: executes the requests.
+        request_bytes: the longest request that it accepts.
     """
 
     def __init__(self, member: Member, request_bytes: int) -> None:
@@ -107,10 +107,9 @@ class Gathering:
         self._gathered = Gathered()
         self._room = 0
         self._begun = trio.lowlevel.ParkingLot()
-        self._wait = waiting(_DONE)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Submit after each turn of the loop what has gathered in it, until cancelled."""
+        """Submit the gathered SETs after each turn of the event loop, until cancelled."""
         self._running, self._room = True, self._most
         task_status.started()
         try:
@@ -121,11 +120,11 @@ class Gathering:
             self._submit()
             self._running, self._room = False, 0
 
-    def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
-        """Have ``SET key value`` done, and return the reply; it must be awaited at once.
-
-        Until then Ctrl-C is to be kept away, as for `waits.waiting`. It is no coroutine function:
-        each frame of one costs its callers twice a call.
+    # Ctrl-C between the registration of the task and its wait would leave a task in `tasks` that
+    # never waited; rescheduling it would end the run.
+    @trio.lowlevel.enable_ki_protection
+    async def send(self, key: bytes, value: bytes) -> bytes:
+        """Execute ``SET key value`` and return the reply.
 
         Raises:
             RequestError: there is no reply.
@@ -134,18 +133,20 @@ class Gathering:
         place = len(gathered.tasks)
         if size > self._room or place == RUN_COMMANDS:
             if size > self._most or not self._running:
-                return self._member.command(resp.encode_set(key, value), RESP3)
+                return await self._member.command(resp.encode_set(key, value), RESP3)
             self._full.append(gathered)
             self._gathered = gathered = Gathered()
             self._room, place = self._most, 0
-        wait = self._wait(gathered, key, value)
         if not place:
             self._begun.unpark()
         self._room -= size
-        return wait
+        gathered.payloads.append(resp.encode_set(key, value))
+        gathered.tasks.append(trio.lowlevel.current_task())
+        reply: bytes = await trio.lowlevel.wait_task_rescheduled(partial(gathered.withdraw, place))
+        return reply
 
     def _submit(self) -> None:
-        """Submit what has gathered."""
+        """Submit the gathered SETs."""
         gathered = [*self._full, self._gathered]
         self._full, self._gathered, self._room = [], Gathered(), self._most
         if requests := [request for each in gathered for request in each.remaining()]:

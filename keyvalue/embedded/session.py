@@ -1,13 +1,14 @@
-"""The key-value store from Python within a session: every write is done exactly once.
+"""The embedded key-value store within a replicated session: every write happens exactly once.
 
-The way of `SessionRedis` (docs/sessions.md) for a program that has a member inside. What is unknown
-is sent again, through that member, until the cluster has answered or patience is over.
+This is `SessionRedis` (docs/sessions.md) for a program that embeds a member. A write of unknown
+outcome is sent again, through that member, until the cluster has answered or time is up. The state
+machine's side is :mod:`..state.sessions`.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
@@ -20,9 +21,10 @@ from ...errors import (
     UnknownOutcomeError,
 )
 from ..commands.table import Kind
+from ..limits import MAX_SESSION_MS, MIN_SESSION_MS
 from ..protocol import resp
-from ..state.limits import MAX_SESSION_MS, MIN_SESSION_MS
-from ..state.service import RESP3
+from ..protocol.payload import RESP3
+from ..retry import Retry, SessionWindow
 from .client import KeyValue
 
 if TYPE_CHECKING:
@@ -33,41 +35,32 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionKeyValue", "open_session"]
 
-_IN_FLIGHT: Final = 100
-"""Fewer than the replies that a session keeps: a slow task's command must stay in the window."""
 
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 1.0
-
-
-class _Session:
-    """A session, and which of its commands are not answered."""
+class _OpenSession(SessionWindow):
+    """A session whose commands wait for each other on trio."""
 
     def __init__(self, session_id: int) -> None:
-        self.id = session_id
-        self._last = 0
-        self._in_flight: set[int] = set()
+        super().__init__(session_id)
         self._turn = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def sequence(self) -> AsyncGenerator[int]:
         """Give a number for the length of the block, in which its command is answered."""
-        while self._in_flight and self._last - min(self._in_flight) >= _IN_FLIGHT:
+        while self.is_full:
             await self._turn.park()
-        self._last = number = self._last + 1
-        self._in_flight.add(number)
+        number = self.begin()
         try:
             yield number
         finally:
-            self._in_flight.remove(number)
+            self.end(number)
             self._turn.unpark_all()
 
 
 class SessionKeyValue(KeyValue):
-    """The store with writes that are done once; made by :func:`open_session`.
+    """The store with writes that happen exactly once; made by :func:`open_session`.
 
-    A write raises :class:`~quorate.errors.UnknownOutcomeError` if it was not answered in all that
-    time, or if its session ended before. One that is cancelled may be done or not.
+    A write raises :class:`~quorate.errors.UnknownOutcomeError` if it was not answered within
+    `patience_s`, or if its session ended before that. A cancelled write may or may not take effect.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float, patience_s: float) -> None:
@@ -75,14 +68,14 @@ class SessionKeyValue(KeyValue):
         _check_session(timeout_s=timeout_s, patience_s=patience_s)
         self._timeout_ms = round(timeout_s * 1000)
         self._patience_s = patience_s
-        self._session: _Session | None = None
+        self._session: _OpenSession | None = None
         self._opening = trio.Lock()
 
     async def close(self) -> None:
-        """Close the session, if the cluster answers; else it times out."""
+        """Close the session if the cluster answers; otherwise it times out by itself."""
         session, self._session = self._session, None
         if session is not None:
-            words = resp.encode_command(["QUORATE.SESSION", "CLOSE", session.id])
+            words = resp.encode_command(["QUORATE.SESSION", "CLOSE", session.session_id])
             with suppress(RequestError):
                 await self.endpoint.command(words)
 
@@ -92,7 +85,7 @@ class SessionKeyValue(KeyValue):
         while True:
             session = await self._opened()
             async with session.sequence() as sequence:
-                reply, sent_before = await self._surely(payload, session.id, sequence)
+                reply, sent_before = await self._surely(payload, session.session_id, sequence)
             if not reply.startswith(b"-NOSESSION "):
                 return reply
             if self._session is session:
@@ -103,21 +96,21 @@ class SessionKeyValue(KeyValue):
                     "effect"
                 )
 
-    async def _opened(self) -> _Session:
+    async def _opened(self) -> _OpenSession:
         async with self._opening:
             if self._session is None:
                 words = resp.encode_command(["QUORATE.SESSION", "OPEN", self._timeout_ms])
                 reply, _ = await self._surely(words, 0, 0)
-                self._session = _Session(_integer(reply))
+                self._session = _OpenSession(_integer(reply))
             return self._session
 
     async def _surely(self, payload: bytes, session: int, sequence: int) -> tuple[bytes, bool]:
-        """Send a command until it is answered; return the reply, and whether it may be a repeat.
+        """Send a command until it is answered; return the reply, and whether it was sent before.
 
         Raises:
             RequestError: it was not answered in time, or refused.
         """
-        end, pause, sent = trio.current_time() + self._patience_s, _FIRST_PAUSE_S, False
+        retry, sent = Retry(trio.current_time, trio.current_time() + self._patience_s), False
         while True:
             try:
                 return await self.endpoint.command(payload, RESP3, (session, sequence)), sent
@@ -125,26 +118,26 @@ class SessionKeyValue(KeyValue):
                 sent |= isinstance(error, UnknownOutcomeError)
                 if isinstance(error, RefusedError) and not sent:
                     raise
-                if trio.current_time() + pause > end:
+                pause = retry.pause_s()
+                if pause is None:
                     _give_up(error, sent=sent)
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 @asynccontextmanager
 async def open_session(
     endpoint: Endpoint, *, timeout_s: float = 300.0, patience_s: float = 60.0
 ) -> AsyncGenerator[SessionKeyValue]:
-    """Give the store with writes that are done once, for the length of the block.
+    """Open a session for the length of the block; yield the store with exactly-once writes.
 
     Args:
         endpoint: a node or a member.
         timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. An outage
             that lasts longer ends it.
-        patience_s: for how long a write is sent again, in seconds.
+        patience_s: how long an unanswered write is sent again, in seconds.
 
     Raises:
-        ConfigurationError: one of them is no such number.
+        ConfigurationError: one of these numbers is out of range.
     """
     store = SessionKeyValue(endpoint, timeout_s=timeout_s, patience_s=patience_s)
     try:
@@ -154,7 +147,7 @@ async def open_session(
 
 
 def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
-    """Refuse what is no number of seconds for a session.
+    """Check the two durations.
 
     Raises:
         ConfigurationError: it names the argument, its value and what was expected.
@@ -172,7 +165,8 @@ def _check_session(*, timeout_s: Any, patience_s: Any) -> None:
 
 
 def _give_up(error: RequestError, *, sent: bool) -> NoReturn:
-    """Raise the error; that nothing was done is true only of its own attempt."""
+    """Raise the last error, or "unknown" if an earlier attempt may have succeeded."""
+    # NoLeaderError says that nothing happened. That is true of its own attempt only.
     if sent and not isinstance(error, UnknownOutcomeError):
         raise UnknownOutcomeError(f"an earlier attempt may or may not take effect: {error}")
     raise error

@@ -1,16 +1,18 @@
-"""CLIENT: the connections of this member, seen and changed by one of them.
+"""CLIENT: one connection inspects and changes the connections of this member.
 
-Ids count from 1 since the member's start. What Redis tells of eviction, tracking and memory per
-client does not exist here; the fields stay in the line, for programs cut it at its names.
+Ids count from 1 since the member's start. Eviction, tracking and memory per client do not exist
+here. Their fields stay in the lines of CLIENT LIST, because programs parse them by name.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from ..commands.arguments import CommandError, integer, parse_integer
-from ..commands.command_replies import help_reply
+from ..commands.arguments import integer, parse_integer
+from ..commands.introspection import help_reply
 from ..protocol import resp
-from .client_state import LOUD, OFF, SKIP_NEXT, Client, PortState, Session
+from ..protocol.resp import CommandError
+from .client_state import LOUD, OFF, SKIP_NEXT, ClientState
+from .port_state import ClientConnection, PortState
 
 __all__ = ["client_reply", "set_name"]
 
@@ -19,35 +21,35 @@ _PRINTABLE: Final = range(ord("!"), ord("~") + 1)
 _PAIR: Final = 2
 
 
-def client_reply(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
-    """Answer CLIENT; ``fault`` found nothing in the arguments."""
+def client_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    """Answer CLIENT; `table.fault` found nothing wrong."""
     match arguments[1].lower():
         case b"id":
-            reply = resp.integer(session.client_id)
+            reply = resp.integer(client.client_id)
         case b"info":
-            line = _line(port.clients[session.client_id], port, arguments)
-            reply = resp.verbatim(line, resp3=session.resp3)
+            line = _line(port.clients[client.client_id], port, arguments)
+            reply = resp.verbatim(line, resp3=client.resp3)
         case b"list":
-            reply = _list(arguments, session, port)
+            reply = _list(arguments, client, port)
         case b"kill":
-            reply = _kill(arguments[2:], session, port)
+            reply = _kill(arguments[2:], client, port)
         case b"getname":
-            reply = resp.bulk(session.name) if session.name else resp.null(resp3=session.resp3)
+            reply = resp.bulk(client.name) if client.name else resp.null(resp3=client.resp3)
         case b"setname":
-            reply = set_name(arguments[2], session)
+            reply = set_name(arguments[2], client)
         case b"setinfo":
-            reply = _set_info(arguments[2], arguments[3], session)
+            reply = _set_info(arguments[2], arguments[3], client)
         case b"no-evict" | b"no-touch":
-            reply = _switch(arguments, session)
+            reply = _switch(arguments, client)
         case b"reply":
-            reply = _reply(arguments[2].lower(), session)
+            reply = _reply(arguments[2].lower(), client)
         case _:
-            reply = _tracking(arguments, resp3=session.resp3)
+            reply = _tracking(arguments, resp3=client.resp3)
     return reply
 
 
 def _tracking(arguments: Sequence[bytes], *, resp3: bool) -> bytes:
-    """Answer what has to do with invalidations, which are never sent; and HELP."""
+    """Answer the subcommands on invalidations, which are never sent; UNBLOCK; and HELP."""
     match arguments[1].lower():
         case b"tracking":
             match arguments[2].lower():
@@ -88,29 +90,29 @@ def _unblock(arguments: Sequence[bytes]) -> bytes:
     return resp.ZERO
 
 
-def _reply(word: bytes, session: Session) -> bytes:
+def _reply(word: bytes, client: ClientState) -> bytes:
     """CLIENT REPLY ON | OFF | SKIP. In MULTI it leaves a hole in the reply to EXEC, as in Redis."""
     match word:
         case b"on":
-            session.quiet = LOUD
+            client.quiet = LOUD
             return resp.OK
         case b"off":
-            session.quiet = OFF
+            client.quiet = OFF
             return b""
         case b"skip":
-            if session.quiet != OFF:
-                session.quiet = SKIP_NEXT
+            if client.quiet != OFF:
+                client.quiet = SKIP_NEXT
             return b""
         case _:
             return _SYNTAX
 
 
-def set_name(name: bytes, session: Session) -> bytes:
-    """Name a connection; an empty name takes it back."""
+def set_name(name: bytes, client: ClientState) -> bytes:
+    """Set the name of a connection; an empty name removes it."""
     if not _is_printable(name):
         text = "ERR Client names cannot contain spaces, newlines or special characters."
         return resp.error(text)
-    session.name = name
+    client.name = name
     return resp.OK
 
 
@@ -118,7 +120,7 @@ def _is_printable(text: bytes) -> bool:
     return all(byte in _PRINTABLE for byte in text)
 
 
-def _set_info(option: bytes, value: bytes, session: Session) -> bytes:
+def _set_info(option: bytes, value: bytes, client: ClientState) -> bytes:
     name = option.lower()
     if name not in (b"lib-name", b"lib-ver"):
         return resp.error(b"ERR Unrecognized option '%b'" % option[:80])
@@ -126,53 +128,59 @@ def _set_info(option: bytes, value: bytes, session: Session) -> bytes:
         text = b"ERR %b cannot contain spaces, newlines or special characters." % name
         return resp.error(text)
     if name == b"lib-name":
-        session.library = value
+        client.library = value
     else:
-        session.library_version = value
+        client.library_version = value
     return resp.OK
 
 
-def _switch(arguments: Sequence[bytes], session: Session) -> bytes:
+def _switch(arguments: Sequence[bytes], client: ClientState) -> bytes:
     value = arguments[2].lower()
     if value not in (b"on", b"off"):
         return _SYNTAX
     if arguments[1].lower() == b"no-evict":
-        session.no_evict = value == b"on"
+        client.no_evict = value == b"on"
     else:
-        session.no_touch = value == b"on"
+        client.no_touch = value == b"on"
     return resp.OK
 
 
 # CLIENT LIST and CLIENT KILL -----------------------------------------------------------------
 
 
-def _line(client: Client, port: PortState, asking: Sequence[bytes] = ()) -> bytes:
-    """Describe a connection; of the one that is `asking`, this command counts as received."""
-    session = client.session
-    received, unsent = client.waiting_bytes
+def _line(connection: ClientConnection, port: PortState, asking: Sequence[bytes] = ()) -> bytes:
+    """Describe a connection in one line.
+
+    Args:
+        connection: the one to describe.
+        port: shared state.
+        asking: the present command, if this connection sent it; it counts as received.
+    """
+    client = connection.client
+    received, unsent = connection.waiting_bytes
     received += len(resp.bulk_array(asking)) if asking else 0
-    flags = ("x" if session.transaction is not None else "") + ("r" if session.read_only else "")
-    flags += "e" * session.no_evict + "T" * session.no_touch
-    queued = len(session.transaction) if session.transaction is not None else -1
+    flags = ("x" if client.transaction is not None else "") + ("r" if client.read_only else "")
+    flags += "e" * client.no_evict + "T" * client.no_touch
+    queued = len(client.transaction) if client.transaction is not None else -1
     facts: dict[str, str | int] = {
-        "id": session.client_id,
-        "addr": session.peer,
-        "laddr": session.local,
-        "fd": client.fileno,
-        "name": session.name.decode(),
-        "age": int(port.now - session.created_at),
-        "idle": int(port.now - session.seen_at),
+        "id": client.client_id,
+        "addr": client.peer,
+        "laddr": client.local,
+        "fd": connection.fileno,
+        "name": client.name.decode(),
+        "age": int(port.now - client.created_at),
+        "idle": int(port.now - client.seen_at),
         "flags": flags or "N",
         "db": 0,
         "sub": 0,
         "psub": 0,
         "ssub": 0,
         "multi": queued,
-        "watch": len(session.watched.revisions),
+        "watch": len(client.watched.revisions),
         "qbuf": received,
         "qbuf-free": 0,
         "argv-mem": sum(map(len, asking)),
-        "multi-mem": session.transaction.size_bytes if session.transaction is not None else 0,
+        "multi-mem": client.transaction.size_bytes if client.transaction is not None else 0,
         "rbs": 0,
         "rbp": 0,
         "obl": 0,
@@ -180,17 +188,17 @@ def _line(client: Client, port: PortState, asking: Sequence[bytes] = ()) -> byte
         "omem": unsent,
         "tot-mem": received + unsent,
         "events": "rw" if unsent else "r",
-        "cmd": session.last_command.lower().decode("ascii", "replace") or "NULL",
+        "cmd": client.last_command.lower().decode("ascii", "replace") or "NULL",
         "user": "default",
         "redir": -1,
-        "resp": 3 if session.resp3 else 2,
-        "lib-name": session.library.decode(),
-        "lib-ver": session.library_version.decode(),
+        "resp": 3 if client.resp3 else 2,
+        "lib-name": client.library.decode(),
+        "lib-ver": client.library_version.decode(),
     }
     return " ".join(f"{name}={value}" for name, value in facts.items()).encode() + b"\n"
 
 
-def _list(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def _list(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     clients = list(port.clients.values())
     match arguments[2:]:
         case []:
@@ -201,15 +209,17 @@ def _list(arguments: Sequence[bytes], session: Session, port: PortState) -> byte
             wanted = {parse_integer(one) for one in ids}
             if None in wanted:
                 return resp.error("ERR Invalid client ID")
-            clients = [client for client in clients if client.session.client_id in wanted]
+            clients = [
+                connection for connection in clients if connection.client.client_id in wanted
+            ]
         case _:
             return _SYNTAX
-    lines = [_line(one, port, arguments if one.session is session else ()) for one in clients]
-    return resp.verbatim(b"".join(lines), resp3=session.resp3)
+    lines = [_line(one, port, arguments if one.client is client else ()) for one in clients]
+    return resp.verbatim(b"".join(lines), resp3=client.resp3)
 
 
 _TYPES: Final = frozenset((b"normal", b"master", b"replica", b"slave", b"pubsub"))
-_Filter: TypeAlias = Callable[[Session], bool]
+_Filter: TypeAlias = Callable[[ClientState], bool]
 
 
 def _is_normal(kind: bytes) -> bool:
@@ -218,16 +228,16 @@ def _is_normal(kind: bytes) -> bool:
     return kind.lower() == b"normal"
 
 
-def _kill(options: Sequence[bytes], session: Session, port: PortState) -> bytes:
-    """Answer both forms: an address, or filters, all of which must fit."""
+def _kill(options: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    """Answer both forms of CLIENT KILL: an address, or filters that all must match."""
     if len(options) == 1:
         address = options[0]
-        victims = [one for one in port.clients.values() if one.session.peer.encode() == address]
-        _end(victims, session)
+        victims = [one for one in port.clients.values() if one.client.peer.encode() == address]
+        _end(victims, client)
         return resp.OK if victims else resp.error("ERR No such client")
     if len(options) % _PAIR:
         return _SYNTAX
-    filters: dict[bytes, _Filter] = {}  # of two of a kind the last one counts
+    filters: dict[bytes, _Filter] = {}  # of two filters of one name the last one counts
     skip_me = True
     for word, value in zip(options[::2], options[1::2], strict=True):
         if word.lower() != b"skipme":
@@ -237,32 +247,32 @@ def _kill(options: Sequence[bytes], session: Session, port: PortState) -> bytes:
         else:
             return _SYNTAX
     victims = [
-        client
-        for client in port.clients.values()
-        if all(fits(client.session) for fits in filters.values())
-        and not (client.session is session and skip_me)
+        connection
+        for connection in port.clients.values()
+        if all(fits(connection.client) for fits in filters.values())
+        and not (connection.client is client and skip_me)
     ]
-    _end(victims, session)
+    _end(victims, client)
     return resp.integer(len(victims))
 
 
 def _filter(name: bytes, value: bytes, port: PortState) -> _Filter:
-    """Read one filter of CLIENT KILL.
+    """Parse one filter of CLIENT KILL.
 
     Raises:
-        CommandError: there is none of that name, or its value makes no sense.
+        CommandError: its name is unknown, or its value is malformed.
     """
     match name:
         case b"id":
             number = _positive(value, "client-id")
-            return lambda session: session.client_id == number
+            return lambda client: client.client_id == number
         case b"maxage":
             age, now = _positive(value, "maxage"), port.now
-            return lambda session: now - session.created_at >= age
+            return lambda client: now - client.created_at >= age
         case b"addr":
-            return lambda session: session.peer.encode() == value
+            return lambda client: client.peer.encode() == value
         case b"laddr":
-            return lambda session: session.local.encode() == value
+            return lambda client: client.local.encode() == value
         case b"type":
             normal = _is_normal(value)
             return lambda _session: normal
@@ -283,9 +293,9 @@ def _positive(value: bytes, what: str) -> int:
     return number
 
 
-def _end(victims: Sequence[Client], session: Session) -> None:
-    for client in victims:
-        if client.session is session:
-            session.closing = True  # after this reply
+def _end(victims: Sequence[ClientConnection], client: ClientState) -> None:
+    for connection in victims:
+        if connection.client is client:
+            client.closing = True  # it still gets the reply to this command
         else:
-            client.close()
+            connection.close()

@@ -1,25 +1,32 @@
-"""The cluster in the words of Redis Cluster: CLUSTER, and -MOVED.
+"""The cluster in the form of Redis Cluster: CLUSTER, and the error -MOVED.
 
-All members hold all keys, and one of them leads. To a cluster client that is one shard, a master
-with replicas, which has every slot. All members are always listed, the leader first: so redis-py,
-which keeps *one list* for the whole range of slots and swaps a replica that it is redirected to
-into the first place, follows a change of leader with one redirection. While no leader is in reach
-the member that is asked comes first, and parks what it is then sent: a client that gets no list
-gives up within a quarter of a second.
+The picture that clients get
+    All members hold all keys, and one of them leads. For a cluster client that is one shard with
+    every slot: a master with replicas.
 
-**Who is redirected.** Most cluster clients ask for the topology on one connection, often of another
-member, and send their commands on others. Those look just like the connections of a plain client of
-the same library: the same HELLO, the same library name, nothing else (redis-py, coredis,
-node-redis, GLIDE; ``redis-cli -c`` sends nothing at all). Neither the library nor the client's
-address tells them apart, since both kinds may run on one machine, and a plain client that gets
--MOVED fails. What does is the port: a member may have a second one, `redirect_port`, which it names
-to whoever asks for the topology. Only a cluster client comes through it, so there everybody is
-redirected; and on the usual port nobody is, unless it has asked for the topology on that very
-connection, or sent READONLY. ``CLIENT SETINFO`` decides nothing.
+The order of members
+    All members are always listed, the leader first. redis-py keeps *one list* for the whole range
+    of slots; when it is redirected to a replica, it swaps that one into the first place. So it
+    follows a change of leader with one redirection. While no leader is reachable, the member that
+    is asked comes first, and it parks the client's requests. Without any list, a client gives up
+    within a quarter of a second.
 
-Slots are computed as Redis does (CRC16 of the key, or of the part in braces), for clients check.
-A member's node id is 40 hexadecimal digits, as they expect, made from the cluster's name and the
-member's id; it never changes.
+Which clients are redirected
+    A plain client that gets -MOVED fails, so only cluster clients may get it. But most of these ask
+    for the topology on one connection and send their commands on others. The latter look exactly
+    like connections of a plain client of the same library. redis-py, coredis, node-redis and GLIDE
+    send the same HELLO and library name; ``redis-cli -c`` sends nothing at all. Addresses do not
+    help either, because both kinds may run on one machine.
+
+    So the *port* decides. A member may have a second port, `redirect_port`, and names it in the
+    topology. Only cluster clients come through it, so there every client is redirected. On the
+    usual port a client is redirected only if it asked for the topology on that very connection, or
+    sent READONLY. ``CLIENT SETINFO`` decides nothing.
+
+Slots and ids
+    Slots are computed as in Redis (CRC16 of the key, or of the part in braces), because clients
+    check. A member's node id has 40 hexadecimal digits, as clients expect. It is made from the
+    cluster's name and the member's id, and never changes.
 """
 
 import binascii
@@ -28,23 +35,24 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from ...node.requests.gateway import MemberAddress, NodeStatus, Topology
+from ...node.requests.status import MemberAddress, NodeStatus, Topology
 from ..commands.arguments import integer
-from ..commands.command_replies import help_reply
+from ..commands.introspection import help_reply
 from ..commands.table import CommandSpec, keys_of
 from ..protocol import resp
-from .client_state import PortState, Session
+from .client_state import ClientState
+from .port_state import PortState
 
 __all__ = ["SLOTS", "cluster_reply", "key_slot", "node_id", "redirection"]
 
 SLOTS: Final = 16384
 
 _STEADY: Final = "CLOSED"
-_MAX_COUNTED_KEYS: Final = 2000  # some milliseconds
+_MAX_COUNTED_KEYS: Final = 2000  # counting this many takes some milliseconds
 
 
 def key_slot(key: bytes) -> int:
-    """Compute the slot of a key; only what stands in the first braces counts, if anything does."""
+    """Return the slot of a key; if the first braces hold anything, only that counts."""
     start = key.find(b"{") + 1
     if start:
         end = key.find(b"}", start)
@@ -55,19 +63,19 @@ def key_slot(key: bytes) -> int:
 
 @functools.cache
 def node_id(cluster: str, member_id: int) -> str:
-    """Name a member as Redis Cluster does, with 40 hexadecimal digits."""
+    """Return the id of a member in Redis Cluster: 40 hexadecimal digits."""
     return hashlib.sha256(f"{cluster}/{member_id}".encode()).hexdigest()[:40]
 
 
 def redirection(
-    port: PortState, session: Session, spec: CommandSpec, arguments: Sequence[bytes]
+    port: PortState, client: ClientState, spec: CommandSpec, arguments: Sequence[bytes]
 ) -> bytes | None:
-    """Answer -MOVED to a command with keys; None if the command should be submitted here.
+    """Return -MOVED for a command with keys; None if the command is to be submitted here.
 
-    That is so for a client that is not cluster-aware, on the leader, and while it is not certain
-    who leads: then it is parked.
+    It is submitted here if the client is not cluster-aware, if this member leads, and during an
+    election, when the gateway parks it.
     """
-    if not session.cluster_aware or port.redirect == "never":
+    if not client.cluster_aware or port.redirect == "never":
         return None
     topology = port.gateway.topology
     leader = topology.leader_id
@@ -82,17 +90,17 @@ def redirection(
 
 
 def leader_first(topology: Topology) -> list[MemberAddress]:
-    """The members, the last known leader before the others."""
+    """Return the members, the last known leader first."""
     return sorted(topology.members, key=lambda member: member.member_id != topology.leader_id)
 
 
-def cluster_reply(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
-    """Answer CLUSTER; ``fault`` found nothing in the arguments."""
-    view, resp3 = _View(port), session.resp3
+def cluster_reply(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    """Answer CLUSTER; `table.fault` found nothing wrong."""
+    view, resp3 = _View(port), client.resp3
     word = arguments[1].lower()
     match word:
         case b"slots" | b"shards" | b"nodes":
-            session.cluster_aware = True
+            client.cluster_aware = True
             reply = view.listing(word, resp3=resp3)
         case b"info":
             reply = resp.verbatim(view.info(), resp3=resp3)
@@ -114,7 +122,7 @@ def cluster_reply(arguments: Sequence[bytes], session: Session, port: PortState)
 
 
 class _View:
-    """The cluster as this member knows it now."""
+    """The cluster as this member sees it now."""
 
     def __init__(self, port: PortState) -> None:
         self.topology: Topology = port.gateway.topology
@@ -125,19 +133,19 @@ class _View:
         self._connected[self.topology.own_id] = True
         leader = self.topology.leader_id
         if leader is None or not self._connected.get(leader, False):
-            # Clients ask the first one first. This member parks or forwards what it is asked, a
-            # leader that is gone refuses: with that one first redis-py gives up in an election.
+            # Clients try the first member first. This member parks or forwards their requests; a
+            # dead leader refuses connections, and redis-py would give up during the election.
             own = self.topology.own_id
             self.members = sorted(self.members, key=lambda member: member.member_id != own)
         self._offsets = {member_id: peer.append_position for member_id, peer in known.items()}
         self._offsets[self.topology.own_id] = self.status.append_position
 
     def id_of(self, member_id: int) -> str:
-        """Node id of a member."""
+        """Return the node id of a member."""
         return node_id(self.status.cluster, member_id)
 
     def listing(self, word: bytes, *, resp3: bool) -> bytes:
-        """All members, in one of the three forms."""
+        """Return all members, in one of the three forms."""
         match word:
             case b"slots":
                 return self.slots()
@@ -188,7 +196,7 @@ class _View:
         lines: list[str] = []
         for index, member in enumerate(self.members):
             own = "myself," if member.member_id == self.topology.own_id else ""
-            # the second port is that of Redis's cluster bus, which is not spoken here
+            # After the @ Redis has the port of its cluster bus, which does not exist here.
             place = f"{self.id_of(member.member_id)} {member.host}:{member.cluster_port}@0"
             role = "slave,nofailover" if member.standby else "slave"
             kind = f"{own}{role} {master}" if index else f"{own}master -"
@@ -250,13 +258,13 @@ class _View:
         return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
 
-def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - the others are the fields
+def _fields(resp3: bool, **values: bytes) -> bytes:  # noqa: FBT001 - all keywords are fields
     pairs = [(resp.bulk(name.replace("_", "-").encode()), value) for name, value in values.items()]
     return resp.mapping(pairs, resp3=resp3)
 
 
 def _count_keys(word: bytes, port: PortState) -> bytes:
-    """CLUSTER COUNTKEYSINSLOT: keys are not kept by slot, so few are counted and many are not."""
+    """CLUSTER COUNTKEYSINSLOT: keys are not stored by slot, so only few keys are counted."""
     if not 0 <= integer(word) < SLOTS:
         return resp.error("ERR Invalid slot")
     size = port.gateway.stale_query(resp.bulk_array([b"DBSIZE"]), 0)

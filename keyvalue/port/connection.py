@@ -1,29 +1,33 @@
-"""One client's socket: what comes in, what goes out, and what happens when that is slow.
+"""One client's socket: reading, sending, back-pressure, and the end of the connection.
 
-A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connection.on_data` with
-what it has read, and :meth:`Connection.on_event` when the socket is ready for anything else; what
-the bytes mean is the business of its :class:`~.conversation.Conversation`.
+A connection is an object, not a task: thousands of tasks would cost a wake-up for each command. The
+listener calls :meth:`Connection.on_event` when epoll reports the socket. What the bytes mean is
+decided by its :class:`~.conversation.Conversation`.
 
-**End of input.** A client that has sent everything may close its sending half and wait for the
-replies. TCP does not tell that from a client that has closed its socket. So the end of the stream
-is not a hang-up: what was read before it is done and answered, and then the connection is closed;
-half a command, or a transaction without its EXEC, is dropped. A reset is a hang-up, whether it
-comes by itself or in answer to a reply: it withdraws a request that was not sent yet. A client that
-is gone without a word, while its request waits for long, is found by TCP's keepalive.
+End of input
+    A client that has sent everything may close its sending half and wait for the replies. For TCP
+    that looks the same as a client that has closed its socket. So the end of the stream is not a
+    hang-up. Everything that was read is executed and answered, and then the connection is closed.
+    Half a command, or a transaction without its EXEC, is dropped.
 
-**Back-pressure.** While a request is under way the client is read ahead only so far. Replies that
-the socket does not take are kept and sent when it does. Reading goes on until `output_bytes` of
-them wait, because a client may write all its commands before it reads the first reply. From there
-on the connection is *congested*: its commands are neither read nor done until the client has read
-again. While half of what all clients together may leave unread is used up, a connection is
-congested as soon as any reply waits. A client that reads nothing at all for
-:data:`STALLED_SECONDS` is closed. So is, at the limit for all clients, the one that has read
-nothing for longest.
+    A reset is a hang-up: it withdraws a request that was not sent yet. A client that vanishes
+    without a reset while its request waits is found by TCP's keepalive.
 
-**Ending in order.** To close a socket with unread bytes resets the connection, and a reset may
-overtake the last replies. So when we end it, after a broken protocol or since the member stops,
-only our direction is closed at first, and what the client still sends is read and thrown away
-until it closes too, or has had its time.
+Back-pressure
+    While a request is under way, input is read ahead only up to `input_bytes`. Replies that the
+    socket does not take are kept. A client may write all its commands before it reads the first
+    reply, so reading goes on until `output_bytes` of replies wait. From there on the connection is
+    *congested*: its commands are neither read nor executed until the client reads again.
+
+    There is a budget for all clients together as well. Once half of it is used, a connection is
+    congested as soon as any reply waits. At the limit, the client that has read nothing for longest
+    is closed. Any client that reads nothing for :data:`STALLED_SECONDS` is closed, too.
+
+Closing in order
+    Closing a socket with unread bytes resets the connection, and a reset may overtake the last
+    replies. We end connections after a broken protocol, and when the member stops. Then only our
+    direction is closed at first. What the client still sends is read and dropped until it closes
+    as well, or until its time is up.
 """
 
 import fcntl
@@ -37,38 +41,42 @@ from collections import deque
 from typing import Final, Protocol
 
 from ...errors import OversizedRequestError
-from ...node.requests.gateway import Request, RequestKind
+from ...node.requests.request import Request, RequestKind
+from ..native.resp_reader import count_untrusted
 from ..protocol.parser import CommandParser
-from .client_state import PortState, Session
+from .client_state import ClientState
 from .conversation import Conversation
+from .port_state import PortState
 
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""At most so much is read from one client in one turn of the event loop."""
+"""Read from one client in one turn, at most. Smaller, and a long pipeline takes more turns; larger,
+and other clients wait longer."""
 
 STALLED_SECONDS: Final = 60.0
-"""A client that reads none of its replies for so long is closed. Shorter, and one that was merely
-suspended for a moment loses its connection; longer, and its replies keep others from theirs."""
+"""A client that reads none of its replies for this long is closed. Shorter, and a client that was
+only suspended for a moment loses its connection; longer, and its replies use up the budget of all
+clients."""
 
 _READ: Final = select.EPOLLIN
 _INT_BYTES: Final = struct.calcsize("i")
 
 WAIT_READABLE: Final = _READ
-"""What a new connection waits for. A reset is reported always."""
+"""The events of a new connection. epoll reports a reset in any case."""
 
 _log = logging.getLogger("quorate.keyvalue")
 
 
 class Poller(Protocol):
-    """Who calls :meth:`Connection.on_event`."""
+    """The listener, as a connection sees it."""
 
     def watch(self, fileno: int, events: int) -> None:
         """Change the events that a connection waits for."""
         ...
 
     def linger(self, connection: "Connection") -> None:
-        """A connection has said its last word, and waits for the client to close."""
+        """A connection has sent its last reply, and waits for the client to close."""
         ...
 
     def forget(self, connection: "Connection") -> None:
@@ -77,18 +85,19 @@ class Poller(Protocol):
 
 
 class Connection:
-    """A client's connection.
+    """A client's connection, from the socket to the conversation.
 
     Args:
-        client: the socket, non-blocking; the connection owns it.
-        session: what is remembered of the client.
-        parser: for what it sends.
-        port: what it shares with the others.
-        poller: it has registered the socket for :data:`WAIT_READABLE`.
+        sock: non-blocking; the connection owns it.
+        client: its state, as commands see it.
+        parser: parses what the client sends.
+        port: shared by all connections.
+        poller: has registered the socket for :data:`WAIT_READABLE`.
 
     Attributes:
-        congested: so many replies wait that no more commands are done.
-        read_at: when the client was last seen to read, if replies wait.
+        congested: too many replies wait, so no commands are executed.
+        fileno: of the socket; -1 once it is closed.
+        read_at: when the client was last seen to read, if replies wait (trio's clock).
     """
 
     __slots__ = (
@@ -106,120 +115,143 @@ class Connection:
         "_receive",
         "_send",
         "_socket",
+        "client",
         "congested",
         "fileno",
         "read_at",
-        "session",
     )
 
     def __init__(
         self,
-        client: socket.socket,
-        session: Session,
+        sock: socket.socket,
+        client: ClientState,
         parser: CommandParser,
         port: PortState,
         poller: Poller,
     ) -> None:
-        self.fileno = client.fileno()
-        self.session = session
-        self._socket = client
-        self._receive = client.recv
-        self._send = client.send
+        self.fileno = sock.fileno()
+        self.client = client
+        self._socket = sock
+        # Bound once: each command needs both.
+        self._receive = sock.recv
+        self._send = sock.send
         self._port = port
         self._poller = poller
         self._events = WAIT_READABLE
-        self._conversation = Conversation(session, parser, port, self)
+        self._conversation = Conversation(client, parser, port, self)
         self._outgoing: deque[memoryview] = deque()
         self._outgoing_bytes = 0
-        self._input_bytes = 0  # as the port has counted it
-        self._kernel_bytes: int = 0  # sent, and not acknowledged when we last looked
-        self._finishing = self._lingering = self._ended = self.congested = False
+        self._input_bytes = 0  # our share in the port's count of unfinished input
+        self._kernel_bytes: int = 0  # in the kernel, not acknowledged, when we last looked
+        # The three steps of an end in order: we read no more; our direction is closed; the client
+        # has closed its direction (which may also come first).
+        self._finishing = self._lingering = self._ended = False
+        self.congested = False
         self.read_at = 0.0
 
     @property
     def waiting_bytes(self) -> tuple[int, int]:
-        """Bytes received and not done yet, and replies not sent yet."""
+        """Bytes received and not executed yet; bytes of replies not sent yet."""
         return self._conversation.waiting_bytes, self._outgoing_bytes
 
     @property
     def unfinished_bytes(self) -> int:
-        """About what the input takes that could be given up."""
+        """About how much memory `refuse` would free."""
         return self._conversation.unfinished_bytes[0]
 
     def refuse(self, error: OversizedRequestError) -> None:
-        """Give up the unfinished input; then comes the error, and the end in order."""
+        """Give up the unfinished input, reply with the error, and close in order."""
         self._conversation.refuse(error)
         self._count_input()
 
     def close(self) -> None:
-        """End it at once; a request that was not sent yet is withdrawn."""
+        """Close at once; a request that was not sent yet is withdrawn."""
         if self.fileno < 0:
             return
         self._conversation.end()
+        # Before the descriptor is closed: the kernel may give its number to the next client.
         self._poller.forget(self)
         self.fileno = -1
         self._socket.close()
         self._outgoing.clear()
+        # What this client held no longer counts against the budgets of all.
         self._port.unread_bytes -= self._outgoing_bytes
         self._port.unfinished_bytes -= self._input_bytes
         self._outgoing_bytes = self._input_bytes = 0
 
     def finish(self) -> None:
-        """Read no more, answer what was read, and then end it in order."""
+        """Read no more, answer what was read, and then close in order."""
         self._finishing = True
         self._wait_for(self._events & ~_READ)
         self._finish_if_done()
 
-    def on_event(self, events: int) -> None:
-        """The socket is, or was, ready for some of the events that it waits for."""
+    def on_event(self, events: int) -> bool:
+        """Handle events of the socket.
+
+        Args:
+            events: as epoll reported them; they may be over.
+
+        Returns:
+            Whether plain commands were read and only joined with those of other clients.
+        """
+        # Send first: that may end the congestion, and then the input is wanted.
         if events & select.EPOLLOUT and self.fileno >= 0:
             self._drain()
         if self.fileno < 0:
-            return
+            return False
         if events & self._events & _READ:
-            self.on_readable()
-        elif events & ~(_READ | select.EPOLLOUT):
+            return self.on_readable()  # with EPOLLHUP as well: what was sent before is still read
+        if events & ~(_READ | select.EPOLLOUT):
             self.close()
+        return False
 
     def on_data(self, data: bytes, count: int) -> bool:
-        """So much was read from the socket, and `.plain` has counted so many commands in it.
+        """Take data that was read from the socket.
+
+        Args:
+            data: not empty.
+            count: `resp_reader.count_untrusted` of it.
 
         Returns:
-            Whether it was just put with what other clients have sent.
+            Whether it was only joined with what other clients have sent.
         """
-        if count and not self._outgoing and self._conversation.share(data, count):
+        # Not while replies wait: the joined request's reply would have to queue behind them.
+        if count and not self._outgoing and self._conversation.join(data, count):
             return True
-        if not self.session.closing:
-            self.session.seen_at = self._port.now
+        if not self.client.closing:
+            self.client.seen_at = self._port.now
             self._feed(data)
         return False
 
-    def on_readable(self) -> None:
-        """Read once, and do what can be done."""
+    def on_readable(self) -> bool:
+        """Read once, and execute what is complete; returns what `on_data` does."""
+        # Once, not until the socket is empty: the other clients of the turn wait. The epoll is
+        # level-triggered, so what is left is reported again.
         try:
             data = self._receive(RECEIVE_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self.close()
-            return
-        if not data:
-            self._ended = True  # nothing is left to read, so to close loses no reply
-            self.finish()
-        elif not self._lingering:
-            self.session.seen_at = self._port.now
-            self._feed(data)
+            return False
+        if data:
+            return not self._lingering and self.on_data(data, count_untrusted(data))
+        self._ended = True  # nothing is left to read, so closing loses no reply
+        self.finish()
+        return False
 
     def _feed(self, data: bytes) -> None:
         port, conversation = self._port, self._conversation
         port.counters.input_bytes += len(data)
         conversation.feed(data)
+        # TCP does the rest: its window fills, and the client has to wait.
         if conversation.held_bytes > port.limits.input_bytes:
             self._wait_for(self._events & ~_READ)
         self._count_input()
 
     def _count_input(self) -> None:
-        """Let the port know how much input waits; it may refuse this client upon that."""
+        """Report the waiting input to the port, which may refuse this client because of it."""
+        # Only the difference is reported, so the port's sum needs no walk over all clients.
         unfinished, under_way = self._conversation.unfinished_bytes
         size = unfinished + under_way
         if size != self._input_bytes and self.fileno >= 0:
@@ -227,30 +259,29 @@ class Connection:
             self._port.count_input(more)
 
     def _wait_for(self, events: int) -> None:
+        # A change is a system call, so it is made only if there is one.
         if events != self._events and self.fileno >= 0:
             self._events = events
             self._poller.watch(self.fileno, events)
 
     # Replies ---------------------------------------------------------------------------------
 
-    def settle(self) -> int:
-        """See :class:`.coalesced.Sender`."""
+    def settle(self, reply: bytes) -> bool:
+        """See `JoinedClient`."""
+        # Any other events mean that the client is congested, finishing, or read no further.
         usual = self._events == WAIT_READABLE and not self._outgoing
-        return self.fileno if usual and self._conversation.settle() else -1
-
-    def on_unsent(self, reply: bytes, sent: int) -> None:
-        """See :class:`.coalesced.Sender`."""
-        if sent < 0:
-            self.close()
-        elif self.fileno >= 0:
-            self._defer(memoryview(reply)[sent:])
+        if not (usual and self._conversation.settle()):
+            return False
+        self._send_reply(reply)
+        return True
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
-        """See :class:`.coalesced.Sender`."""
+        """See `JoinedClient`."""
         return self._conversation.take_over(kind, payload, flags, count)
 
     def deliver(self) -> None:
-        """Send what the conversation has gathered; it is waiting now, or over."""
+        """Send the gathered replies; the conversation waits now, or is over."""
+        # One send for all replies of a pipeline.
         replies = self._conversation.replies
         if replies:
             data = replies[0] if len(replies) == 1 else b"".join(replies)
@@ -258,17 +289,17 @@ class Connection:
             self._send_reply(data)
         if self.fileno < 0:
             return
-        if self.session.closing or self._finishing:
+        if self.client.closing or self._finishing:
             self._wait_for(self._events & ~_READ)
             self._finish_if_done()
         elif not self._events & _READ:
             self._read_on()
-        if self._input_bytes:  # there may be less of it now
+        if self._input_bytes:  # some of it was executed
             self._count_input()
 
     def _read_on(self) -> None:
-        """Read again, unless there is a reason not to."""
-        held, ending = self._conversation.held_bytes, self.session.closing or self._finishing
+        """Read again, unless input is held, replies wait, or the end is near."""
+        held, ending = self._conversation.held_bytes, self.client.closing or self._finishing
         if not (ending or self.congested) and held <= self._port.limits.input_bytes:
             self._wait_for(self._events | _READ)
 
@@ -276,6 +307,8 @@ class Connection:
         size = len(data)
         self._port.counters.output_bytes += size
         sent = 0
+        # Usually the socket takes everything, and epoll need not be asked. But nothing may overtake
+        # replies that wait already.
         if not self._outgoing:
             try:
                 sent = self._send(data)
@@ -289,28 +322,29 @@ class Connection:
 
     def _defer(self, data: memoryview) -> None:
         port = self._port
+        # From now on the client is watched: see `close_if_stalled`.
         if not self._outgoing:
             self.read_at = port.now
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
         port.unread_bytes += len(data)
-        port.count_input(0)
         events = self._events | select.EPOLLOUT
         if self._has_enough():
-            self.congested = True
+            self.congested = True  # the conversation sees it before its next command
             events &= ~_READ
         self._wait_for(events)
         if port.unread_bytes > port.limits.all_output_bytes:
-            port.close_slowest()
+            port.close_slowest()  # it may be this very connection
 
     def _has_enough(self) -> bool:
-        """Whether the client has to read before any more is done for it."""
+        """Whether the client has to read before more of its commands are executed."""
+        # From half of the common budget on, slow clients are slowed down before any must be closed.
         limits = self._port.limits
         crowded = self._port.unread_bytes > limits.all_output_bytes // 2
         return self._outgoing_bytes > (0 if crowded else limits.output_bytes)
 
     def _drain(self) -> None:
-        """Go on sending what the socket did not take."""
+        """Send replies that the socket did not take before."""
         try:
             while self._outgoing:
                 data = self._outgoing[0]
@@ -318,7 +352,7 @@ class Connection:
                 self._outgoing_bytes -= sent
                 self._port.unread_bytes -= sent
                 self.read_at = self._port.now
-                if sent < len(data):
+                if sent < len(data):  # the socket is full again
                     self._outgoing[0] = data[sent:]
                     break
                 self._outgoing.popleft()
@@ -329,6 +363,7 @@ class Connection:
             return
         if not self._outgoing:
             self._wait_for(self._events & ~select.EPOLLOUT)
+        # The held commands first: their replies may congest the connection again.
         if self.congested and not self._has_enough():
             self.congested = False
             self._conversation.resume()
@@ -336,12 +371,11 @@ class Connection:
         self._finish_if_done()
 
     def close_if_stalled(self, now: float) -> None:
-        """End it if its client reads nothing; to be called now and then.
-
-        What the socket took was perhaps read since, but too little to make it writable again.
-        """
+        """Close the connection if its client reads nothing; to be called from time to time."""
         if not self._outgoing:
             return
+        # The client may read slowly, too little at a time to make the socket writable again. So the
+        # kernel's queue is looked at: if it has changed, the client has read.
         answer = fcntl.ioctl(self.fileno, termios.TIOCOUTQ, bytes(_INT_BYTES))
         kernel_bytes = int.from_bytes(answer, sys.byteorder)
         if kernel_bytes != self._kernel_bytes:
@@ -350,8 +384,10 @@ class Connection:
             self._port.close_slow(self, f"read nothing for {now - self.read_at:.0f} s")
 
     def _finish_if_done(self) -> None:
-        """End it if it is to end and the last reply is sent."""
-        closing, failed = self.session.closing, self._conversation.failed
+        """Close if this is to end and the last reply is sent."""
+        closing, failed = self.client.closing, self._conversation.failed
+        # QUIT closes at once: the client expects it. After a broken protocol bytes may still be on
+        # their way to us, and a plain close would reset the connection.
         if self._outgoing or (self._lingering and not self._ended):
             return
         if closing and (self._ended or not failed):
@@ -364,7 +400,7 @@ class Connection:
             self.close()
             return
         self._conversation.end()
-        self._lingering = True
+        self._lingering = True  # from now on input is read and dropped
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:

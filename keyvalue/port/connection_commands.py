@@ -1,33 +1,34 @@
 """Commands that the connection answers by itself: nothing of them reaches the log.
 
-:func:`answer` finds the function for a command of kind CONNECTION in one table. They get a command
-whose name and number of arguments are right, and return its encoded reply; what they change is the
-session. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
+:func:`answer` finds the handler of a command of kind CONNECTION in one table. Handlers get a
+command with a correct name and number of arguments, and return the encoded reply. They may change
+the client's state. EXEC and WATCH are not here: they send requests (:mod:`.conversation`).
 
-There are no passwords and there is one database. So AUTH takes any password of the user
-``default``, and is refused without a user, as by a Redis without a password. SELECT takes 0 only.
+There are no passwords, and there is one database. AUTH accepts any password of the user
+``default``, and is refused without a user, as by a Redis without a password. SELECT accepts 0 only.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from ..commands.arguments import CommandError
-from ..commands.command_replies import command_reply, help_reply
+from ..commands.introspection import command_reply, help_reply
 from ..commands.table import CommandSpec
+from ..limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
 from ..protocol import resp
-from ..state.limits import MAX_CONNECTION_ARGUMENTS, MAX_CONTROL_BYTES
-from ..state.service import RESP3
+from ..protocol.payload import RESP3
+from ..protocol.resp import CommandError
 from .client_command import client_reply, set_name
-from .client_state import Counters, PortState, Session
+from .client_state import ClientState
 from .cluster_view import cluster_reply
 from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
+from .port_state import PortState
 from .transaction import Queued, Transaction, weave
 from .watching import Watched
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
-_Handler: TypeAlias = Callable[[Sequence[bytes], Session, PortState], bytes]
+_Handler: TypeAlias = Callable[[Sequence[bytes], ClientState, PortState], bytes]
 
 _NOT_INTEGER: Final = resp.error("ERR value is not an integer or out of range")
 _SYNTAX: Final = resp.error("ERR syntax error")
@@ -47,24 +48,24 @@ _log = logging.getLogger("quorate.keyvalue")
 
 
 def answer(
-    spec: CommandSpec, arguments: Sequence[bytes], session: Session, port: PortState
+    spec: CommandSpec, arguments: Sequence[bytes], client: ClientState, port: PortState
 ) -> bytes:
-    """Answer a connection command in which ``fault`` found nothing."""
+    """Answer a connection command; `table.fault` found nothing wrong."""
     handler = _HANDLERS.get(spec.name.partition("|")[0])
     if handler is None:
         return resp.error(f"ERR '{spec.name}' is not supported")
     if len(arguments) > MAX_CONNECTION_ARGUMENTS:
         return _TOO_MANY_ARGUMENTS
     try:
-        return handler(arguments, session, port)
+        return handler(arguments, client, port)
     except CommandError as trouble:
         return trouble.reply
-    except Exception:  # noqa: BLE001 - a mistake in here must not end the member; the traceback is kept
-        _log.exception("client %d, command %s", session.client_id, spec.name)
+    except Exception:  # noqa: BLE001 - a bug in a handler must not end the member
+        _log.exception("client %d, command %s", client.client_id, spec.name)
         return resp.error(f"ERR internal error in '{spec.name}', see the member's log")
 
 
-def _ping(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _ping(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     match arguments:
         case [_]:
             return resp.PONG
@@ -74,28 +75,28 @@ def _ping(arguments: Sequence[bytes], _session: Session, _port: PortState) -> by
             return resp.error("ERR wrong number of arguments for 'ping' command")
 
 
-def _echo(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _echo(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     return resp.bulk(arguments[1])
 
 
-def _quit(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.closing = True
+def _quit(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.closing = True
     return resp.OK
 
 
-def _reset(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.reset()
+def _reset(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.reset()
     return resp.simple(b"RESET")
 
 
-def _select(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _select(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     index = _integer_untrusted(arguments[1])
     if index is None:
         return _NOT_INTEGER
     return resp.OK if index == 0 else resp.error("ERR DB index is out of range")
 
 
-def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _auth(arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     match arguments:
         case [_, _]:
             return _NO_PASSWORD
@@ -107,9 +108,9 @@ def _auth(arguments: Sequence[bytes], _session: Session, _port: PortState) -> by
             return _SYNTAX
 
 
-def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def _hello(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     """HELLO [version [AUTH user password] [SETNAME name]]."""
-    flags = session.flags
+    flags = client.flags
     if len(arguments) > 1:
         version = _integer_untrusted(arguments[1])
         if version is None:
@@ -125,80 +126,80 @@ def _hello(arguments: Sequence[bytes], session: Session, port: PortState) -> byt
                     return _WRONG_USER
                 options = rest
             case [word, name, *rest] if word.lower() == b"setname":
-                reply = set_name(name, session)
+                reply = set_name(name, client)
                 if reply != resp.OK:
                     return reply
                 options = rest
             case _:
                 return resp.error(b"ERR Syntax error in HELLO option '%b'" % options[0][:80])
-    session.flags = flags
-    return _greeting(session, port)
+    client.flags = flags
+    return _greeting(client, port)
 
 
-def _greeting(session: Session, port: PortState) -> bytes:
+def _greeting(client: ClientState, port: PortState) -> bytes:
     facts = {
         b"server": resp.bulk(b"redis"),
         b"version": resp.bulk(REDIS_VERSION.encode()),
-        b"proto": resp.integer(3 if session.resp3 else 2),
-        b"id": resp.integer(session.client_id),
+        b"proto": resp.integer(3 if client.resp3 else 2),
+        b"id": resp.integer(client.client_id),
         b"mode": resp.bulk(b"cluster"),
         b"role": resp.bulk(b"master" if port.gateway.topology.is_leader else b"replica"),
         b"modules": resp.EMPTY_ARRAY,
     }
     pairs = [(resp.bulk(name), value) for name, value in facts.items()]
-    return resp.mapping(pairs, resp3=session.resp3)
+    return resp.mapping(pairs, resp3=client.resp3)
 
 
-def _multi(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    if session.transaction is not None:
+def _multi(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    if client.transaction is not None:
         return resp.error("ERR MULTI calls can not be nested")
-    session.transaction = Transaction.begin(session.watched.pairs())
+    client.transaction = Transaction.begin(client.watched.pairs())
     return resp.OK
 
 
-def _discard(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    if session.transaction is None:
+def _discard(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    if client.transaction is None:
         return resp.error("ERR DISCARD without MULTI")
-    session.transaction = None
-    session.watched = Watched()
+    client.transaction = None
+    client.watched = Watched()
     return resp.OK
 
 
-def _unwatch(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.watched = Watched()
+def _unwatch(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.watched = Watched()
     return resp.OK
 
 
-def _readonly(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.cluster_aware = session.read_only = True
+def _readonly(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.cluster_aware = client.read_only = True
     return resp.OK
 
 
-def _readwrite(_arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    session.read_only = False
+def _readwrite(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    client.read_only = False
     return resp.OK
 
 
-def _asking(_arguments: Sequence[bytes], _session: Session, _port: PortState) -> bytes:
+def _asking(_arguments: Sequence[bytes], _client: ClientState, _port: PortState) -> bytes:
     return resp.OK
 
 
-def _command(arguments: Sequence[bytes], session: Session, _port: PortState) -> bytes:
-    return command_reply(arguments, resp3=session.resp3)
+def _command(arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
+    return command_reply(arguments, resp3=client.resp3)
 
 
-def _info(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
-    return resp.verbatim(info_text(arguments[1:], port), resp3=session.resp3)
+def _info(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
+    return resp.verbatim(info_text(arguments[1:], port), resp3=client.resp3)
 
 
-def _config(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes:
+def _config(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes:
     match arguments[1].lower():
         case b"get":
-            reply = config_get(arguments[2:], port, resp3=session.resp3)
+            reply = config_get(arguments[2:], port, resp3=client.resp3)
         case b"set":
             reply = _config_set(arguments[2:], port)
         case b"resetstat":
-            port.counters = Counters()
+            port.counters.reset()
             reply = resp.OK
         case b"rewrite":
             reply = resp.error("ERR The server is running without a config file")
@@ -208,7 +209,7 @@ def _config(arguments: Sequence[bytes], session: Session, port: PortState) -> by
 
 
 def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
-    """Answer CONFIG SET: nothing can be changed, but a setting may be asked to be as it is."""
+    """Answer CONFIG SET: nothing can be changed, but setting the present value is accepted."""
     if len(pairs) % 2:
         return _SYNTAX
     seen: set[bytes] = set()
@@ -226,15 +227,12 @@ def _config_set(pairs: Sequence[bytes], port: PortState) -> bytes:
     return resp.OK
 
 
-def _role(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _role(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     return role_reply(port)
 
 
-def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """WAIT, answered at once: how many other members surely hold all that is committed.
-
-    What was acknowledged is on a quorum, so they are at least that many; only a leader knows more.
-    """
+def _wait(arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
+    """WAIT, answered at once: the number of other members that surely hold all committed writes."""
     if _integer_untrusted(arguments[1]) is None:
         return _NOT_INTEGER
     timeout = _integer_untrusted(arguments[2])
@@ -247,61 +245,61 @@ def _wait(arguments: Sequence[bytes], _session: Session, port: PortState) -> byt
 
 def _surely_reached(port: PortState) -> int:
     status = port.gateway.status()
+    # A committed write is on a quorum, so at least a minority of other members has it. Only the
+    # leader knows positions of all members, and may know of more.
     reached = sum(peer.append_position >= status.commit_position for peer in status.peers)
     return max(reached, (len(status.peers) + 1) // 2)
 
 
-def woven(reply: bytes, transaction: Transaction, session: Session, port: PortState) -> bytes:
-    """Answer the connection commands of a transaction; the rest is answered."""
+def woven(reply: bytes, transaction: Transaction, client: ClientState, port: PortState) -> bytes:
+    """Return the reply to EXEC: the state machine's replies, with those of connection commands."""
 
     def answer_queued(queued: Queued) -> bytes:
-        return answer(queued.spec, queued.arguments, session, port)
+        return answer(queued.spec, queued.arguments, client, port)
 
     return weave(reply, transaction.local, answer_queued) if transaction.local else reply
 
 
-def control_words(arguments: Sequence[bytes], session: Session) -> bytes:
-    """Give the words of QUORATE.CONTROL for the leader, in lower case.
+def control_words(arguments: Sequence[bytes], client: ClientState) -> bytes:
+    """Return the text of QUORATE.CONTROL for the leader, in lower case.
 
     Raises:
-        CommandError: it is inside of a transaction, or too long.
+        CommandError: it stands inside of a transaction, or is too long.
     """
     words = b" ".join(arguments[1:]).lower()
-    if session.transaction is not None:
+    if client.transaction is not None:
         raise CommandError(resp.error("ERR QUORATE.CONTROL inside MULTI is not allowed"))
     if len(words) > MAX_CONTROL_BYTES:
         raise CommandError(_TOO_LONG)
     return words
 
 
-def must_wait(arguments: Sequence[bytes], session: Session, port: PortState) -> bytes | None:
-    """Return what to ask the leader if WAIT can't be answered at once, else None.
-
-    In a transaction it is, as by Redis; and so are mistakes.
-    """
+def must_wait(arguments: Sequence[bytes], client: ClientState, port: PortState) -> bytes | None:
+    """Return the request to the leader if WAIT has to wait; None if it is answered at once."""
+    # As in Redis, WAIT never waits in a transaction. Malformed arguments are answered at once.
     count, timeout = _integer_untrusted(arguments[1]), _integer_untrusted(arguments[2])
-    if count is None or timeout is None or timeout < 0 or session.transaction is not None:
+    if count is None or timeout is None or timeout < 0 or client.transaction is not None:
         return None
     return None if _surely_reached(port) >= count else b"wait %d %d" % (count, timeout)
 
 
-def _time(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """TIME: the log's, by which keys expire, so that EXPIREAT counts from the same clock."""
+def _time(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
+    """TIME: log time, the clock by which keys expire; so EXPIREAT and TIME agree."""
     now_ms = port.gateway.now_ms()
     return resp.bulk_array([b"%d" % (now_ms // 1000), b"%d" % (now_ms % 1000 * 1000)])
 
 
-def _lastsave(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
-    """LASTSAVE: the log's time at the newest snapshot, 0 before the first one."""
+def _lastsave(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
+    """LASTSAVE: log time of the newest snapshot, 0 before the first one."""
     return resp.integer(port.gateway.status().snapshot_timestamp_ms // 1000)
 
 
-def _status(_arguments: Sequence[bytes], _session: Session, port: PortState) -> bytes:
+def _status(_arguments: Sequence[bytes], _client: ClientState, port: PortState) -> bytes:
     return resp.bulk(status_json(port))
 
 
 def _integer_untrusted(text: bytes) -> int | None:
-    """Read a decimal number; None if it is not one, or does not fit 64 bits."""
+    """Parse a decimal number; None if it is malformed or does not fit 64 bits."""
     digits = text[1:] if text[:1] == b"-" else text
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:
         return None

@@ -1,16 +1,30 @@
-"""What one client says and what it is answered, in order; no sockets here.
+"""The commands of one client and their replies, in order. No sockets here.
 
-At most one request of a client is under way. A chunk of nothing but plain SETs, or GETs, may travel
-with those of others (:mod:`.coalesced`). Other commands are done one run after the other
-(:mod:`.routes`): a run of keyed commands is one request. An expensive run is done in part; the rest
-of it is the next request. Input that comes in the meantime is held, and is then one chunk. Replies
-gather until there is nothing to do but wait. If a request fails, each command gets the error.
+The way of a command
+    :meth:`Conversation.feed` takes bytes, and the parser makes commands of them. `_run` executes
+    commands until one must wait. `_step` decides what the next command is:
 
-A client may send ten thousand INFO at once. So after :data:`PATIENCE_S` of connection commands the
-conversation pauses, and goes on in a later turn. It also pauses while its outlet is congested.
+    - part of a *run* of keyed commands, which goes to the member as one request (:mod:`.routes`);
+    - a command that the connection answers itself (:mod:`.connection_commands`);
+    - a special one: MULTI's queue, EXEC, WATCH, WAIT, QUORATE.ONCE, QUORATE.CONTROL.
 
-A *cluster-aware* client (see :class:`.session.Session`) is redirected to the leader, except during
-an election: then the gateway parks the request, as it always does for other clients.
+    A chunk of nothing but plain SETs, or GETs, may skip all that and travel with those of other
+    clients (:meth:`Conversation.join`, :mod:`.joined`).
+
+One request at a time
+    The next request is made when the previous one is answered. So replies come in order, and a
+    command sees the effects of the one before it. Input that arrives in the meantime is held,
+    and becomes the next chunk. An expensive run may be executed in part; its rest becomes the next
+    request. If a request fails, each of its commands gets the error.
+
+Fairness
+    A client may send ten thousand INFO at once. So after :data:`PATIENCE_S` of connection commands
+    the conversation pauses and continues in a later turn. It also pauses while its outlet is
+    congested, because replies that nobody reads take memory.
+
+Redirection
+    A *cluster-aware* client (:class:`.ClientState`) is redirected to the leader. During an election
+    the gateway parks its request, as it always does for other clients.
 """
 
 import logging
@@ -19,21 +33,23 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import OversizedRequestError, RequestError, WireError
-from ...node.requests.gateway import UNSTAMPED, Request, RequestKind, Stamp
-from ..commands.arguments import CommandError
+from ...node.requests.request import UNSTAMPED, Request, RequestKind, Stamp
 from ..commands.table import CommandSpec, Kind, fault, resolve
+from ..limits import AT_ONCE_BYTES
 from ..protocol import resp
 from ..protocol.parser import NOTHING, CommandParser
-from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, TRANSACTION, part
-from .client_state import Outlet, PortState, Replies, Session
+from ..protocol.payload import IN_PARTS, PART, TRANSACTION, PayloadParser, part, watch_query
+from ..protocol.resp import CommandError
+from .client_state import ClientState, Replies
 from .cluster_view import redirection
 from .connection_commands import answer, control_words, must_wait, woven
-from .once import read_once_untrusted
+from .once_command import parse_once_untrusted
+from .port_state import Outlet, PortState
+from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
-from .unfinished import measure
-from .watching import Watched, query
-from .wording import in_words
+from .unfinished_input import estimate_bytes
+from .watching import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "Conversation"]
 
 PATIENCE_S: Final = 0.002
-"""How long one client's connection commands are answered at a stretch."""
+"""How long one client's connection commands are answered without a break. Longer, and others wait;
+shorter, and a pipeline of them takes more turns."""
 
 _log = logging.getLogger("quorate.keyvalue")
 
@@ -50,10 +67,14 @@ class Conversation:
     """The commands of one client and their replies.
 
     Args:
-        session: what is remembered of the client.
-        parser: for what it sends.
-        port: what it shares with the others.
-        outlet: takes the replies.
+        client: the client's state, as commands see it.
+        parser: parses what it sends.
+        port: shared with the other connections.
+        outlet: its connection, which takes the replies.
+
+    Attributes:
+        held_bytes: length of the input that waits for the present request.
+        replies: gathered, not yet taken by the outlet.
     """
 
     __slots__ = (
@@ -69,26 +90,27 @@ class Conversation:
         "_request",
         "_running",
         "_whole",
+        "client",
         "held_bytes",
         "replies",
-        "session",
     )
 
     def __init__(
-        self, session: Session, parser: CommandParser, port: PortState, outlet: Outlet
+        self, client: ClientState, parser: CommandParser, port: PortState, outlet: Outlet
     ) -> None:
-        self.session = session
+        self.client = client
         self._parser, self._port, self._outlet = parser, port, outlet
         self._commands: list[list[bytes]] = []
-        self._whole, self._next = b"", 0  # the chunk that is being done, and how far
-        # the request under way, how many replies it stands for, what makes a reply of its result
-        self._request: Request | None = None
-        self._expected = 0
-        self._convert: Callable[[bytes], bytes] | None = None
+        self._whole, self._next = b"", 0  # the chunk's encoding; index of its next command
+        self._request: Request | None = None  # under way
+        self._expected = 0  # number of its commands
+        self._convert: Callable[[bytes], bytes] | None = None  # from its result to the reply
+        # `_running` while `_run` is on the stack: a result may arrive within it. `_paused` while
+        # commands wait for a later turn, or for the client to read.
         self._running = self._paused = False
-        self._held: list[bytes] = []
+        self._held: list[bytes] = []  # input that arrived while a request was under way
         self.held_bytes = 0
-        self.replies = Replies(session)
+        self.replies = Replies(client)
 
     @property
     def failed(self) -> bool:
@@ -97,80 +119,102 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was fed is answered, but for half a command."""
+        """Whether everything that was fed is answered, except an incomplete command."""
         under_way = self._request is not None or self._paused or self._running
         return not under_way and self._next == len(self._commands) and not self._held
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that were fed and not done yet."""
+        """Bytes that were fed and not executed yet."""
         return self.held_bytes + self._parser.waiting_bytes
 
     @property
     def unfinished_bytes(self) -> tuple[int, int]:
-        """About what the input that is not done takes, and a large request that is under way."""
-        chunk, transaction = (self._commands, self._whole), self.session.transaction
+        """About how much memory unfinished input takes, and a large request under way."""
+        chunk, transaction = (self._commands, self._whole), self.client.transaction
+        # Most connections hold nothing at most times, and this is called for each chunk.
         some = self._held or self._commands or self._parser.incomplete or transaction
-        size = measure(self._parser, self._held, self.held_bytes, chunk, transaction) if some else 0
+        if some:
+            size = estimate_bytes(self._parser, self._held, self.held_bytes, chunk, transaction)
+        else:
+            size = 0
+        # Small requests under way are not counted: they are soon over. A large one may be parked
+        # for long, and refusing the client would not free it.
         under_way = len(self._request.payload) if self._request is not None else 0
         return size, under_way if under_way > AT_ONCE_BYTES else 0
 
     def refuse(self, error: OversizedRequestError) -> None:
-        """Give up all input; behind the reply to what is under way comes an error, and the end."""
+        """Give up all input; the error follows the reply to the present request, then the end."""
         self._parser.failure, self._parser.incomplete = error, None
+        # Commands that were sent already keep their replies; commands behind them are dropped.
         self._commands, self._whole = self._commands[: self._next], b""
-        self._held, self.held_bytes, self.session.transaction = [], 0, None
+        self._held, self.held_bytes, self.client.transaction = [], 0, None
         if not (self._request or self._paused or self._running):
             self._paused = True
             self.resume()
 
     def feed(self, data: bytes) -> None:
-        """Take what the client sent; not empty."""
+        """Take bytes that the client sent; not empty."""
         self._held.append(data)
         self.held_bytes += len(data)
         if self._request is None and not self._paused:
-            self._paused = True
+            self._paused = True  # so that `resume` does not return at once
             self.resume()
 
-    def share(self, data: bytes, count: int) -> bool:
-        """Let plain commands (SETs, or minus so many GETs) join those of others, if they may."""
-        session, port = self.session, self._port
+    def join(self, data: bytes, count: int) -> bool:
+        """Let plain commands join those of other clients, if they may.
+
+        Args:
+            data: nothing but SETs, or nothing but GETs.
+            count: number of SETs, or minus the number of GETs.
+
+        Returns:
+            False, without effect, if this client's commands need more care.
+        """
+        client, port = self.client, self._port
         busy = self._request is not None or self._paused or self._parser.incomplete is not None
-        elsewhere = session.cluster_aware and not port.gateway.topology.is_leader
-        apart = session.transaction is not None or elsewhere or session.closing
-        if busy or apart or session.quiet or session.watched.absent or len(data) > port.run_bytes:
+        elsewhere = client.cluster_aware and not port.gateway.topology.is_leader
+        # A transaction queues them, a follower redirects them, CLIENT REPLY drops replies, and a
+        # watch of absent keys must see them: each needs the longer way.
+        apart = client.transaction is not None or elsewhere or client.closing
+        if busy or apart or client.quiet or client.watched.absent or len(data) > port.run_bytes:
             return False
-        self._request = port.coalesce(self._outlet, session.flags, data, count)
-        session.last_command, session.seen_at = b"set" if count > 0 else b"get", port.now
+        self._request = port.join(self._outlet, client.flags, data, count)
+        client.last_command, client.seen_at = b"set" if count > 0 else b"get", port.now
         return True
 
     def settle(self) -> bool:
-        """Take it that the shared request is answered; False, without effect, if more is to do."""
+        """Note that the joined request is answered; False, without effect, if input waits."""
+        # Held input runs after this reply, and the error of broken input follows it: then the reply
+        # must come through `_on_result`, which goes on with them.
         if self._held or self._parser.failure is not None:
             return False
         self._request = None
         return True
 
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
-        """Make a request of its own of what this client has sent of the shared one."""
+        """Make a request of its own of this client's part of the joined one."""
         self._expected = count
         self._request = request = Request(kind, payload, flags, self._on_result)
         return request
 
     def end(self) -> None:
-        """The client is gone: withdraw its request if it was not sent yet, and forget the rest."""
-        self.session.closing = True
+        """The client is gone: withdraw its request if it was not sent yet, and drop the rest."""
+        self.client.closing = True
         if self._request is not None:
             self._request.leave(self._outlet)
             self._request = None
         (self._commands, self._whole), self._next = NOTHING, 0
-        self._held, self.held_bytes = [], 0  # at once: cyclic garbage may stay for long
-        self._parser.incomplete = self.session.transaction = None
+        # Dropped here, not by the garbage collector: this object is in a cycle of references.
+        self._held, self.held_bytes = [], 0
+        self._parser.incomplete = self.client.transaction = None
         self.replies.clear()
 
     def _fail(self) -> None:
-        """End the connection for a mistake in here: our caller applies the log, and must go on."""
-        _log.exception("client %d: its connection is closed", self.session.client_id)
+        """End the connection after a bug in here."""
+        # Our caller may be the task that applies the log. An exception there would end the member,
+        # so a bug in the conversation ends one connection instead.
+        _log.exception("client %d: its connection is closed", self.client.client_id)
         self._outlet.close()
 
     def _load(self, data: bytes) -> None:
@@ -179,12 +223,13 @@ class Conversation:
         self._port.counters.commands += len(self._commands)
 
     def _refill(self) -> bool:
-        """Take what was fed while a request was under way; False if there is nothing to do."""
+        """Parse the input that was held; False if there is nothing to execute."""
+        # Everything before the broken bytes is answered by now: the error is the last reply.
         if self._parser.failure is not None:
             self._port.counters.protocol_errors += isinstance(self._parser.failure, WireError)
             self.replies.append(resp.error(f"ERR {self._parser.failure}"))
-            self.session.closing = True
-        if self.session.closing or not self._held:
+            self.client.closing = True
+        if self.client.closing or not self._held:
             return False
         data = b"".join(self._held)
         self._held, self.held_bytes = [], 0
@@ -192,17 +237,19 @@ class Conversation:
         return True
 
     def _run(self) -> None:
-        """Do commands until a request is under way, or there are no more, or it takes too long."""
+        """Execute commands until a request is under way, none is left, or it is time to pause."""
         self._running = True
         pause_at: float | None = None
-        while self._request is None and not self.session.closing:
+        while self._request is None and not self.client.closing:
             if (self.replies or self._outlet.congested) and self._must_wait():
-                self._paused = True
+                self._paused = True  # the outlet resumes us when the client has read
                 break
             if self._next == len(self._commands):
                 if not self._refill():
                     break
             elif not self._step():
+                # Only commands that made no request are timed. A request ends this loop anyway, and
+                # the service bounds their work.
                 now = trio.current_time()
                 if pause_at is None:
                     pause_at = now + PATIENCE_S
@@ -211,46 +258,52 @@ class Conversation:
                     self._port.resume_later(self.resume)
                     break
         self._running = False
+        # The chunk is let go as soon as its last command is sent: thousands of clients may wait.
         if self._next == len(self._commands):
             (self._commands, self._whole), self._next = NOTHING, 0
         self._outlet.deliver()
 
     def _must_wait(self) -> bool:
-        """Hand over a large reply before the next is made; whether the client has to read first."""
+        """Hand over a large reply before the next is made; True if the client must read first."""
+        # Otherwise large replies (CLIENT LIST, ten thousand times) would all be made before the
+        # outlet could report that the client does not read.
         if self.replies and len(self.replies[-1]) >= AT_ONCE_BYTES:
             self._outlet.deliver()
-        return self._outlet.congested or self.session.closing
+        return self._outlet.congested or self.client.closing
 
     def resume(self) -> None:
-        """Go on after a pause, if there is one."""
+        """Continue after a pause, if there is one."""
         paused, self._paused = self._paused, False
         try:
-            if paused and not self.session.closing:
+            if paused and not self.client.closing:
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
     def _step(self) -> bool:
-        """Do the next command, or the run that begins with it; True if it goes through the gateway.
-
-        A chunk is usually one run.
-        """
-        at, session, gateway = self._next, self.session, self._port.gateway
-        stale = session.cluster_aware and not gateway.topology.is_leader
-        alone = session.quiet and session.skips()
-        if session.transaction is None and not alone and (not stale or session.read_only):
+        """Execute the next command, or the run that begins with it; True if a request was made."""
+        at, client, gateway = self._next, self.client, self._port.gateway
+        stale = client.cluster_aware and not gateway.topology.is_leader
+        # CLIENT REPLY SKIP is for one command, so that one must not be in a run.
+        alone = client.quiet and client.skips()
+        if client.transaction is None and not alone and (not stale or client.read_only):
             end, payload, kind = len(self._commands), self._whole, None
-            apart = session.watched.absent
+            # Commands that name an absent watched key ask about it as well: they go alone.
+            apart = client.watched.absent
+            # A chunk is usually one run: then its bytes are the payload, and nothing is encoded.
             if at == 0 and len(payload) <= self._port.run_bytes and not apart:
                 kind = uniform_kind(self._commands)
+            # A stale client's commands are not cut into runs: each write among them gets its own
+            # redirection.
             if kind is None and not stale:
                 encoded, kind = run_of(self._commands, at, self._port.run_bytes, apart)
                 end, payload = at + len(encoded), b"".join(encoded)
             if kind is not None and (not stale or kind is RequestKind.QUERY):
-                session.last_command = self._commands[end - 1][0]
+                client.last_command = self._commands[end - 1][0]
                 self._next = end
-                flags = session.flags | IN_PARTS if end - at > 1 else session.flags
+                flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if stale:
+                    # READONLY on a follower: answered from its own state, without the leader
                     self._take(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
@@ -261,28 +314,29 @@ class Conversation:
         return False
 
     def _single(self, arguments: list[bytes]) -> None:
-        """Do one command that is no part of a run."""
-        session = self.session
+        """Execute one command that is not part of a run."""
+        client = self.client
         problem = fault(arguments)
         spec = resolve(arguments)
-        session.last_command = b"" if spec is None else spec.name.encode()
+        client.last_command = b"" if spec is None else spec.name.encode()
         if problem is not None or spec is None:
-            if spec is not None and spec.name == "exec":  # as in Redis, it ends the transaction
-                session.watched, session.transaction = Watched(), None
+            if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
+                client.watched, client.transaction = Watched(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
             self._refuse(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
-                session.closing = True
-        elif session.transaction is not None and spec.name not in AT_ONCE:
-            self._queue(session.transaction, spec, arguments)
+                client.closing = True  # before the body of the HTTP request is taken for commands
+        elif client.transaction is not None and spec.name not in AT_ONCE:
+            self._queue(client.transaction, spec, arguments)
         elif spec.kind is Kind.CONNECTION:
             self._local(spec, arguments)
         else:
             self._keyed(spec, arguments)
 
     def _refuse(self, error: bytes) -> None:
-        if self.session.transaction is not None:
-            self.session.transaction.fail()
+        # As in Redis, an error while queueing makes EXEC fail.
+        if self.client.transaction is not None:
+            self.client.transaction.fail()
         self.replies.append(error)
 
     def _local(self, spec: CommandSpec, arguments: list[bytes]) -> None:
@@ -294,39 +348,42 @@ class Conversation:
                     self._special(spec, arguments)
                 except CommandError as trouble:
                     self._refuse(trouble.reply)
-            case "wait" if (words := must_wait(arguments, self.session, self._port)) is not None:
+            # WAIT waits at the leader, which alone knows what each follower has.
+            case "wait" if (words := must_wait(arguments, self.client, self._port)) is not None:
                 self._convert = lambda reply: resp.integer(int(reply))
                 self._submit(RequestKind.CONTROL, words, 0, 1)
             case _:
-                self.replies.append(answer(spec, arguments, self.session, self._port))
+                self.replies.append(answer(spec, arguments, self.client, self._port))
 
     def _special(self, spec: CommandSpec, arguments: list[bytes]) -> None:
         if spec.name == "watch":
             self._watch(spec, arguments)
-        elif spec.name == "quorate.control":  # its answer is words
-            words, self._convert = control_words(arguments, self.session), resp.simple
+        elif spec.name == "quorate.control":  # its result is plain text
+            words, self._convert = control_words(arguments, self.client), resp.simple
             self._submit(RequestKind.CONTROL, words, 0, 1)
-        elif (once := read_once_untrusted(arguments, self.session.transaction)).is_exec:
+        elif (once := parse_once_untrusted(arguments, self.client.transaction)).is_exec:
             self._exec(once.stamp)
         else:
             self._keyed(once.spec, once.arguments, once.stamp)
 
     def _keyed(self, spec: CommandSpec, arguments: list[bytes], stamp: Stamp = UNSTAMPED) -> None:
-        """Do one read or write of a client that may be told to go elsewhere."""
-        session, gateway = self.session, self._port.gateway
+        """Execute one read or write, or redirect the client to the leader."""
+        client, gateway = self.client, self._port.gateway
         encoded, convert = resp.pack(tuple(arguments)), None
-        if stamp[0]:  # its reply is kept for whoever asks again
-            session.watched.touch(arguments)
-        elif session.watched.absent:
-            encoded, convert = session.watched.ask_along(spec, arguments, encoded)
-        if session.cluster_aware and not gateway.topology.is_leader:
-            if session.read_only and spec.kind is Kind.READ:
-                reply = gateway.stale_query(encoded, session.flags)
+        # A stamped command cannot ask about absent keys: its reply is kept, and a repetition
+        # through another connection must get the same one. So these keys count as changed.
+        if stamp[0]:
+            client.watched.touch(arguments)
+        elif client.watched.absent:
+            encoded, convert = client.watched.ask_along(spec, arguments, encoded)
+        if client.cluster_aware and not gateway.topology.is_leader:
+            if client.read_only and spec.kind is Kind.READ:
+                reply = gateway.stale_query(encoded, client.flags)
                 return self.replies.append(convert(reply) if convert else reply)
-            if (moved := redirection(self._port, session, spec, arguments)) is not None:
+            if (moved := redirection(self._port, client, spec, arguments)) is not None:
                 return self.replies.append(moved)
         self._convert = convert
-        return self._submit(KINDS[spec.kind], encoded, session.flags, 1, stamp)
+        return self._submit(KINDS[spec.kind], encoded, client.flags, 1, stamp)
 
     def _submit(
         self, kind: RequestKind, payload: bytes, flags: int, count: int, stamp: Stamp = UNSTAMPED
@@ -338,63 +395,69 @@ class Conversation:
         self._port.submit(request)
 
     def _on_result(self, result: bytes | RequestError) -> None:
-        """Take what became of the request; may be called from within `submit`. Never raises."""
+        """Take the result of the request; may be called from within `submit`. Never raises."""
         request, self._request = self._request, None
         convert, self._convert = self._convert, None
         if request is None:
             return  # the client is gone
         try:
             if not isinstance(result, bytes):
-                self.replies.append(resp.error(in_words(result)) * self._expected)
+                # One error for each command of the request: clients count replies.
+                self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
                 self._take(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)
-            if not self._running:
+            if not self._running:  # else the loop in `_run` continues by itself
                 self._run()
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
     def _take(self, reply: bytes, payload: bytes, expected: int) -> None:
-        """Take the reply to a request of so many commands; what was left of them comes next."""
+        """Take the reply to `expected` commands; those that were not executed come next."""
         done, replies = part(reply, expected)
         self.replies.append(replies)
+        # Step back to the first command that was not executed; `_step` makes a request of the rest.
         if done < expected:
-            if not self._commands:  # they were let go, as what is seldom needed again
-                self._commands = resp.CommandParser().parse_untrusted(payload)
+            if not self._commands:  # `_run` let them go, because they are seldom needed again
+                self._commands = PayloadParser().parse_untrusted(payload)
                 self._whole, self._next = payload, expected
             self._next -= expected - done
 
     def _queue(self, transaction: Transaction, spec: CommandSpec, arguments: list[bytes]) -> None:
-        if (moved := redirection(self._port, self.session, spec, arguments)) is not None:
+        # Redirected here already: EXEC has no key, so it could not name a slot.
+        if (moved := redirection(self._port, self.client, spec, arguments)) is not None:
             return self._refuse(moved)
         encoded = resp.pack(tuple(arguments))
         error = transaction.add(spec, arguments, encoded, self._port.limits.request_bytes)
         return self.replies.append(resp.QUEUED) if error is None else self._refuse(error)
 
     def _exec(self, stamp: Stamp = UNSTAMPED) -> None:
-        session, transaction = self.session, self.session.transaction
+        client, transaction = self.client, self.client.transaction
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
-        session.watched, session.transaction = Watched(), None
+        # EXEC ends the transaction and the watch, whatever its outcome is.
+        client.watched, client.transaction = Watched(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))
         if not (body := transaction.body()):
-            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, session, self._port))
-        self._convert = lambda reply: woven(reply, transaction, session, self._port)
+            return self.replies.append(woven(resp.EMPTY_ARRAY, transaction, client, self._port))
+        self._convert = lambda reply: woven(reply, transaction, client, self._port)
+        # Reads alone are a query. With a stamp they go through the log all the same: the reply must
+        # be kept for a repetition.
         kind = RequestKind.COMMAND if transaction.writes or stamp[0] else RequestKind.QUERY
-        return self._submit(kind, body, session.flags | TRANSACTION, 1, stamp)
+        return self._submit(kind, body, client.flags | TRANSACTION, 1, stamp)
 
     def _watch(self, spec: CommandSpec, arguments: list[bytes]) -> None:
-        session = self.session
-        if session.transaction is not None:
+        client = self.client
+        if client.transaction is not None:
             return self.replies.append(resp.error("ERR WATCH inside MULTI is not allowed"))
-        if (moved := redirection(self._port, session, spec, arguments)) is not None:
+        if (moved := redirection(self._port, client, spec, arguments)) is not None:
             return self.replies.append(moved)
-        keys = session.watched.more(arguments, self._port.run_bytes)
+        keys = client.watched.more(arguments, self._port.run_bytes)
         if not keys:
             return self.replies.append(resp.OK)
-        now_ms = self._port.gateway.now_ms()  # not when it is answered: it may be parked
-        self._convert = lambda reply: session.watched.keep(keys, now_ms, reply)
-        return self._submit(RequestKind.QUERY, query(keys), session.flags, 1)
+        now_ms = self._port.gateway.now_ms()  # now, not at the reply: the query may be parked
+        self._convert = lambda reply: client.watched.keep(keys, now_ms, reply)
+        return self._submit(RequestKind.QUERY, watch_query(keys), client.flags, 1)

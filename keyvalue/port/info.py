@@ -1,10 +1,12 @@
-"""INFO, CONFIG GET and ROLE: what this member says of itself in the words of Redis.
+"""INFO, CONFIG GET and ROLE: the status of this member in the form of Redis.
 
-Programs that watch Redis read these; fields that have a meaning here carry their usual names. What
-Redis has no word for stands in the section ``raft``, and as a whole in QUORATE.STATUS.
+Monitoring programs for Redis read these. A field that has a meaning here keeps its usual name.
+Everything else is in the section ``raft``, one field for each attribute of `NodeStatus`, and as
+JSON in QUORATE.STATUS. Values are numbers or text: booleans are 0 or 1, lists are joined by commas,
+and an unknown value is empty.
 
-Caveats: figures are of this member, not of the cluster; ``redis_version`` is the version of Redis
-whose replies are followed, for clients choose by it what they dare to ask.
+Caveats: figures are those of this member, not of the cluster. ``redis_version`` is the version of
+Redis whose replies are followed, because clients choose by it which commands they use.
 """
 
 import json
@@ -18,22 +20,20 @@ import attrs
 
 from quorate._version import __version__  # not of a room, so it has no other path
 
-from ... import ready
-from ...node.requests.gateway import NodeStatus
-from ...storage.tables import rows
-from ...storage.writing import kernel_writer
-from ..native import plain, waits
+from ...node.requests.status import NodeStatus
+from ...storage.writing import journal_writer
+from ..commands.glob import matcher
+from ..native import resp_reader
 from ..protocol import resp
-from ..protocol.glob import matcher
-from .client_state import KEEPALIVE_SECONDS, PortState
 from .cluster_view import leader_first, node_id
+from .port_state import KEEPALIVE_SECONDS, PortState
 
 __all__ = ["COMPILED", "REDIS_VERSION", "config_get", "info_text", "role_reply", "status_json"]
 
 REDIS_VERSION: Final = "7.4.0"
 
-COMPILED: Final = all(each.NATIVE for each in (plain, ready, rows, waits, kernel_writer))
-"""Whether all of our C is there."""
+COMPILED: Final = resp_reader.NATIVE and journal_writer.NATIVE
+"""Whether both compiled parts are used."""
 
 _Facts: TypeAlias = dict[str, str | int | float]
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -160,7 +160,7 @@ def _raft(_port: PortState, status: NodeStatus) -> _Facts:
     facts: _Facts = {}
     for name, value in attrs.asdict(status, recurse=False).items():
         if name != "peers":
-            facts[f"raft_{name}"] = _plain(value)
+            facts[f"raft_{name}"] = _info_value(value)
     for peer in status.peers:
         heard = "" if peer.last_heard_s is None else f"{peer.last_heard_s:.3f}"
         facts[f"raft_peer{peer.member_id}"] = (
@@ -170,8 +170,8 @@ def _raft(_port: PortState, status: NodeStatus) -> _Facts:
     return facts
 
 
-def _plain(value: object) -> str | int | float:
-    """Write a value as programs that read INFO expect it."""
+def _info_value(value: object) -> str | int | float:
+    """Return a value in the form that programs which read INFO expect."""
     match value:
         case None:
             return ""
@@ -215,7 +215,7 @@ _ALL: Final = frozenset((b"all", b"default", b"everything"))
 
 
 def info_text(names: Sequence[bytes], port: PortState) -> bytes:
-    """The text of INFO; without names all sections, and what is no section is passed over."""
+    """Return the text of INFO; without names all sections. Unknown names are ignored."""
     wanted = {name.lower() for name in names}
     status = port.gateway.status()
     texts: list[str] = []
@@ -236,7 +236,7 @@ def _human(size_bytes: int) -> str:
 
 
 def settings(port: PortState) -> dict[str, str]:
-    """What CONFIG GET knows: the settings that clients are seen to ask for."""
+    """Return what CONFIG GET knows: the settings that client libraries ask for."""
     return {
         "appendfsync": "always",
         "appendonly": "yes",
@@ -257,7 +257,7 @@ def settings(port: PortState) -> dict[str, str]:
 
 
 def config_get(patterns: Sequence[bytes], port: PortState, *, resp3: bool) -> bytes:
-    """Answer CONFIG GET; a name that is no pattern comes back as it was spelt, as from Redis."""
+    """Answer CONFIG GET; as in Redis, a plain name comes back as the client spelt it."""
     known = {name.encode(): value.encode() for name, value in settings(port).items()}
     spelt = {pattern.lower(): pattern for pattern in reversed(patterns)}
     matches = [matcher(pattern) for pattern in spelt]
@@ -302,6 +302,6 @@ def role_reply(port: PortState) -> bytes:
 
 
 def status_json(port: PortState) -> bytes:
-    """The reply to QUORATE.STATUS: the member's status, and its topology, as one JSON object."""
+    """Return the status of the member, with its topology, as one JSON object."""
     status = attrs.asdict(port.gateway.status())
     return json.dumps(status | {"topology": attrs.asdict(port.gateway.topology)}).encode()

@@ -1,150 +1,175 @@
-"""Plain commands of many clients, which travel as one request.
+"""One request for the plain commands that many clients sent in the same turn.
 
-Most of what comes in a turn of the client port is one SET or GET of each client. To carry each of
-them through the gateway, the log and the state machine by itself costs several times what it costs
-to do it. So the plain ones (:mod:`.plain`) are joined: the payload is that of a pipeline with all
-of them, the replies are cut apart, and are sent in one go.
+**Why.** In a busy turn of the client port, most clients have sent one SET or GET. Carrying each of
+them alone through gateway, log and state machine costs several times what executing it costs. So
+plain commands are joined: the payload is that of one pipeline, and the reply is cut apart again.
 
-It is one request only while all goes well. One that is sent again after a client has gone, is
-answered in part, or fails, is taken apart into a request for each client.
+**The life of a joined request.** While the turn lasts, :meth:`JoinedRequest.add` takes clients.
+:meth:`JoinedRequest.close` makes the payload; from then on it is a request like any other. Its
+result comes through `_on_result` (a command) or `answer` (a query), in the order of the clients.
+
+**When something goes wrong** the joined request is split: each remaining client takes its own
+commands back (:meth:`JoinedClient.take_over`) and has a request of its own. That happens when
+
+- a client disconnects before the request was sent (:meth:`JoinedRequest.leave`),
+- the state machine executed only a part of the payload,
+- the request failed: then each client gets the error.
+
+So nothing outside of this file has to know partial results of several clients.
 """
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ...errors import RequestError, UnknownOutcomeError
-from ...node.requests.gateway import Request, RequestKind
-from ..native.plain import cut_replies_untrusted, send_all
-from ..state.service import AT_ONCE_BYTES, IN_PARTS, PART, part
-from .routes import RUN_COMMANDS
+from ...node.requests.gateway import Gateway
+from ...node.requests.request import Request, RequestKind
+from ..limits import AT_ONCE_BYTES, RUN_COMMANDS
+from ..native.resp_reader import cut_replies_untrusted
+from ..protocol.payload import IN_PARTS, PART, encode_part, part
+from .counters import Counters
 
-if TYPE_CHECKING:
-    from .client_state import PortState
-
-__all__ = ["Coalesced", "Sender"]
+__all__ = ["JoinedClient", "JoinedRequest"]
 
 _log = logging.getLogger("quorate.keyvalue")
-_OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
+_WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
+
 _READS_AT_ONCE: Final = 64
-"""So many clients' reads are answered before it is seen whether somebody else is to have a turn."""
+"""Clients whose reads are answered in one go. More would hold up the other tasks of the member;
+fewer would cost a call of the scheduler too often."""
 
 
-class Sender(Protocol):
-    """A client's connection, which has nothing else under way."""
+class JoinedClient(Protocol):
+    """A client's connection that has nothing else under way."""
 
-    def settle(self) -> int:
-        """Return the socket that the reply can be written to, and have nothing under way.
+    def settle(self, reply: bytes) -> bool:
+        """Send the reply; afterwards nothing is under way.
 
-        Negative if there is more to it; then nothing has changed.
+        Returns:
+            False, without effect, if the client has sent more, or cannot take the reply.
         """
         ...
 
-    def on_unsent(self, reply: bytes, sent: int) -> None:
-        """The socket took only so much of the reply; -1 if it is broken."""
-        ...
-
     def take_over(self, kind: RequestKind, payload: bytes, flags: int, count: int) -> Request:
-        """Make a request of its own of what it has sent, so many commands."""
+        """Make a request of its own of the `count` commands that this client has sent."""
         ...
 
     def close(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         ...
 
 
-class Coalesced(Request):
+class JoinedRequest(Request):
     """What several clients have sent, each a run of plain commands of one kind.
 
     Args:
-        kind: of all of it.
-        flags: of each client.
-        port: that they came through.
+        kind: of all commands.
+        flags: of every client's request.
+        limit_bytes: the longest payload; a single client may exceed it.
+        gateway: takes the requests that this one is split into.
+        counters: figures of the port.
     """
 
     __slots__ = (
         "_answered",
+        "_clients",
+        "_counters",
         "_counts",
-        "_most",
+        "_gateway",
         "_own_flags",
         "_payloads",
-        "_port",
-        "_senders",
+        "_room",
         "_size",
     )
 
-    def __init__(self, kind: RequestKind, flags: int, port: "PortState") -> None:
+    def __init__(
+        self,
+        kind: RequestKind,
+        flags: int,
+        limit_bytes: int,
+        gateway: Gateway,
+        counters: Counters,
+    ) -> None:
         super().__init__(kind, b"", flags, self._on_result)
-        self._port = port
+        self._gateway = gateway
+        self._counters = counters
         self._own_flags = flags
-        self._senders: list[Sender | None] = []  # None for one that has gone
+        # three lists with one place per client; a client that has left is None
+        self._clients: list[JoinedClient | None] = []
         self._payloads: list[bytes] = []
         self._counts: list[int] = []
-        self._most = min(AT_ONCE_BYTES, port.run_bytes)
+        self._room = min(AT_ONCE_BYTES, limit_bytes)
         self._size = self.commands = 0
-        self._answered = 0  # so many of the senders
+        self._answered = 0  # clients before this place have their replies
 
-    def add(self, sender: Sender, payload: bytes, count: int) -> bool:
-        """Take what a client has sent, so many commands, if there is room for it."""
+    def add(self, client: JoinedClient, payload: bytes, count: int) -> bool:
+        """Take the `count` commands of a client; False if there is no room for them."""
         size = self._size + len(payload)
         commands = self.commands + count
-        if (size > self._most or commands > RUN_COMMANDS) and self._senders:
+        # The first client is always taken: its commands alone may be longer than the room.
+        if (size > self._room or commands > RUN_COMMANDS) and self._clients:
             return False
-        self._senders.append(sender)
+        self._clients.append(client)
         self._payloads.append(payload)
         self._counts.append(count)
         self._size, self.commands = size, commands
         return True
 
     def close(self) -> None:
-        """Take no more: from now on it is a request."""
+        """Take no more clients and become a request."""
+        # Joined once, at the end: bytes that grow with each client would be copied each time.
         self.payload = b"".join(self._payloads)
-        self._port.counters.commands += self.commands
-        self._port.counters.input_bytes += self._size
+        self._counters.commands += self.commands
+        self._counters.input_bytes += self._size
+        # Many clients' commands may be too much work for one entry; `_take_in_part` can resume.
         if self.commands > 1:
             self.flags |= IN_PARTS
 
     def leave(self, client: object) -> None:
-        """One of the clients is gone."""
-        place = next(place for place, sender in enumerate(self._senders) if sender is client)
-        self._senders[place] = None
+        """A client has disconnected."""
+        place = next(place for place, each in enumerate(self._clients) if each is client)
+        self._clients[place] = None
+        # The payload still holds the client's commands. Marked as cancelled, the request is not
+        # sent as it is: the gateway asks for `remaining` and sends those requests instead.
         self.cancelled = True
 
     def remaining(self) -> list[Request]:
-        """Return a request for each client that is left."""
-        left = range(self._answered, len(self._senders))
-        requests = [self._take_apart(place) for place in left if self._senders[place] is not None]
+        """Split: return a request for each client that is still there and has no reply."""
+        left = range(self._answered, len(self._clients))
+        requests = [self._split_off(place) for place in left if self._clients[place] is not None]
         self.cancel()
         return requests
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
-        """Answer some of the clients."""
+        """Answer the next clients of a joined query; see `Request.answer`."""
         replies = self._ask(query)
         try:
+            # A pipeline of GETs may be too much work for one query: its client goes on alone.
             partly = replies.pop() if replies[-1].startswith(PART) else None
             self._deliver(replies)
             if partly is not None:
-                self._take_apart(self._answered).done(partly)
+                self._split_off(self._answered).done(partly)
                 self._answered += 1
         except Exception:  # noqa: BLE001 - see Conversation._fail
             self._abort()
             self.cancel()
             return True
-        if self._answered < len(self._senders):
-            self.cancelled = True  # whoever sends it again must not send all of it
+        if self._answered < len(self._clients):
+            # If the gateway has to send this query again, the answered clients must not be in it.
+            self.cancelled = True
             return False
         self.cancel()
         return True
 
     def _ask(self, query: Callable[[bytes, int], bytes]) -> list[bytes]:
-        """Return the replies to the next clients, at least to one; to the last perhaps in part.
-
-        Each is asked for by itself: those whose records are on disk are served slower.
-        """
+        """Return the replies to the next clients, at least to one; the last may be partial."""
         replies: list[bytes] = []
         size = 0
-        for place in range(self._answered, len(self._senders)):
-            gone = self._senders[place] is None
+        # One query per client, not one for all: a record on disk then delays only the replies
+        # behind it, and the loop can stop when it has taken long enough.
+        for place in range(self._answered, len(self._clients)):
+            gone = self._clients[place] is None
             reply = b"" if gone else query(self._payloads[place], self._flags_of(place))
             replies.append(reply)
             size += len(reply)
@@ -154,7 +179,7 @@ class Coalesced(Request):
         return replies
 
     def _on_result(self, result: bytes | RequestError) -> None:
-        """Take what became of all of it. Never raises."""
+        """Take the result of the joined command. Never raises: the caller applies the log."""
         try:
             if not isinstance(result, bytes):
                 self._fail(result)
@@ -163,7 +188,8 @@ class Coalesced(Request):
             if done < self.commands:
                 self._take_in_part(done, replies)
             elif (own := cut_replies_untrusted(replies, self._counts)) is None:
-                self._fail(_OTHERS)
+                # A bug, or a member of another version: nobody may get another client's reply.
+                self._fail(_WRONG_REPLIES)
             else:
                 self._deliver(own)
                 self.cancel()
@@ -171,60 +197,57 @@ class Coalesced(Request):
             self._abort()
 
     def _take_in_part(self, done: int, replies: bytes) -> None:
-        """Take the replies to so many of the commands; what was not done is sent again."""
-        whole = 0
+        """Take the replies to the first `done` commands; submit the other commands again."""
+        whole = 0  # clients whose commands were all executed
         while done >= self._counts[whole]:
             done -= self._counts[whole]
             whole += 1
         own = cut_replies_untrusted(replies, [*self._counts[:whole], done])
         if own is None:
-            self._fail(_OTHERS)
+            self._fail(_WRONG_REPLIES)
             return
         rest = own.pop()
         self._deliver(own)
-        if self._senders[whole] is not None:
-            self._take_apart(whole).done(b"%b%d\r\n%b" % (PART, done, rest))
+        # The client in which execution stopped resumes like one that has sent a pipeline alone.
+        if self._clients[whole] is not None:
+            self._split_off(whole).done(encode_part(done, rest))
         for request in self.remaining():
-            self._port.gateway.submit(request)
+            self._gateway.submit(request)
 
     def _fail(self, error: RequestError) -> None:
         """Give each client the error."""
+        # Through requests of their own: each client gets as many errors as it has sent commands.
         for request in self.remaining():
             request.done(error)
 
-    def _take_apart(self, place: int) -> Request:
-        """Make a request of its own of what a client has sent."""
-        sender, self._senders[place] = self._senders[place], None
-        assert sender is not None
+    def _split_off(self, place: int) -> Request:
+        """Give a client's commands back to it, as a request of its own."""
+        client, self._clients[place] = self._clients[place], None
+        assert client is not None
         count = self._counts[place]
-        request = sender.take_over(self.kind, self._payloads[place], self._flags_of(place), count)
+        request = client.take_over(self.kind, self._payloads[place], self._flags_of(place), count)
+        # It has waited as long as the joined request: its time to find a leader goes on.
         request.deadline, request.losses = self.deadline, self.losses
         request.commands = count
         return request
 
     def _flags_of(self, place: int) -> int:
-        """Return the flags of what a client has sent."""
+        """Return the flags of one client's commands."""
         return self._own_flags | IN_PARTS if self._counts[place] > 1 else self._own_flags
 
     def _abort(self) -> None:
-        """End all connections for a mistake in here."""
-        _log.exception("%d connections are closed", len(self._senders) - self._senders.count(None))
-        for sender in [*self._senders]:
-            if sender is not None:
-                sender.close()
+        """End all connections after a bug in this file."""
+        _log.exception("%d connections are closed", len(self._clients) - self._clients.count(None))
+        for client in [*self._clients]:
+            if client is not None:
+                client.close()
 
     def _deliver(self, replies: list[bytes]) -> None:
         """Give the next clients their replies."""
-        start, counters = self._answered, self._port.counters
+        start = self._answered
         self._answered += len(replies)
-        senders = self._senders[start : self._answered]
-        filenos = [-1 if sender is None else sender.settle() for sender in senders]
-        counters.output_bytes += sum(map(len, replies))
-        for place, sent in send_all(filenos, replies):
-            sender, reply = senders[place], replies[place]
-            if sender is not None and filenos[place] >= 0:
-                sender.on_unsent(reply, sent)
-                continue
-            counters.output_bytes -= len(reply)  # nobody gets it, or it is counted where it is sent
-            if self._senders[start + place] is not None:
-                self._take_apart(start + place).done(reply)
+        for place, reply in enumerate(replies, start):
+            # Looked up each time: sending the reply before may have closed this client.
+            client = self._clients[place]
+            if client is not None and not client.settle(reply):
+                self._split_off(place).done(reply)

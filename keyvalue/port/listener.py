@@ -1,18 +1,23 @@
-"""The port that any Redis client talks to: one callback, one epoll, all clients.
+"""The port that Redis clients connect to: one task and one epoll for all clients.
 
-All client sockets are registered, level-triggered, with one ``epoll`` object, and there is a turn
-whenever the epoll itself is readable (:mod:`..ready`). So no task is woken for a client; the turn
-is also what the gateway makes a batch of. Nothing here is awaited but that, which makes
-cancellation simple: it comes between turns, and closes all connections.
+The naive way
+    A task for each client. Each command then costs a wake-up of its task, and the gateway gets
+    requests one by one.
 
-The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
-:data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` trio's other tasks have
-theirs. (A plain command that is merely joined with others is no matter for the clock: it takes a
-microsecond.) A conversation that takes long pauses by itself; an eventfd among the sockets brings
-the turn in which it goes on.
+What we do: turns
+    All client sockets are registered, level-triggered, with one ``epoll`` object. One task waits
+    until the epoll itself is readable, and then serves all ready clients in a *turn*. The requests
+    of a turn go to the gateway together, and become one batch of the log. Only that wait is
+    awaited, so cancellation comes between turns, and then closes all connections.
 
-Caveats: Linux only, for the epoll. Descriptors are opened when the object is made and closed at
-the end of :meth:`ClientPort.run`, which can be called once.
+Bounds of a turn
+    At most :data:`TURN_EVENTS` clients, and at most :data:`~.connection.RECEIVE_BYTES` from each.
+    After :data:`TURN_SECONDS` trio's other tasks run. A conversation that takes long pauses by
+    itself; an eventfd among the sockets starts the turn in which it continues.
+
+Caveats
+    Linux only, because of epoll. Descriptors are opened by the constructor and closed at the end
+    of :meth:`ClientPort.run`, which can be called once.
 """
 
 import contextlib
@@ -32,15 +37,13 @@ import attrs
 import trio
 
 from ...node.config.config import Redirect
-from ...node.protocol.role import Signal
+from ...node.protocol.signal import Signal
 from ...node.requests.gateway import Gateway
-from ...ready import whenever_readable
-from ...storage.memory import TRIMMED_BYTES, return_freed_memory, return_large_blocks
-from ..native.plain import receive_untrusted
 from ..protocol import resp
-from ..protocol.parser import CommandParser, ParserLimits, WholeCommands
-from .client_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState, Session
+from ..protocol.parser import CommandParser, ParserLimits
+from .client_state import ClientState
 from .connection import WAIT_READABLE, Connection
+from .port_state import KEEPALIVE_SECONDS, ClientPortLimits, PortState
 
 __all__ = [
     "RESERVED_DESCRIPTORS",
@@ -51,26 +54,30 @@ __all__ = [
 ]
 
 TURN_EVENTS: Final = 512
-"""Clients that are looked after in one turn."""
+"""Clients that one turn serves. More, and a turn's batch and its latency grow; fewer, and there are
+more turns with smaller batches."""
 
 TURN_SECONDS: Final = 0.005
-"""After that, the other tasks of the member have a turn too: it must be heard to be alive."""
+"""After this time the other tasks of the member run. Longer, and heartbeats could be late; shorter,
+and the scheduler is entered more often."""
 
 DRAIN_SECONDS: Final = 1.0
-"""How long a member that stops goes on to answer what it has read."""
+"""How long a stopping member goes on answering what it has read. Shorter, and clients lose replies
+to commands that took effect; longer, and a restart takes longer."""
 
 CLOSE_SECONDS: Final = 0.2
-"""How long clients then have to close their ends: a busy one does at once."""
+"""How long clients then have to close their side; a busy client does so at once."""
 
 LINGER_SECONDS: Final = 5.0
-"""How long a client has otherwise, once we have closed ours."""
+"""How long a client has to close its side in other cases, after we have closed our side."""
 
 RESERVED_DESCRIPTORS: Final = 64
-"""Not for clients: links and streams of nine members, the stores, log files, tools."""
+"""File descriptors that clients never get: for links of nine members, stores, log files, tools.
+Fewer, and many clients could keep the member from opening its own files."""
 
 _PROBES: Final = 3
 _PROBE_SECONDS: Final = 20
-"""So many probes, so far apart, go without an answer before a client's machine counts as gone."""
+"""Number and interval of the probes without an answer after which a client counts as gone."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
@@ -85,12 +92,12 @@ class ClientPort:
     """Listens for clients and serves them.
 
     Args:
-        gateway: the way into the member.
+        gateway: takes the requests.
         host: name or address to listen on.
         port: TCP port, 0 for any free one.
         limits: what clients may take.
         redirect_port: TCP port for cluster clients, 0 for any free one, None for none.
-        redirect: which clients are sent to the leader.
+        redirect: which clients are redirected to the leader.
     """
 
     def __init__(
@@ -105,32 +112,31 @@ class ClientPort:
     ) -> None:
         usual = limits or ClientPortLimits()
         self._state = PortState(gateway, usual, host, port, redirect_port, redirect)
-        self._whole = WholeCommands()
         self._parser_limits = ParserLimits(request_bytes=self._state.limits.request_bytes)
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
-        # What the last turn had no time for; without a connection it is the word to resume.
-        self._unserved: list[tuple[Connection | None, int, bytes | None, int]] = []
-        self._lingering: dict[Connection, float] = {}  # and until when
+        # Events that the last turn had no time for. Without a connection it is the eventfd, which
+        # asks to resume paused conversations.
+        self._unserved: list[tuple[Connection | None, int]] = []
+        self._lingering: dict[Connection, float] = {}  # each with the time to close it
         self._ended = Signal()
         self._accepting = trio.CancelScope()
         self._end_of_descriptors = sys.maxsize
         self._ids = itertools.count(1)
-        self._now = trio.lowlevel.current_clock().current_time  # a turn asks for many a client
-        return_large_blocks()
+        self._now = trio.lowlevel.current_clock().current_time  # turns call it often
 
     @property
     def state(self) -> PortState:
-        """What is shared by all connections; its figures are for others to read."""
+        """What all connections share; its figures may be read from outside."""
         return self._state
 
     async def run(
         self, *, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED
     ) -> Never:
-        """Serve clients until cancelled; `started()` has the host and port really bound.
+        """Serve clients until cancelled; `started()` gets the host and port that were bound.
 
         Raises:
             OSError: the address can't be bound.
@@ -141,12 +147,14 @@ class ClientPort:
             if redirecting:
                 state.redirect_port = redirecting[0].getsockname()[1]
             state.host, state.port = listeners[0].getsockname()[:2]
-            self._heed_descriptors()
+            self._limit_to_descriptors()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._accept_clients, listeners, redirecting)
                 nursery.start_soon(self._end_lingering)
                 task_status.started((self._state.host, self._state.port))
-                await whenever_readable(self._epoll.fileno(), self._serve)
+                while True:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    self._serve()
         finally:
             for connection in list(self._connections.values()):
                 connection.close()
@@ -154,9 +162,10 @@ class ClientPort:
             os.close(self._wake)
 
     async def drain(self) -> None:
-        """Take no more clients and no more commands, and wait until what was read is answered.
+        """Accept no more clients and commands, and wait until everything read is answered.
 
-        For :data:`DRAIN_SECONDS` at most: a client may not read, a request may wait for a leader.
+        It waits at most :data:`DRAIN_SECONDS`: a client may not read, or a request may wait for a
+        leader.
         """
         self._accepting.cancel()
         await trio.lowlevel.checkpoint()
@@ -169,52 +178,53 @@ class ClientPort:
                 await self._ended.wait()
 
     async def close(self) -> None:
-        """After :meth:`drain`, let clients close first, for :data:`CLOSE_SECONDS` at most."""
+        """After :meth:`drain`, wait at most :data:`CLOSE_SECONDS` for clients to close first."""
         with trio.move_on_after(CLOSE_SECONDS):
             while self._connections:
                 await self._ended.wait()
 
     def _serve(self) -> None:
-        """Look after ready clients for a turn; who was not reached is first in the next one."""
+        """Serve ready clients for one turn; those not reached are the first of the next turn."""
         connections, state = self._connections, self._state
         now = self._now()
         turn_ends = now + TURN_SECONDS
         state.begin_turn(now)
+        # Events left over come first. Otherwise the first clients of the list could take all turns.
         ready = iter(
             self._unserved
             or [
-                (connections.get(fileno), events, data, count)
-                for fileno, events, data, count in receive_untrusted(self._epoll, TURN_EVENTS)
+                (connections.get(fileno), events)
+                for fileno, events in self._epoll.poll(0, TURN_EVENTS)
             ]
         )
-        for connection, events, data, count in ready:
-            if connection is None:
+        for connection, events in ready:
+            if connection is None:  # the eventfd
                 self._resume(turn_ends)
-            elif data is None:
-                connection.on_event(events)
-            elif connection.on_data(data, count):
-                continue  # to join them takes little more than a look at the clock
+            elif connection.on_event(events):
+                continue  # joining takes a microsecond, not much more than looking at the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
         if self._unserved:
-            state.wake()  # what was read from a socket makes it ready no more
+            state.wake()  # their events are taken already: epoll might not be readable again
         state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:
-        """Let conversations go on that have paused."""
+        """Resume paused conversations."""
+        # One round at most: a conversation that pauses again waits for the next turn.
         unfinished = self._state.unfinished
         for _ in range(len(unfinished)):
             unfinished.popleft()()
             if self._now() > turn_ends:
                 break
+        # While some are left the eventfd stays readable, so there will be another turn.
         if not unfinished:
             os.eventfd_read(self._wake)
 
-    def _heed_descriptors(self) -> None:
-        """Take no more clients than descriptors are left for, with a reserve for everything else.
+    def _limit_to_descriptors(self) -> None:
+        """Lower `max_clients` to the file descriptors that are left, less the reserve.
 
-        The limit is the process's and not ours to change: see `quorate.cli.run`.
+        The limit belongs to the process, so it is not raised here but in `quorate.cli.run`.
         """
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if limit == resource.RLIM_INFINITY:
@@ -236,7 +246,7 @@ class ClientPort:
     async def _accept_clients(
         self, listeners: list[socket.socket], redirecting: list[socket.socket]
     ) -> None:
-        """Accept until `drain`; then no longer listen."""
+        """Accept clients until `drain`, then stop listening."""
         try:
             with self._accepting:
                 async with trio.open_nursery() as nursery:
@@ -262,10 +272,7 @@ class ClientPort:
                     await trio.sleep(_RETRY_ACCEPT_S)
 
     async def _end_lingering(self) -> Never:
-        """Now and then, close what has lingered for long enough, and clients that do not read.
-
-        And give back the memory of what clients have sent, if that was much.
-        """
+        """Close connections that lingered too long, and those whose clients do not read."""
         while True:
             await trio.sleep(LINGER_SECONDS)
             now = trio.current_time()
@@ -273,38 +280,34 @@ class ClientPort:
                 connection.close()
             for connection in list(self._connections.values()):
                 connection.close_if_stalled(now)
-            waiting = self._state.unfinished_bytes + self._state.unread_bytes
-            if self._state.most_waiting_bytes - waiting >= TRIMMED_BYTES:
-                return_freed_memory()
-            self._state.most_waiting_bytes = waiting
 
     def _admit(
-        self, client: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
+        self, sock: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
     ) -> None:
         state = self._state
-        # a new descriptor is the lowest that is free: a high one tells that few are left
-        scarce = client.fileno() >= self._end_of_descriptors
+        # The kernel gives out the lowest free descriptor, so a high one means that few are left.
+        scarce = sock.fileno() >= self._end_of_descriptors
         if scarce or len(self._connections) >= state.limits.max_clients:
             state.counters.refused_connections += 1
-            _refuse(client)
+            _refuse(sock)
             return
         try:
-            client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(client)
-            local = _text(client.getsockname())
-        except OSError:  # it has gone already
-            client.close()
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _keep_alive(sock)
+            local = _text(sock.getsockname())
+        except OSError:  # the client has closed already
+            sock.close()
             return
         state.counters.connections += 1
         now = trio.current_time()
-        session = Session(next(self._ids), _text(address), local, now, now)
-        state.admit(session, at_redirect_port=at_redirect_port)
-        parser = CommandParser(self._whole, self._parser_limits)
-        connection = Connection(client, session, parser, state, self)
+        client = ClientState(next(self._ids), _text(address), local, now, now)
+        state.admit(client, at_redirect_port=at_redirect_port)
+        parser = CommandParser(self._parser_limits)
+        connection = Connection(sock, client, parser, state, self)
         self._epoll.register(connection.fileno, WAIT_READABLE)
         self._connections[connection.fileno] = connection
-        state.clients[session.client_id] = connection
+        state.clients[client.client_id] = connection
         if self._accepting.cancel_called:
             connection.finish()
 
@@ -316,34 +319,33 @@ class ClientPort:
         """A connection is about to close its socket."""
         self._epoll.unregister(connection.fileno)
         del self._connections[connection.fileno]
-        del self._state.clients[connection.session.client_id]
+        del self._state.clients[connection.client.client_id]
         self._lingering.pop(connection, None)
         self._ended.notify()
 
     def linger(self, connection: Connection) -> None:
-        """A connection has said its last word, and waits for the client to close."""
+        """A connection has sent its last reply, and waits for the client to close."""
         self._lingering[connection] = trio.current_time() + LINGER_SECONDS
         self._ended.notify()
 
 
-def _refuse(client: socket.socket) -> None:
-    client.setblocking(False)
+def _refuse(sock: socket.socket) -> None:
+    sock.setblocking(False)
     with contextlib.suppress(OSError):
-        client.send(resp.error("ERR max number of clients reached"))
-    client.close()
+        sock.send(resp.error("ERR max number of clients reached"))
+    sock.close()
 
 
-def _keep_alive(client: socket.socket) -> None:
-    """Have the system end the connection of a client whose machine is gone without a word.
-
-    Keepalive probes find that if nothing is under way, the user timeout if replies are.
-    """
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def _keep_alive(sock: socket.socket) -> None:
+    """Make the kernel end the connection when the client's machine has vanished."""
+    # Keepalive probes notice that while nothing is under way; while replies are, the user timeout
+    # does, because probes are not sent then.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     before = KEEPALIVE_SECONDS - _PROBES * _PROBE_SECONDS
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * KEEPALIVE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, before)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * KEEPALIVE_SECONDS)
 
 
 def _text(address: tuple[str, int]) -> str:
@@ -367,11 +369,12 @@ async def _listen_twice(
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of a host; plain sockets, for trio's would hide `accept` without wait."""
+    """Bind every address of a host; return plain sockets, non-blocking."""
+    # trio's own listeners offer no `accept` that does not wait.
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
     except OSError as error:
-        error.filename = _text((host, port))  # the system does not say which
+        error.filename = _text((host, port))  # the kernel's error does not name the address
         raise
     sockets: list[socket.socket] = []
     for listener in listeners:

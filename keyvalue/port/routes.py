@@ -1,45 +1,42 @@
-"""Which way a command goes, found in one look-up, and how far a run of such commands goes.
+"""Routes: whether a command goes through the log, is a query, or is answered by the connection.
 
-The commands of a pipeline are cut into *runs*: neighbours that can travel as one request, and so
-as one entry of the log with one reply. A run with a write goes through the log as a whole, the
-reads in it too, so their order holds. A run of reads is one query. KEYS, SCAN and RANDOMKEY are
-runs of their own.
+Runs
+    The commands of a pipeline are cut into *runs*: neighbours that travel as one request, and so as
+    one log entry with one reply. A run with a write goes through the log as a whole, with the reads
+    in it, so that their order holds. A run of reads is one query. KEYS, SCAN and RANDOMKEY are runs
+    of their own.
 
-The table of routes has an entry for each name *as spelt* and number of arguments, made when it is
-first met: it knows about spelling, arity and kind at once. A client may make up spellings and
-numbers, so the table is emptied when it is full.
+One lookup per command
+    The table of routes has an entry for each pair of name *as spelt* and number of arguments. So
+    one lookup answers for spelling, arity and kind at once. Entries are made when first needed. A
+    client may invent spellings and numbers, so the table is emptied when it is full.
 """
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from ...node.requests.gateway import RequestKind
+from ...node.requests.request import RequestKind
 from ..commands.table import Kind, lookup
+from ..limits import RUN_COMMANDS
 from ..protocol.resp import pack
 
-__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "RUN_BYTES", "RUN_COMMANDS", "run_of", "uniform_kind"]
-
-RUN_BYTES: Final = 1024 * 1024
-"""A run of several commands is at most that long. More in one entry would gain nothing."""
-
-RUN_COMMANDS: Final = 1000
-"""A run has at most so many commands: an entry is applied at a stretch, so this is a few ms."""
+__all__ = ["ATTACKS", "AT_ONCE", "KINDS", "run_of", "uniform_kind"]
 
 AT_ONCE: Final = frozenset(
     ("exec", "discard", "multi", "watch", "quit", "reset", "quorate.control", "quorate.once")
 )
-"""Never queued in a transaction."""
+"""Commands that are never queued in a transaction."""
 
 ATTACKS: Final = frozenset((b"post", b"host:"))
-"""A browser was made to talk to us (Redis: securityWarningCommand)."""
+"""Words of HTTP: a web page made a browser send commands (Redis: securityWarningCommand)."""
 
 KINDS: Final = {Kind.WRITE: RequestKind.COMMAND, Kind.READ: RequestKind.QUERY}
 
 _COMMAND: Final = int(RequestKind.COMMAND)
 _QUERY: Final = int(RequestKind.QUERY)
-_NEITHER: Final = 2  # answered by the connection, wrong, or a container's subcommand
-_ALONE: Final = 3  # a read that walks over keys: many in one request would take too long
+_NEITHER: Final = 2  # for the connection, malformed, or a container's subcommand
+_ALONE: Final = 3  # a walk over keys: several in one request would take too long
 _WALKS: Final = frozenset(("keys", "randomkey", "scan"))
 _KNOWN_ROUTES: Final = 8192
 _KIND_OF: Final = (RequestKind.COMMAND, RequestKind.QUERY, None, RequestKind.QUERY)
@@ -65,7 +62,7 @@ _ROUTES: Final = _Routes()
 
 
 def uniform_kind(commands: Sequence[list[bytes]]) -> RequestKind | None:
-    """Return as what all these commands can go as one request; None if they can't."""
+    """Return the kind of one request that can carry all these commands; None if none can."""
     if len(commands) > RUN_COMMANDS:
         return None
     if len(commands) == 1:
@@ -83,16 +80,17 @@ def run_of(
     limit_bytes: int,
     apart: AbstractSet[bytes] = frozenset(),
 ) -> tuple[list[bytes], RequestKind | None]:
-    """Find how far a run goes, and as what it goes.
+    """Find the run that begins at a command.
 
     Args:
         commands: the commands of a chunk.
         start: index of the first command of the run.
-        limit_bytes: of the whole run, unless its first command alone is longer.
-        apart: a command with one of these among its arguments is no part of a run.
+        limit_bytes: length of the whole run, unless its first command alone is longer.
+        apart: a command with one of these among its arguments is not part of a run.
 
     Returns:
-        Its commands, encoded, and the kind; None if the first is no part of a run.
+        Its encoded commands, and the kind of its request; None if the first command is not part
+        of a run.
     """
     run: list[bytes] = []
     size, kind = 0, None

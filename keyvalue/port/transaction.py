@@ -1,10 +1,10 @@
-"""MULTI and EXEC: what a connection keeps of a transaction before it is sent.
+"""MULTI and EXEC: the transaction that a connection collects before it is sent.
 
-Commands are queued here, on the connection; EXEC sends all of them as one request, so they are one
-entry of the log and nothing comes between them. With them goes what is watched (:mod:`.watching`).
+Commands are queued here, on the connection. EXEC sends all of them as one request, so they are one
+log entry and nothing comes between them. The watched keys go with them (:mod:`.watching`).
 
-Connection commands inside MULTI (PING, CLIENT ID) are not the state machine's business: they are
-answered by the connection when the reply to the rest is there, and put in their places.
+Connection commands inside MULTI (PING, CLIENT ID) do not concern the state machine. The connection
+answers them when the other replies have arrived, and puts each reply in its place.
 
 Caveat: a transaction of reads alone is a query and leaves no trace in the log.
 """
@@ -15,13 +15,13 @@ from typing import Final, Self
 import attrs
 
 from ..commands.table import CommandSpec, Kind
+from ..limits import MAX_TRANSACTION_COMMANDS
 from ..protocol import resp
 from ..protocol.replies import split_array
-from ..state.limits import MAX_TRANSACTION_COMMANDS
 
 __all__ = ["Queued", "Transaction", "weave"]
 
-_MAX_LOCAL: Final = 100  # they are answered all at once
+_MAX_LOCAL: Final = 100  # all are answered without a break
 _TOO_MANY_LOCAL: Final = resp.error("ERR too many connection commands in one transaction")
 _TOO_MANY: Final = resp.error(f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands")
 _TOO_LARGE: Final = resp.error("ERR the transaction is larger than this member takes")
@@ -40,11 +40,11 @@ class Transaction:
     """The commands since MULTI."""
 
     watch: bytes = b""
-    """The watched keys with their revisions, as the command that goes before the others."""
+    """The watched keys with their conditions, as the command in front of the transaction."""
     encoded: list[bytes] = attrs.field(factory=list[bytes])
-    """Those for the state machine, as sent."""
+    """Commands for the state machine, as sent."""
     local: dict[int, Queued] = attrs.field(factory=dict[int, Queued])
-    """Those for the connection, by their place among all."""
+    """Commands for the connection, by their index among all commands."""
     size_bytes: int = 0
     writes: bool = False
     """One of the commands must go through the log."""
@@ -53,21 +53,25 @@ class Transaction:
 
     @classmethod
     def begin(cls, pairs: list[bytes]) -> Self:
-        """Begin one that is to be executed only if watched keys are as these pairs say."""
+        """Begin a transaction that runs only if the watched keys meet their conditions.
+
+        Args:
+            pairs: keys and conditions, alternating; see `Watched.pairs`.
+        """
         if not pairs:
             return cls()
         watch = resp.bulk_array([b"WATCH", *pairs])
         return cls(watch, size_bytes=len(watch))
 
     def __len__(self) -> int:
-        """Number of commands."""
+        """Return the number of commands."""
         return len(self.encoded) + len(self.local)
 
     def add(
         self, spec: CommandSpec, arguments: list[bytes], encoded: bytes, limit_bytes: int
     ) -> bytes | None:
-        """Queue a command; return the error if it can't be. A failed one holds no more commands."""
-        if self.failed:
+        """Queue a command; return the error if it cannot be queued."""
+        if self.failed:  # EXEC will refuse, so nothing is kept; the client still gets QUEUED
             return None
         if self.size_bytes + len(encoded) > limit_bytes:
             return _TOO_LARGE
@@ -84,21 +88,21 @@ class Transaction:
         return None
 
     def fail(self) -> None:
-        """A command can't be queued."""
+        """Note that a command could not be queued, and drop the queued ones."""
         self.failed = True
         self.encoded.clear()
         self.local.clear()
 
     def body(self) -> bytes:
-        """What is sent: the watched keys with their revisions, then the commands."""
+        """Return the payload: the watched keys with their conditions, then the commands."""
         return b"".join([self.watch, *self.encoded])
 
 
 def weave(reply: bytes, local: dict[int, Queued], answer: Callable[[Queued], bytes]) -> bytes:
-    """Put the replies of connection commands into their places in the reply to the rest.
+    """Insert the replies of connection commands into the reply to the other commands.
 
-    A reply that is not an array (an error, or null since a watched key has changed) stays as it
-    is: nothing was executed.
+    A reply that is not an array stays as it is, because nothing was executed: it is an error, or
+    null because a watched key has changed.
     """
     replies = split_array(reply)
     if replies is None:

@@ -1,147 +1,65 @@
-r"""From hostile bytes to commands: what stands between a client's socket and everything else.
+r"""The request parser: hostile bytes from a client's socket become commands, or an error.
 
-hiredis parses an order of magnitude faster than Python can, but it believes what it reads: the
-twelve bytes ``*4294967295\r\n`` make it allocate a list of 4 G elements, values without end
-gather in its buffer, and a command may hold anything, a map or a nested array. So bytes go one of
-two ways here:
+Everything behind this file trusts what comes out: arrays of bulk strings in their one canonical
+encoding. They are safe to record and to replicate.
 
-- **The fast way**, :class:`WholeCommands`, for the plain commands that a chunk begins with. In C
-  (:mod:`.plain`), or with hiredis for a chunk that claims no huge aggregate: hiredis parses it,
-  each command is encoded again, and the chunk *is* whole plain commands exactly if it equals the
-  join of those encodings (or begins with it: what follows is an incomplete command). That proves
-  everything at once: only bulk strings, no odd length, every line end in place.
-- **The slow way**, :class:`CommandScanner`, for everything else: an incomplete command, an inline
-  command (``PING\r\n``), an array of 100,000 arguments, or something wrong. It reads headers
-  only, remembers where it is, and so takes time linear in the bytes however they are cut. It
-  finds the ends of commands, and wrong bytes as soon as they are seen, in the words of Redis.
+The fast way
+    :func:`~..native.resp_reader.split_untrusted` takes the *plain* commands at the beginning of a
+    chunk: whole arrays of bulk strings, each header in its canonical form. Nearly all chunks are
+    nothing else.
 
-What comes out of either is safe to record and to replicate: arrays of bulk strings in their one
-canonical encoding.
+The slow way
+    :class:`CommandScanner` takes everything else: an incomplete command, an inline command
+    (``PING\r\n``), too many arguments, or wrong bytes. It reads headers only and remembers where it
+    is. So it takes time linear in the bytes, however they are cut. Wrong bytes are reported as soon
+    as they are seen, with Redis's error texts.
 
-Caveats: where C was not compiled a value that contains ``*`` and six digits goes the slow way,
-which is slower, not different. Redis does not look at the two bytes after a bulk string; here they
-must be CRLF.
+Memory
+    Neither way allocates memory for what a header claims. ``*4294967295\r\n`` costs its twelve
+    bytes.
+
+Caveat
+    Redis ignores the two bytes after a bulk string; here they must be CRLF.
 """
 
 import re
 from typing import Final, TypeAlias, cast
 
 import attrs
-import hiredis
 
 from ...errors import OversizedRequestError, WireError
-from ..native.plain import NATIVE, split_untrusted
-from ..state.limits import MAX_ARGUMENTS
+from ..limits import MAX_ARGUMENTS
+from ..native.resp_reader import split_untrusted
 from .resp import pack
 
-__all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken", "WholeCommands"]
+__all__ = ["CommandParser", "CommandScanner", "ParserLimits", "Taken"]
 
 Arguments: TypeAlias = list[bytes]
 Taken: TypeAlias = tuple[list[Arguments], bytes]
-"""Commands, and the encodings of them as arrays of bulk strings, joined."""
+"""Commands, and their encodings as arrays of bulk strings, joined."""
 
 NOTHING: Final[Taken] = ([], b"")
 
 _ARRAY: Final = ord("*")
 _BULK: Final = ord("$")
-# hiredis allocates a list before it has seen one element of it, nested at most 9 deep. The search
-# for one literal byte, then digits, is what Python's regular expressions are fastest at.
-_HUGE_ARRAY: Final = re.compile(rb"\*[0-9]{6}").search
-_HUGE_OTHERS: Final = tuple(
-    (ord(kind), re.compile(rb"[%b][0-9]{6}" % kind).search) for kind in (b"~", b">", b"|")
-)
-_HARMLESS_HEADER_BYTES: Final = len(b"*99999\r")
-_LEAST_ARGUMENT_BYTES: Final = len(b"$0\r\n\r\n")
+# Numbers in their canonical form only: what is recorded has one encoding.
 _LENGTH: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _BULK_HEAD: Final = re.compile(rb"\$(0|[1-9][0-9]{0,18})\r\n").match
-_MAX_HEADER_BYTES: Final = 32
+_MAX_HEADER_BYTES: Final = 32  # more than a type byte, a sign, 19 digits and CRLF
 _MAX_INLINE_BYTES: Final = 64 * 1024  # Redis: PROTO_INLINE_MAX_SIZE
 
 
 @attrs.frozen
 class ParserLimits:
-    """What one command may claim.
+    """Bounds of one command.
 
     Args:
-        request_bytes: a bulk string, and a whole command as encoded.
+        request_bytes: length of a bulk string, and of a whole encoded command.
         array_elements: arguments of a command (Redis: 1024 * 1024).
     """
 
     request_bytes: int = 32 * 1024 * 1024
     array_elements: int = MAX_ARGUMENTS
-
-
-class WholeCommands:
-    """The fast way. It keeps nothing between calls, so one serves all connections of a thread.
-
-    Args:
-        native: in C, which finds the same.
-    """
-
-    __slots__ = ("_feed", "_missing", "_native", "_next")
-
-    def __init__(self, *, native: bool = NATIVE) -> None:
-        self._native = native
-        self._missing = object()
-        self._renew()
-
-    def _renew(self) -> None:
-        """Forget a reader that holds half a command or has failed."""
-        reader = hiredis.Reader(notEnoughData=self._missing)
-        self._feed = reader.feed
-        self._next = reader.gets
-
-    def split_untrusted(self, data: bytes) -> tuple[list[Arguments], int]:
-        """Take the whole commands from the beginning of data, if it is plain to see where they end.
-
-        Returns:
-            The commands, and where the last of them ends: at the end of data in the usual case.
-            What follows must go the slow way.
-        """
-        if self._native:
-            return split_untrusted(data, MAX_ARGUMENTS)
-        if data[0] != _ARRAY or _claims_much(data):
-            return [], 0
-        try:
-            self._feed(data)
-            first = cast("Arguments", self._next())
-            encoding = pack(tuple(first))
-            # a client that waits for each reply sends just this
-            if encoding == data and len(first) <= MAX_ARGUMENTS:
-                return ([first], len(data)) if first else ([], 0)
-            commands = [first, *iter(self._next, self._missing)]
-            whole = b"".join([pack(tuple(arguments)) for arguments in commands])
-        except (hiredis.ProtocolError, TypeError):
-            self._renew()
-            return [], 0
-        if len(whole) != len(data):
-            self._renew()
-        may_be_long = len(data) > _LEAST_ARGUMENT_BYTES * MAX_ARGUMENTS
-        too_long = may_be_long and max(map(len, commands)) > MAX_ARGUMENTS
-        if too_long or not all(commands) or not data.startswith(whole):
-            return [], 0
-        return commands, len(whole)
-
-    def parse(self, command: bytes) -> Arguments:
-        """Parse one command that :class:`CommandScanner` has found to be whole and plain."""
-        self._feed(command)
-        arguments = cast("Arguments", self._next())
-        assert arguments is not self._missing
-        return arguments
-
-
-def _claims_much(data: bytes) -> bool:
-    """Whether something in data, a value perhaps, looks like the head of a huge aggregate."""
-    if data.rfind(b"*") == 0:  # one command, usually: then its head is all there is to look at
-        huge = data.find(b"\r", 0, _HARMLESS_HEADER_BYTES) < 0
-    else:
-        huge = _HUGE_ARRAY(data) is not None
-    if huge:
-        return True
-    for kind, search in _HUGE_OTHERS:  # noqa: SIM110 - a generator would cost more than the search
-        if kind in data and search(data) is not None:
-            return True
-    return False
 
 
 class CommandScanner:
@@ -155,16 +73,18 @@ class CommandScanner:
     def __init__(self, limits: ParserLimits) -> None:
         self.buffer = bytearray()
         self._limits = limits
-        self._start = 0  # of the command that is being read
-        self._at = 0  # of what is read next: a header, or the rest of a line
-        self._left = 0  # bulk strings still to come; 0: a command begins
-        self._wanted = 1  # length of the buffer below which looking again is pointless
+        self._start = 0  # where the present command begins
+        self._at = 0  # where reading goes on: at a header, or in a line
+        self._left = 0  # bulk strings still to come; at 0 a command begins
+        # Below this length of the buffer, looking again is pointless. A value of 30 MB that arrives
+        # in small pieces would otherwise be looked at for each piece.
+        self._wanted = 1
 
     def next_untrusted(self) -> bytes | None:
         """Return the bytes of the next command, an array or an inline line; None if incomplete.
 
         Raises:
-            WireError: what comes next is no command, or too large; in the words of Redis.
+            WireError: the bytes are not a command, or it is too large; in Redis's words.
         """
         while len(self.buffer) >= self._wanted:
             if self._left:
@@ -178,11 +98,12 @@ class CommandScanner:
         return None
 
     def rest(self) -> bytes:
-        """Return what follows the last command that was returned."""
+        """Return the bytes behind the last command that was returned."""
         with memoryview(self.buffer) as view:
             return bytes(view[self._start :])
 
     def _cut(self) -> bytes:
+        # Through a view, because slicing a bytearray would copy the command twice.
         with memoryview(self.buffer) as view:
             command = bytes(view[self._start : self._at])
         self._start = self._at
@@ -190,14 +111,16 @@ class CommandScanner:
         return command
 
     def compact(self) -> None:
-        """Give back the memory of the commands that were returned."""
+        """Free the memory of the commands that were returned."""
+        # Once for all commands of a chunk: each deletion moves the rest of the buffer.
         del self.buffer[: self._start]
         self._at -= self._start
         self._wanted -= self._start
         self._start = 0
 
     def _array_untrusted(self) -> bool:
-        """Read the head of a command. An empty array is passed over, as by Redis."""
+        """Read the header of a command; an empty array is skipped, as in Redis."""
+        # Redis words its errors so: "mbulk" for a long header, "multibulk" for a wrong one.
         count = self._length_untrusted("mbulk", "multibulk")
         if count is None:
             return False
@@ -209,7 +132,9 @@ class CommandScanner:
         return False
 
     def _bulks_untrusted(self) -> bool:
-        """Pass over whole arguments; True after the last."""
+        """Skip whole arguments; True after the last one."""
+        # The loop of the slow way: local names, and one regular expression for each argument. It
+        # stops at whatever is unusual; `_bulk_wants_untrusted` finds out what that is.
         buffer, at, left = self.buffer, self._at, self._left
         limit = min(len(buffer), self._start + self._limits.request_bytes)
         while left:
@@ -227,7 +152,11 @@ class CommandScanner:
         return not left
 
     def _bulk_wants_untrusted(self, head: int) -> int:
-        """Find how long the buffer must be before the argument at `head` can be looked at again."""
+        """Return the length of the buffer from which the argument at `head` is complete.
+
+        Raises:
+            WireError: it is malformed, or too large.
+        """
         if len(self.buffer) == head:
             return head + 1
         if self.buffer[head] != _BULK:
@@ -237,17 +166,18 @@ class CommandScanner:
         if length is None:
             return len(self.buffer) + 1
         end = self._at + length + 2
-        self._at = head
+        self._at = head  # the argument is skipped later, as a whole
         if not 0 <= length <= self._limits.request_bytes:
             raise WireError("Protocol error: invalid bulk length")
         if end - self._start > self._limits.request_bytes:
             raise WireError("Protocol error: too big request")
+        # It is all there, and the loop did not skip it: only its last two bytes can be wrong.
         if len(self.buffer) >= end:
             raise WireError("Protocol error: expected CRLF after a bulk string")
         return end
 
     def _length_untrusted(self, short: str, long: str) -> int | None:
-        """Read the number of the header at `_at` and step behind it; None if it is incomplete."""
+        """Parse the number of the header at `_at` and step behind it; None if it is incomplete."""
         end = self.buffer.find(b"\r\n", self._at, self._at + _MAX_HEADER_BYTES)
         if end < 0:
             if len(self.buffer) - self._at >= _MAX_HEADER_BYTES:
@@ -262,11 +192,12 @@ class CommandScanner:
         return int(digits)
 
     def _line_untrusted(self) -> bool:
+        # As in Redis, a bare LF ends an inline command; the CR is stripped with other blanks.
         end = self.buffer.find(b"\n", self._at)
         if (end if end >= 0 else len(self.buffer)) - self._start > _MAX_INLINE_BYTES:
             raise WireError("Protocol error: too big inline request")
         if end < 0:
-            self._at = len(self.buffer)
+            self._at = len(self.buffer)  # the part without LF is not searched again
             self._wanted = self._at + 1
             return False
         self._at = end + 1
@@ -274,18 +205,17 @@ class CommandScanner:
 
 
 class CommandParser:
-    """What one connection received, as commands.
+    """Turns what one connection receives into commands.
 
     Attributes:
-        failure: set when the client broke the protocol, or was refused: what was taken before is
-            good, nothing after it can be, and the connection must end.
-        incomplete: what has come of a command that is not whole yet.
+        failure: set when the client broke the protocol, or was refused. Commands before it are
+            good, bytes after it have no meaning, and the connection must end.
+        incomplete: the beginning of a command that is not whole yet.
     """
 
-    __slots__ = ("_limits", "_whole", "failure", "incomplete")
+    __slots__ = ("_limits", "failure", "incomplete")
 
-    def __init__(self, whole: WholeCommands, limits: ParserLimits) -> None:
-        self._whole = whole
+    def __init__(self, limits: ParserLimits) -> None:
         self._limits = limits
         self.incomplete: CommandScanner | None = None
         self.failure: WireError | OversizedRequestError | None = None
@@ -296,17 +226,18 @@ class CommandParser:
         return len(self.incomplete.buffer) if self.incomplete is not None else 0
 
     def take_untrusted(self, data: bytes) -> Taken:
-        """Take the commands that are whole now; data is not empty. See `failure`."""
+        """Take data, not empty; return the commands that are whole now. See `failure`."""
         if self.incomplete is not None:
             return self._resume_untrusted(self.incomplete, data)
-        commands, end = self._whole.split_untrusted(data)
+        # Usually all of it is plain: then the chunk itself is the encoding, and nothing is copied.
+        commands, end = split_untrusted(data, MAX_ARGUMENTS)
         if end == len(data):
             return commands, data
         more, encoded = self._scan_untrusted(CommandScanner(self._limits), data[end:])
         return commands + more, data[:end] + encoded
 
     def _resume_untrusted(self, scanner: CommandScanner, data: bytes) -> Taken:
-        """Finish the incomplete command; what follows it may go the fast way again."""
+        """Complete the incomplete command; the bytes behind it may go the fast way again."""
         scanner.buffer += data
         try:
             first = scanner.next_untrusted()
@@ -315,6 +246,8 @@ class CommandParser:
             commands = self._parsed_untrusted(first)
         except WireError as wrong:
             return self._fail(wrong)
+        # Only the first command needed the scanner. In a stream of commands each chunk ends in the
+        # middle of one, and without this all commands would go the slow way from then on.
         self.incomplete = None
         encoded = b"".join([_encoding(first, arguments) for arguments in commands])
         rest = scanner.rest()
@@ -333,16 +266,17 @@ class CommandParser:
                     commands.append(arguments)
                     encoded.append(_encoding(command, arguments))
         except WireError as wrong:
-            self._fail(wrong)
+            self._fail(wrong)  # the commands before it are executed all the same
         else:
             scanner.compact()
             self.incomplete = scanner if scanner.buffer else None
         return commands, b"".join(encoded)
 
     def _parsed_untrusted(self, command: bytes) -> list[Arguments]:
-        """One command or none: a line may be empty."""
+        """Parse one command; none for an empty line."""
+        # The scanner has found the end of the array, so the fast way takes all of it.
         if command[0] == _ARRAY:
-            return [self._whole.parse(command)]
+            return split_untrusted(command, self._limits.array_elements)[0]
         arguments = split_line_untrusted(command)
         return [arguments] if arguments else []
 
@@ -353,13 +287,13 @@ class CommandParser:
 
 
 def _encoding(command: bytes, arguments: Arguments) -> bytes:
-    """Return a command as an array; one that came as such is encoded in the only way there is."""
+    """Encode a command as an array; one that arrived as an array is encoded already."""
     return command if command[0] == _ARRAY else pack(tuple(arguments))
 
 
-# sdssplitargs of Redis: a quote may begin in the middle of an argument, and ends it. Each character
-# fits one branch only, so that there is one way to match; possessive quantifiers, which would say
-# it, match wrongly in the Python 3.11.2 of Debian 12.
+# This is sdssplitargs of Redis: a quote may begin in the middle of an argument, and its end is the
+# end of the argument. Every character fits one branch only, so nothing is matched twice.
+# Possessive quantifiers would express that, but match wrongly in Python 3.11.2 of Debian 12.
 _ARGUMENT: Final = re.compile(
     rb"""([^\s"']*)(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\'|\\(?!'))*)')?(?:\s+|\Z)""",
     re.DOTALL,

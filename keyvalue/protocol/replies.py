@@ -1,4 +1,4 @@
-"""Our own encoded replies, taken apart again; nothing is checked, for they are ours."""
+"""Splits replies that this program has encoded itself; so nothing is checked."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ _WIDTHS: Final = {b"*": 1, b"~": 1, b">": 1, b"%": 2}
 
 
 def split_array(reply: bytes) -> list[bytes] | None:
-    """Split an encoded array into its encoded elements; None if the reply is not an array."""
+    """Return the encoded elements of an encoded array; None if the reply is not an array."""
     if reply[:1] != b"*" or reply[1:2] == b"-":
         return None
     at = reply.index(b"\r\n") + 2
@@ -21,7 +21,7 @@ def split_array(reply: bytes) -> list[bytes] | None:
 
 
 def end_of_reply(data: bytes, at: int) -> int:
-    """Find where the reply that begins at a place ends."""
+    """Return the end of the reply that begins at `at`."""
     left = 1
     while left:
         head, end = data[at : at + 1], data.index(b"\r\n", at) + 2

@@ -1,30 +1,27 @@
-"""RESP, the Redis protocol: encoders of replies, and the way back.
+"""RESP, the Redis protocol: encoders of replies and commands, and a decoder of replies.
 
 **Encoders** are small pure functions that return bytes. Most replies are the same in RESP2 and
-RESP3; what differs takes ``resp3``: null (``$-1`` and ``_``), null array (``*-1`` and ``_``), map
-(a flat array and ``%``), set (an array and ``~``), double (a bulk string and ``,``), boolean
-(``:1`` and ``#t``), verbatim text (a bulk string and ``=``).
+RESP3. An encoder whose reply differs takes ``resp3``:
 
-**Decoders** use hiredis, and C for plain commands (:mod:`.plain`). :class:`CommandParser` takes a
-*recorded payload*, arrays of bulk strings one after the other, as a client sent them.
-:func:`parse_replies_untrusted` takes the replies to one and is for a program that embeds the store.
-An error reply inside is a value there (:class:`quorate.errors.KeyValueError`), for one reply of
-many may be one.
+- null: ``$-1``, or ``_`` in RESP3; null array: ``*-1``, or ``_``
+- map: a flat array, or ``%``; set: an array, or ``~``
+- double: a bulk string, or ``,``; verbatim text: a bulk string, or ``=``
 
-Caveats: hiredis lets a command argument be of another type than a bulk string (``:5``, ``+a``);
-numbers, nulls and nested arrays are refused here, simple strings pass as bytes. The client port
-bounds sizes before anything reaches these functions.
+**The decoder**, :func:`parse_replies_untrusted`, uses hiredis. It serves programs that embed the
+store. An error reply becomes a value (:class:`quorate.errors.KeyValueError`) and is not raised,
+because one reply of many may be an error.
+
+Commands are parsed elsewhere: :mod:`.parser` reads what a socket delivers, :mod:`.payload` reads
+what a request carries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import hiredis
 
 from ...errors import KeyValueError, WireError
-from ..native.plain import split_untrusted
-from ..state.limits import MAX_ARGUMENTS
 
 Reply: TypeAlias = (
     "bool | int | float | bytes | KeyValueError | list[Reply] | dict[Reply, Reply] | None"
@@ -44,6 +41,14 @@ NULL: Final = (b"$-1\r\n", b"_\r\n")
 """The null reply, by ``resp3``: ``NULL[resp3]``."""
 NULL_ARRAY: Final = (b"*-1\r\n", b"_\r\n")
 """The null array, by ``resp3``: what EXEC answers when a watched key has changed."""
+
+
+class CommandError(Exception):
+    """A command cannot run; it has changed nothing. `reply` is the encoded error to answer with."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(reply)
+        self.reply = reply
 
 
 def simple(text: bytes) -> bytes:
@@ -73,18 +78,18 @@ def array(replies: Sequence[bytes]) -> bytes:
 
 
 def encode_set(key: bytes, value: bytes) -> bytes:
-    """``SET key value`` as :func:`pack` encodes it, for a quarter of its cost."""
+    """Encode ``SET key value`` exactly like :func:`pack`, at a quarter of its cost."""
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(key), key, len(value), value)
 
 
 SET_FRAME_BYTES: Final = len(encode_set(b"", b"")) + 2 * len("000000000")
-"""What :func:`encode_set` adds, at most: lengths of ten digits are more than anything takes.
+"""The most that :func:`encode_set` adds to key and value; two lengths have ten digits at most.
 
-It is up to 18 bytes too many, so what gathers small SETs is full that much sooner."""
+It is up to 18 bytes too many, so a payload of small SETs is full that much sooner."""
 
 
 def bulk_array(items: Sequence[bytes]) -> bytes:
-    """An array of bulk strings; it is also the form of a command."""
+    """An array of bulk strings, which is also the form of a command."""
     return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))
 
 
@@ -120,7 +125,7 @@ def verbatim(text: bytes, *, resp3: bool) -> bytes:
     return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if resp3 else bulk(text)
 
 
-# the types that come with hiredis 3.5 say a tuple of exactly one
+# hiredis 3.5 declares its argument as a tuple of exactly one
 pack: Final = cast(
     "Callable[[tuple[bytes, ...]], bytes]",
     hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
@@ -131,59 +136,16 @@ Raises:
     TypeError: an argument is neither a string nor a number.
 """
 
-_SHORT_BYTES: Final = 4096
-_LISTS: Final = frozenset((list,))
-_STRINGS: Final = frozenset((bytes,))
 
+def at_end(reader: hiredis.Reader) -> bool:
+    """Whether a reader that returns nothing more stands between two values.
 
-def _at_end(reader: hiredis.Reader) -> bool:
-    """Whether a reader that has no more to give is between values.
-
-    It does not say so itself when all bytes are used up, amidst an array perhaps. But a value that
-    is fed behind them comes out, by itself and as the last one, only if it is.
+    The reader must not be used again if this is false.
     """
+    # hiredis has no such query: with all bytes used up it may still be in the middle of an array.
+    # A sentinel fed behind the data comes out alone, and as the last value, only between values.
     reader.feed(b"+end\r\n")
     return bool(reader.gets(False) == b"end") and not reader.has_data()
-
-
-class CommandParser:
-    """Parses payloads. It keeps a hiredis reader, whose making costs more than a command."""
-
-    def __init__(self) -> None:
-        self._reader = hiredis.Reader()
-
-    def parse_untrusted(self, payload: bytes) -> list[list[bytes]]:
-        """Split a payload into its commands, each a list of at least one argument.
-
-        Empty arrays are left out: like Redis, nothing answers them.
-
-        Raises:
-            WireError: it is not a whole number of arrays of strings.
-        """
-        plain, end = split_untrusted(payload, MAX_ARGUMENTS)
-        if plain and end == len(payload):
-            return plain
-        reader = self._reader
-        try:
-            reader.feed(payload)
-            first = cast("list[bytes] | Literal[False]", reader.gets(False))
-            # one short command, usually: nothing else is in what is equal to its encoding
-            if first and len(payload) <= _SHORT_BYTES and pack(tuple(first)) == payload:
-                return [first]
-            rest = cast("list[list[bytes]]", iter(reader.gets, False))
-            commands = [] if first is False else [first, *rest]
-            whole = _at_end(reader)
-        except (hiredis.ProtocolError, TypeError) as broken:
-            self._reader = hiredis.Reader()
-            raise WireError(f"a payload is not RESP: {broken}") from broken
-        if not (
-            whole
-            and _LISTS.issuperset(map(type, commands))
-            and _STRINGS.issuperset(map(type, chain.from_iterable(commands)))
-        ):
-            self._reader = hiredis.Reader()
-            raise WireError("a payload holds something else than whole arrays of strings")
-        return commands if all(commands) else [args for args in commands if args]
 
 
 def parse_replies_untrusted(data: bytes) -> list[Reply]:
@@ -192,7 +154,7 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
     Raises:
         WireError: it is not a whole number of replies.
     """
-    if data == OK:  # what a SET is answered, for a tenth of the cost
+    if data == OK:  # the reply to a SET; hiredis would cost ten times as much
         return [b"OK"]
     missing = object()
     reader = hiredis.Reader(replyError=KeyValueError, notEnoughData=missing)
@@ -201,7 +163,7 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
         reader.feed(data)
         while (reply := cast("Reply", reader.gets(False))) is not missing:
             replies.append(reply)
-        whole = _at_end(reader)
+        whole = at_end(reader)
     except (hiredis.ProtocolError, TypeError) as broken:
         raise WireError(f"a reply is not RESP: {broken}") from broken
     if not whole:
@@ -210,22 +172,21 @@ def parse_replies_untrusted(data: bytes) -> list[Reply]:
 
 
 def words_of(arguments: Iterable[bytes | str | int | float]) -> tuple[bytes, ...]:
-    """A command's arguments as they are recorded; see :func:`word_of`."""
+    """Encode the arguments of a command; see :func:`word_of`."""
     return tuple(
         [one if isinstance(one, bytes) else word_of(one, at) for at, one in enumerate(arguments, 1)]
     )
 
 
 def word_of(value: object, name: str | int) -> bytes:
-    """One argument as it is recorded: text in UTF-8, a number in decimal.
+    """Encode one argument: text in UTF-8, a number in decimal.
 
     Args:
         value: the argument.
-        name: what an error calls it; a number is a place.
+        name: its name in an error; a number is its position.
 
     Raises:
-        TypeError: it is something else, also None and booleans: which bytes were meant, nobody
-            can say.
+        TypeError: it has another type. None and booleans too: their bytes would be a guess.
     """
     if isinstance(value, bytes):
         return value
@@ -234,7 +195,7 @@ def word_of(value: object, name: str | int) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool):
         return b"%d" % value
     if isinstance(value, float):
-        return float.__repr__(value).encode()  # a subclass may show itself in another way
+        return float.__repr__(value).encode()  # a subclass may have a repr of its own
     called = f"argument {name}" if isinstance(name, int) else name
     raise TypeError(
         f"{called} = {value!r:.60}: expected bytes, str, int or float, found {type(value).__name__}"
@@ -242,5 +203,5 @@ def word_of(value: object, name: str | int) -> bytes:
 
 
 def encode_command(arguments: Iterable[bytes | str | int | float]) -> bytes:
-    """One command as a client sends it; see :func:`words_of`."""
+    """Encode a command as clients send it; see :func:`words_of`."""
     return pack(words_of(arguments))

@@ -1,22 +1,31 @@
-"""Sessions: by them each of a client's commands is applied exactly once, however often it is sent.
+"""Replicated sessions: each of a client's commands is applied exactly once, however often sent.
 
-A client opens a session and numbers what it sends in it from 1 on. The first entry of the log with
-some (session, sequence) is applied, and its reply is kept; any later one is answered with that very
-reply, byte by byte, whoever leads by then. So a client that does not know what became of a command
-sends it again, through any member, until it is answered.
+The idea
+    A client opens a session and numbers its commands from 1. The first log entry with a pair
+    (session, sequence) is applied, and its reply is kept. Any later entry with that pair is
+    answered with the kept reply, byte for byte, by any leader. So a client that does not know the
+    outcome of a command sends it again, through any member, until it is answered. (Raft
+    dissertation, section 6.3, "Implementing linearizable semantics".)
 
-Kept are the replies of a *window*: the last ones of a session, up to a count and a number of bytes
-(:mod:`.limits`), as far as the client has not acknowledged them. What is below the window is never
-applied again; it is answered with ``-FORGOTTEN``. Numbers may arrive in any order within it.
+The window
+    Replies are not kept for ever. A session keeps its last ones, up to a count and a number of
+    bytes (:mod:`..limits`), as far as the client has not acknowledged them. A command below this
+    window is never applied again; the answer is ``-FORGOTTEN``. Within the window, sequences may
+    arrive in any order.
 
-A session ends when it is closed, or when nothing of it has come for its timeout, in the log's time:
-it is gone from the moment that log time reaches its deadline. Then ``-NOSESSION`` is the answer.
+The end
+    A session ends when it is closed, or when none of its commands arrived for its timeout. It is
+    gone from the moment that log time reaches its deadline; the answer is then ``-NOSESSION``.
 
-All of this is state of the tables (`storage.tables_notes`), beside the keys: durable with them, in
-snapshots, and equal on all members. A session has one note under its id (8 bytes), with its
-timeout, its deadline and the end of what is below its window (8 bytes each), and one note under its
-id and a sequence for each reply. The note under id 0 has the last id that was given (8 bytes); all
-numbers are big-endian. Ids are revisions, that is places in the log, so none is ever given twice.
+Where it is stored
+    In the notes of the tables (`storage.tables.notes`), next to the keys: durable with them, part
+    of snapshots, and equal on all members. All numbers are big-endian, 8 bytes each.
+
+    - key: id; row: timeout, deadline, floor (the last sequence below the window)
+    - key: id, sequence; row: the kept reply
+    - key: 0; row: the last id that was given out
+
+    An id is the revision of the entry that opened the session, so no id is given out twice.
 """
 
 import struct
@@ -28,15 +37,15 @@ import attrs
 from ...errors import StorageError
 from ...node.state_machine.timers import Timers
 from ...storage.tables.tables import Tables
-from ..commands.arguments import CommandError
-from ..protocol import resp
-from .limits import (
+from ..limits import (
     KEPT_REPLIES,
     KEPT_REPLY_BYTES,
     LONGEST_KEPT_REPLY_BYTES,
     MAX_EXPIRED_SESSIONS,
     MAX_SESSIONS,
 )
+from ..protocol import resp
+from ..protocol.resp import CommandError
 
 __all__ = ["LAST_ID", "Sessions", "no_session"]
 
@@ -44,7 +53,7 @@ _ID: Final = struct.Struct(">Q")
 _REPLY: Final = struct.Struct(">QQ")
 _SESSION: Final = struct.Struct(">QQQ")
 LAST_ID: Final = _ID.pack(0)
-"""The note that has the last id that was given."""
+"""Key of the note with the last id that was given out."""
 
 _TOO_MANY: Final = resp.error(
     f"SESSIONLIMIT the cluster has {MAX_SESSIONS} sessions already; nothing was done"
@@ -53,7 +62,7 @@ _AHEAD: Final = resp.error("ERR a sequence that never came can't be acknowledged
 
 
 def no_session(session: int) -> bytes:
-    """Word the error for a session that is not, or not any more."""
+    """Return the error for a session that does not exist, or not any more."""
     return resp.error(
         f"NOSESSION there is no session {session}, it was closed, or it has timed out; "
         "nothing was done now"
@@ -78,11 +87,11 @@ class _Session:
     """One session.
 
     Args:
-        timeout_ms: how long it lasts without a sign of life.
-        deadline_ms: the log's time at which it is over.
+        timeout_ms: how long it lasts without a command.
+        deadline_ms: log time at which it ends.
         floor: every sequence up to here is below the window.
-        sequences: whose replies are kept, ascending, all above `floor`.
-        kept_bytes: of those replies.
+        sequences: those with kept replies, ascending, all above `floor`.
+        kept_bytes: length of the kept replies together.
     """
 
     timeout_ms: int
@@ -93,10 +102,10 @@ class _Session:
 
 
 class Sessions:
-    """The sessions in some tables.
+    """The sessions of one store.
 
     Raises:
-        StorageError: what the tables say of them makes no sense.
+        StorageError: a note in the tables is malformed.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -104,7 +113,8 @@ class Sessions:
         self._timers = Timers()
         self._sessions: dict[int, _Session] = {}
         self._last_id = 0
-        for key in sorted(tables.notes.rows):  # a session comes before its replies
+        # Sorted, the note of a session comes before those of its replies.
+        for key in sorted(tables.notes.rows):
             self._load_untrusted(key, tables.notes.rows[key])
 
     def _load_untrusted(self, key: bytes, row: bytes) -> None:
@@ -123,32 +133,38 @@ class Sessions:
             raise StorageError(f"a note {key[:64]!r} of {len(row)} bytes is no session's")
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of sessions, with timed-out ones that are not removed yet."""
         return len(self._sessions)
 
-    # --- their lives
+    # --- open, keep alive, close
 
     def open(self, timeout_ms: int, revision: int, now: int) -> int:
-        """Open one and return its id.
+        """Open a session and return its id.
 
         Raises:
             CommandError: there are too many already.
         """
         if len(self._sessions) >= MAX_SESSIONS:
             raise CommandError(_TOO_MANY)
-        self._last_id = session_id = max(revision, self._last_id + 1)  # several in one entry
+        self._last_id = session_id = max(revision, self._last_id + 1)  # one entry may open several
         self._tables.put_note(LAST_ID, _ID.pack(session_id))
         self._sessions[session_id] = session = _Session(timeout_ms)
         self._alive(session_id, session, now)
         return session_id
 
     def keep_alive(self, session_id: int, acknowledged: int, now: int) -> int:
-        """Take a sign of life, and let go of the replies up to a sequence; return how many.
+        """Renew the deadline and forget the acknowledged replies; return their number.
+
+        Args:
+            session_id: the session.
+            acknowledged: the client has all replies up to this sequence; 0 for none.
+            now: log time in milliseconds.
 
         Raises:
-            CommandError: there is no such session, or that sequence never came.
+            CommandError: there is no such session, or no command with that sequence arrived.
         """
         session = self._find(session_id, now)
+        # An acknowledgement of the future would drop replies that the client has not seen.
         highest = session.sequences[-1] if session.sequences else session.floor
         if acknowledged > highest:
             raise CommandError(_AHEAD)
@@ -159,7 +175,7 @@ class Sessions:
         return count
 
     def close(self, session_id: int, now: int) -> int:
-        """End one; return how many replies went with it.
+        """End a session; return the number of replies that were removed with it.
 
         Raises:
             CommandError: there is no such session.
@@ -168,42 +184,47 @@ class Sessions:
         return self._end(session_id)
 
     def expire(self, now: int) -> None:
-        """Remove some of those whose time has come."""
+        """Remove some of the sessions that have timed out."""
         for timer in self._timers.due(now, MAX_EXPIRED_SESSIONS):
             self._end(*_ID.unpack(timer.timer_id))
 
     def next_deadline_ms(self) -> int | None:
-        """Say when the next one times out."""
+        """Return when the next session times out, in log time; None without sessions."""
         return self._timers.next_deadline_ms()
 
     # --- exactly once
 
     def reply_to(self, session_id: int, sequence: int, now: int) -> bytes | None:
-        """Return what there is to say to a command without applying it; None if it must be applied.
+        """Return the reply to a command that must not be applied; None if it must be.
 
-        That is its reply if it has been applied, else an error.
+        It is the kept reply, or an error: no such session, or below the window.
         """
         session = self._sessions.get(session_id)
+        # The deadline decides, not the removal: `expire` may be behind.
         if session is None or session.deadline_ms <= now:
             return no_session(session_id)
+        # A repetition renews the deadline as well: it shows that the client is alive.
         self._alive(session_id, session, now)
         if sequence <= session.floor:
             return _forgotten(session_id, sequence)
         return self._tables.notes.rows.get(_REPLY.pack(session_id, sequence))
 
     def keep(self, session_id: int, sequence: int, reply: bytes) -> None:
-        """Keep the reply to a command that was applied just now, as `reply_to` had it done."""
+        """Keep the reply to a command that was just applied, because `reply_to` returned None."""
         session = self._sessions.get(session_id)
-        if session is None:  # it was closed by this very command
+        if session is None:  # this very command has closed it
             return
+        # One long reply would push all others out of the window.
         kept = reply if len(reply) <= LONGEST_KEPT_REPLY_BYTES else _too_long(len(reply))
         self._tables.put_note(_REPLY.pack(session_id, sequence), kept)
         insort(session.sequences, sequence)
         session.kept_bytes += len(kept)
+        # The oldest replies make room; the floor rises, so their commands are never applied again.
         before = session.floor
         while len(session.sequences) > KEPT_REPLIES or session.kept_bytes > KEPT_REPLY_BYTES:
             session.floor = session.sequences[0]
             self._forget(session_id, session, 1)
+        # The note is written only if it has changed: each note is a row of the next flush.
         if session.floor != before:
             self._note(session_id, session)
 
@@ -225,7 +246,7 @@ class Sessions:
         self._tables.put_note(_ID.pack(session_id), row)
 
     def _forget(self, session_id: int, session: _Session, count: int) -> None:
-        """Forget the first so many replies."""
+        """Forget the first `count` replies."""
         for sequence in session.sequences[:count]:
             key = _REPLY.pack(session_id, sequence)
             session.kept_bytes -= len(self._tables.notes.rows[key])
@@ -233,6 +254,7 @@ class Sessions:
         del session.sequences[:count]
 
     def _end(self, session_id: int) -> int:
+        # The last id stays: an id must never come back, or old commands would count as new.
         session = self._sessions.pop(session_id)
         count = len(session.sequences)
         self._forget(session_id, session, count)

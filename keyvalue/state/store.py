@@ -1,38 +1,43 @@
-"""What the commands work on: the tables, the log's time, and the revision that is being made.
+"""What commands work on: the tables, the log's time, and the revision of the present entry.
 
-**Work.** A request has a budget (:mod:`.limits`). Every lookup is charged, with the length of the
-value, for it may lie on disk; a command that makes a large value charges that. When the budget is
-used up, :meth:`KeyStore.get` raises: so commands look up everything before they change anything.
+A record is a tuple ``(value, expires_at_ms, revision, tag)``, see `storage.tables.memtable`.
 
-A record is a tuple ``(value, expires_at_ms, revision, tag)``, see `storage.tables_layer`.
+Work
+    A request has a budget (:mod:`..limits`). Every lookup is charged, with the length of the value,
+    because it may lie on disk. A command that makes a large value charges that as well. Once the
+    budget is used up, :meth:`KeyStore.get` raises. So commands look up everything before they
+    change anything.
 
-**Time** is the log's, never the machine's: the timestamp of the command that is applied, or of the
-last one for a query. A key is gone from the moment that log time reaches its expiry, wherever its
-record is still lying about. So all members agree, whenever each of them removes it.
+Time
+    It is the log's, never the machine's: the timestamp of the applied command, or of the last one
+    for a query. A key is gone from the moment that log time reaches its expiry, even if its record
+    is still in the tables. So all members agree, whenever each of them removes it.
 
-**Revisions.** Every change of a key gives it the revision of the log entry that made it: the
-position of the entry's batch, plus the entry's index in it, plus one. It is never 0, which stands
-for an absent key, and unique, for a batch is longer than it has entries. WATCH compares revisions.
+Revisions
+    Every change of a key gives it the revision of the log entry: the position of the entry's batch,
+    plus the entry's index in it, plus one. A revision is never 0, which stands for an absent key.
+    It is unique, because a batch has more bytes than entries. WATCH compares revisions.
 
-**Tags** say what a value is. There are only strings so far; the tag keeps what Redis would report
-as their encoding, which depends on how a string came about.
+Tags
+    A tag is the type of a value. There are only strings so far; the tag keeps what Redis would
+    report as their encoding, which depends on how a string was made.
 """
 
 from typing import Final
 
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import Tables
-from ..commands.arguments import CommandError
+from ..limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
 from ..protocol import resp
-from .limits import LOOKUP_WORK, MAX_WORK, SMALL_BYTES, work_of_bytes
+from ..protocol.resp import CommandError
 from .sessions import Sessions
 
 STRING: Final = 1
-"""A string that was set whole: ``int``, ``embstr`` or ``raw`` by its content."""
+"""A string that was set whole: ``int``, ``embstr`` or ``raw``, depending on its content."""
 RAW_STRING: Final = 2
-"""A string that was changed in place (APPEND, SETRANGE): ``raw``."""
+"""A string that APPEND or SETRANGE has changed in place: ``raw``."""
 TEXT_STRING: Final = 3
-"""A string that was printed (INCRBYFLOAT): ``embstr`` or ``raw``, never ``int``."""
+"""A string that INCRBYFLOAT has printed: ``embstr`` or ``raw``, never ``int``."""
 
 TOO_MUCH_WORK: Final = resp.error(
     "ERR too much work in one request, by large values or many keys: this command was not executed"
@@ -40,18 +45,18 @@ TOO_MUCH_WORK: Final = resp.error(
 
 
 class KeyStore:
-    """The keys as the commands see them.
+    """The keys as commands see them.
 
     Attributes:
-        tables: where they are.
-        sessions: of the clients.
-        put: ``tables.put``, for the hot path.
+        tables: they hold the records.
+        sessions: replicated sessions of clients.
+        put: ``tables.put``, looked up once for the hot path.
         now: log time in milliseconds.
-        revision: what a change gets.
-        null: the null reply in the protocol of whoever waits for the reply.
-        applying: a command of the log is being applied; otherwise a query is answered.
-        left: work that the request may still do.
-        walked: keys that its walks have looked at.
+        revision: given to every change.
+        null: the null reply in the protocol (RESP2 or 3) of the present request.
+        applying: whether a log entry is being applied; otherwise a query is answered.
+        left: work that the request may still do, in nanoseconds.
+        walked: keys that the request's walks have looked at.
     """
 
     __slots__ = (
@@ -70,6 +75,7 @@ class KeyStore:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.sessions = Sessions(tables)
+        # Bound methods, because each command of the hot path looks them up.
         self.put = tables.put
         self._get = tables.get
         self.now = tables.timestamp_ms
@@ -80,7 +86,7 @@ class KeyStore:
         self.walked = 0
 
     def get(self, key: bytes) -> Record | None:
-        """Return the record of a key that exists now.
+        """Return the record of a key; None if there is none or it has expired.
 
         Raises:
             CommandError: the request has used up its work.
@@ -88,20 +94,23 @@ class KeyStore:
         if self.left <= 0:
             raise CommandError(TOO_MUCH_WORK)
         record = self._get(key)
-        # an expired record is not charged: other members may have removed it already
+        # The bytes of an expired record are not charged: other members may have removed it already,
+        # and work must be equal on all of them.
         if record is None or (record[1] and record[1] <= self.now):
             self.left -= LOOKUP_WORK
             return None
+        # Small values cost no more than the lookup: charging them would only cost time here.
         size = len(record[0])
         self.left -= LOOKUP_WORK if size <= SMALL_BYTES else LOOKUP_WORK + work_of_bytes(size)
         return record
 
     def charge(self, count: int) -> None:
-        """Charge the making of so many bytes."""
+        """Charge the work of making a value of `count` bytes."""
         self.left -= work_of_bytes(count)
 
     def set(self, key: bytes, value: bytes, expires_at_ms: int = 0, tag: int = STRING) -> None:
-        """Set a key; with an expiry that has passed already, delete it."""
+        """Set a key; if its expiry has passed already, delete it."""
+        # As in Redis: an expiry in the past deletes, and nobody ever sees the value.
         if expires_at_ms and expires_at_ms <= self.now:
             self.tables.delete(key)
         else:
@@ -113,5 +122,6 @@ class KeyStore:
         return 0 if record is None else record[2]
 
     def __len__(self) -> int:
-        """Count the keys that exist now."""
+        """Return the number of keys that have not expired."""
+        # Members remove expired records at different times; the reply to DBSIZE must not show that.
         return len(self.tables) - self.tables.deadlines.count_due(self.now)

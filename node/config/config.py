@@ -1,21 +1,20 @@
-"""What a member must be told: who it is, who the others are, how patient to be, and its limits.
+"""The configuration of a member: who it is, where the members are, its timeouts and its limits.
 
-A configuration is plain frozen data. It comes from a TOML file through :func:`load_config`, or an
-embedder builds :class:`NodeConfig` himself; both ways run the same checks (:mod:`.settings`), so
-a ``NodeConfig`` that exists is valid. The file looks like this; what stands in brackets is the
-default::
+A configuration is frozen data. It comes from a TOML file through :func:`load_config`, or an
+embedding program builds a :class:`NodeConfig`. Both ways run the same checks (:mod:`.settings`), so
+every ``NodeConfig`` that exists is valid. A file looks like this; defaults are in brackets::
 
     cluster = "orders"              # members of another cluster are refused
     member_id = 0                   # which of the members below this one is
-    directory = "."                 # where its stores lie; relative to this file
+    directory = "."                 # of its stores; relative to this file
     redirect = "auto"               # ["auto"] which clients get -MOVED, see Redirect
-    profile = "lan"                 # ["lan"] how patient, see PROFILES
+    profile = "lan"                 # ["lan"] the default timeouts, see PROFILES
 
     [[members]]                     # the same list in the same order on every member
     member_id = 0
     host = "127.0.0.1"
-    member_port = 7100              # other members
-    client_port = 7000              # clients (RESP)
+    member_port = 7100              # for other members
+    client_port = 7000              # for clients (RESP)
     priority = 0                    # [0] leadership returns to the highest
     standby = false                 # [false] follows, and has no vote
     redirect_port = 7060            # [none] where cluster clients are sent, see Redirect
@@ -24,9 +23,8 @@ default::
     [limits]                        # each may be set alone
     [snapshot]                      # each may be set alone
 
-Every error names the file, the key, the value found and what was expected, all of them at once.
-An unknown key is an error too: a misspelt timeout that is silently ignored is found in a bad
-night.
+All mistakes of a file are reported at once, each with file, key, value and what was expected. An
+unknown key is a mistake too: otherwise a misspelt timeout would be ignored until it is needed.
 """
 
 import math
@@ -40,7 +38,7 @@ from typing import Any, Final, Literal, cast, get_args
 import attrs
 
 from ...errors import ConfigurationError
-from ..leader.lease import MAX_LEASE_MS
+from ..protocol.promise import MAX_LEASE_MS
 from .limits import Limits, SnapshotPolicy
 from .settings import (
     SECONDS,
@@ -71,14 +69,16 @@ __all__ = [
 Profile = Literal["lan", "aeron", "test"]
 
 Redirect = Literal["auto", "always", "never"]
-"""Which clients a member that does not lead sends to the leader by -MOVED; it serves all others.
+"""Which clients a member that does not lead redirects to the leader by -MOVED; it serves the rest.
 
-``auto``: those that connected to its `redirect_port`, asked for the topology on the same
-connection, or sent READONLY. ``always``: all. ``never``: none.
+``auto``: clients that connected to its `redirect_port`, asked for the topology on the same
+connection, or sent READONLY. ``always``: all clients. ``never``: none.
 """
 
 MAX_MEMBERS: Final = 9
-"""More members make every write slower and none of them safer against what really happens."""
+"""The most members of a cluster. If smaller, clusters spread over many sites are refused. If
+larger, every write waits for more disks, and no failure that really happens is survived in
+addition."""
 
 
 _PORT: Final = between(1, 65535, "a port number, 1 to 65535")
@@ -91,7 +91,7 @@ _HOST: Final = Expects(
 
 
 def _is_host(text: str) -> bool:
-    """Say whether a text can be a host: an IP address, or a name (which has no colon)."""
+    """Return whether a text can be a host: an IP address, or a name (which has no colon)."""
     try:
         ip_address(text.partition("%")[0])
     except ValueError:
@@ -101,20 +101,38 @@ def _is_host(text: str) -> bool:
 
 @attrs.frozen
 class MemberConfig:
-    """Where one member is reached, by the others and by clients."""
+    """One member of the cluster: its id, its addresses, and its part in elections.
+
+    The list of members must be the same on all of them.
+
+    Args:
+        member_id: its number, 0 to 2147483647. It is written into the member's store, so a store
+            belongs to one id for ever.
+        host: name or IP address under which members and clients reach it, without port or brackets.
+            Clients get this text in -MOVED and in the topology.
+        member_port: TCP port for the other members, 1 to 65535.
+        client_port: TCP port for clients (RESP), 1 to 65535.
+        priority: preference for leadership, 0 (the default) to 1000. Once the member with the
+            highest priority has been caught up and steady for a while, the leader hands over to it.
+            If all are equal, leadership stays where it is.
+        standby: whether it has no vote and counts for no quorum (default false). It follows and
+            serves like any member, and never leads; so its priority must be 0.
+        redirect_port: TCP port to which cluster clients are sent, so that it can recognise them. 0
+            (the default) sends them to `client_port`.
+
+    Raises:
+        ConfigurationError: a value is out of range, or a standby has a priority.
+    """
 
     member_id: int = attrs.field(validator=_MEMBER_ID)
     host: str = attrs.field(validator=_HOST)
     member_port: int = attrs.field(validator=_PORT)
     client_port: int = attrs.field(validator=_PORT)
     priority: int = attrs.field(default=0, validator=between(0, 1000, "0 to 1000"))
-    """Leadership returns to the member with the highest, once that is level and steady."""
     standby: bool = attrs.field(default=False, validator=_FLAG)
-    """It follows and serves like the others, but has no vote and counts for no quorum."""
     redirect_port: int = attrs.field(
         default=0, validator=between(0, 65535, "a port number, or 0 for none")
     )
-    """Where cluster clients are sent, so that they are told apart; 0: to ``client_port``."""
 
     def __attrs_post_init__(self) -> None:
         if self.standby and self.priority:
@@ -124,47 +142,69 @@ class MemberConfig:
 
 
 TIMEOUTS_AT_LEAST: Final = (
-    # One lost heartbeat is not silence.
+    # One lost heartbeat must not count as silence.
     ("leader_heartbeat_timeout", 2, "leader_heartbeat_interval"),
-    # Who voted waits two election timeouts for the winner, who tells of its term in this rhythm.
+    # After its vote, a member waits two election timeouts for the winner, which announces its term
+    # in the heartbeat's rhythm.
     ("election_timeout", 2, "leader_heartbeat_interval"),
-    # A round of scouting is half an election timeout; it asks at least once more who is silent.
+    # A round of pre-votes takes half an election timeout. In it, a silent member is asked again at
+    # least once.
     ("election_timeout", 4, "canvass_interval"),
-    # A new leader gives up after two heartbeat timeouts without a quorum; till then those that
-    # voted for it, or for a rival, must have come back from their ballots.
+    # A new leader steps down after two heartbeat timeouts without a quorum. Until then the members
+    # that voted for it, or for a rival, must have returned from their ballots.
     ("leader_heartbeat_timeout", 1, "election_timeout"),
-    # Aeron: ConsensusModule.Context, the startup canvass holds two heartbeat timeouts.
+    # Aeron checks the same: the startup canvass lasts at least two heartbeat timeouts
+    # (ConsensusModule.Context).
     ("startup_canvass", 2, "leader_heartbeat_timeout"),
-    # A leader that is not heard for so long must be replaced.
+    # A leader that is silent for a heartbeat timeout must be replaced, which a longer lease would
+    # forbid.
     ("leader_heartbeat_timeout", 1, "leader_lease"),
-    # Each heartbeat renews it, which takes a round.
+    # Heartbeats renew the lease, and a renewal takes a round trip.
     ("leader_lease", 2, "leader_heartbeat_interval"),
 )
-"""How many times another timeout each must be at least, unless it is 0."""
+"""Rules between two timeouts: the first is at least so many times the second, unless it is 0."""
 
 
 @attrs.frozen
 class Timeouts:
-    """How patient a member is; seconds. The names are those of Aeron's consensus module.
+    """The timeouts of a member, in seconds. The names are those of Aeron's consensus module.
+
+    The defaults depend on the profile; see :data:`PROFILES`. The values in brackets are those of
+    the profile "lan".
+
+    Args:
+        startup_canvass: how long the first canvass after a start waits for all members before a
+            quorum is enough (2 s). If shorter, a member that starts a moment later misses the
+            election, and may have the longer log. If longer, a cluster with a member down starts
+            later.
+        leader_heartbeat_timeout: silence after which a follower looks for another leader, and a
+            leader without its quorum steps down (0.5 s). If shorter, a stalled disk or network
+            causes elections. If longer, clients wait longer after a leader's failure.
+        leader_heartbeat_interval: how often an idle leader announces its commit position (0.1 s).
+            If shorter, an idle cluster costs more processor time. If longer, fewer lost messages
+            fit into the timeout.
+        election_timeout: how long a ballot stays open (0.25 s). Half of it is a round of pre-votes,
+            and the longest random wait before one. If shorter, ballots end before slow disks have
+            stored the votes. If longer, a split vote costs more time.
+        canvass_interval: how often a member without a leader announces its position, and repeats an
+            unanswered question (0.02 s). If shorter, elections send more messages. If longer, they
+            take longer.
+        leader_lease: for how long followers promise to elect nobody else, so that the leader
+            answers reads without asking them (0). If 0, nothing is promised and each read waits for
+            a round trip. If longer, fewer reads wait after a delay, and an election after a failure
+            waits longer.
 
     Raises:
-        ConfigurationError: two of them don't fit together; the message gives the numbers.
+        ConfigurationError: a value is not positive, or two do not fit together; the message has the
+            numbers. See :data:`TIMEOUTS_AT_LEAST`.
     """
 
     startup_canvass: float = attrs.field(validator=SECONDS)
-    """How long the first canvass after a start waits for all members before a quorum will do."""
     leader_heartbeat_timeout: float = attrs.field(validator=SECONDS)
-    """Silence after which a follower canvasses, and a leader without its quorum steps down."""
     leader_heartbeat_interval: float = attrs.field(validator=SECONDS)
-    """How often a leader that has nothing else to say tells its commit position."""
     election_timeout: float = attrs.field(validator=SECONDS)
-    """How long a ballot is open; half of it is a round of scouting, and the most that a member
-    waits at random before one."""
     canvass_interval: float = attrs.field(validator=SECONDS)
-    """How often a canvassing member tells its position, and repeats a question."""
     leader_lease: float = attrs.field(default=0.0, validator=seconds_up_to(MAX_LEASE_MS / 1000))
-    """For how long followers promise the leader to elect nobody else, so that it answers reads
-    without asking them. 0: it asks them for each, and nothing is promised."""
 
     def __attrs_post_init__(self) -> None:
         for name, times, other in TIMEOUTS_AT_LEAST:
@@ -176,15 +216,15 @@ class Timeouts:
 
     @property
     def lease_ms(self) -> int:
-        """The lease as members tell it, in whole milliseconds."""
+        """The lease as messages carry it, in whole milliseconds, rounded up."""
         return math.ceil(self.leader_lease * 1000)
 
     @classmethod
     def of(cls, profile: Profile) -> "Timeouts":
-        """The values of a profile.
+        """Return the timeouts of a profile.
 
         Raises:
-            ConfigurationError: there is none of that name.
+            ConfigurationError: there is no profile of that name.
         """
         if not _PROFILE.holds(profile):
             raise ConfigurationError(unexpected("profile", profile, _PROFILE.what))
@@ -192,11 +232,11 @@ class Timeouts:
 
 
 PROFILES: Final[dict[Profile, Timeouts]] = {
-    # one building: a dead leader is replaced within a second
+    # One building: a dead leader is replaced within a second.
     "lan": Timeouts(2.0, 0.5, 0.1, 0.25, 0.02),
-    # Aeron Cluster's defaults
+    # The defaults of Aeron Cluster.
     "aeron": Timeouts(60.0, 10.0, 0.2, 1.0, 0.1),
-    # simulated time and small tests on one machine; too nervous for real networks
+    # For simulated time, and small tests on one machine. On real networks it would cause elections.
     "test": Timeouts(0.6, 0.25, 0.025, 0.1, 0.01),
 }
 _PROFILE: Final = Expects(
@@ -216,7 +256,7 @@ def _directory(value: "str | os.PathLike[str]") -> Path:
 
 
 def _members(value: Iterable[MemberConfig]) -> tuple[MemberConfig, ...]:
-    """Check the members before anything that depends on them is looked for."""
+    """Check the type and number of the members before anything is looked up in them."""
     given = cast("Any", value)
     several = isinstance(cast("object", value), Iterable)
     found: tuple[object, ...] = tuple(given) if several else (given,)
@@ -236,10 +276,28 @@ def _is_settings(_: object, attribute: "attrs.Attribute[Any]", value: object) ->
 
 @attrs.frozen
 class NodeConfig:
-    """All that one member is told.
+    """The whole configuration of one member.
+
+    Args:
+        cluster: name of the cluster, 1 to 64 letters, digits, '.', '_' or '-'. It is written into
+            stores and sent with every connection; members of another cluster are refused.
+        member_id: which of `members` this one is.
+        directory: folder of its stores (``log``, ``tables``, ``snapshots``). In a file: relative to
+            the folder of the file.
+        members: all members, this one included, in ascending order of their ids; 1 to
+            `MAX_MEMBERS`.
+        profile: which default timeouts apply: "lan" (the default), "aeron" or "test".
+        timeouts: in seconds; those of the profile unless given.
+        limits: bounds on memory, disk and rates; see :class:`Limits`.
+        snapshot: when snapshots are taken and how many are kept; see :class:`SnapshotPolicy`.
+        member_listen_host: where it listens for members; its own `host` unless given, which must be
+            the address that members dial.
+        client_listen_host: where it listens for clients; its own `host` unless given.
+        redirect: which clients are sent to the leader: "auto" (the default), "always" or "never";
+            see :data:`Redirect`.
 
     Raises:
-        ConfigurationError: naming the key, the value and what was expected.
+        ConfigurationError: with the key, the value and what was expected.
     """
 
     cluster: str = attrs.field(
@@ -253,12 +311,10 @@ class NodeConfig:
         converter=_directory,
         metadata={"toml": Expects(lambda value: isinstance(value, str) and value != "", "a path")},
     )
-    """Where its stores lie. In a file: relative to the file's folder."""
     members: tuple[MemberConfig, ...] = attrs.field(
         converter=_members,
         metadata={"toml": Expects(lambda value: isinstance(value, list), "[[members]] tables")},
     )
-    """All members, this one too, in ascending order of their ids."""
     profile: Profile = attrs.field(default="lan", validator=_PROFILE)
     timeouts: Timeouts = attrs.field(
         default=attrs.Factory(lambda self: Timeouts.of(self.profile), takes_self=True),
@@ -269,11 +325,9 @@ class NodeConfig:
     member_listen_host: str = attrs.field(
         default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
     )
-    """Where it listens for members, if not on its own ``host`` (which others must reach)."""
     client_listen_host: str = attrs.field(
         default=attrs.Factory(lambda self: self.own.host, takes_self=True), validator=_HOST
     )
-    """Where it listens for clients, if not on its own ``host``."""
     redirect: Redirect = attrs.field(
         default="auto",
         validator=Expects(
@@ -281,7 +335,6 @@ class NodeConfig:
             "one of " + ", ".join(f'"{name}"' for name in get_args(Redirect)),
         ),
     )
-    """Which clients are sent to the leader; see :data:`Redirect`."""
 
     def __attrs_post_init__(self) -> None:
         ids = [member.member_id for member in self.members]
@@ -289,14 +342,14 @@ class NodeConfig:
             raise ConfigurationError(f"members: ids {ids}: expected ascending, each once")
         if not self.voters:
             raise ConfigurationError(
-                "members: all are standbys: expected one that is not, at least"
+                "members: all are standbys: expected at least one member with a vote"
             )
         seen: dict[tuple[str, int], str] = {}
         for index, member in enumerate(self.members):
             for name in ("member_port", "client_port", "redirect_port"):
                 port, key = cast("int", getattr(member, name)), f"members[{index}].{name}"
                 if not port:
-                    continue  # it has no redirect port
+                    continue  # no redirect port is set
                 other = seen.setdefault((member.host, port), key)
                 if other != key:
                     what = f"a port of {member.host} other than that of {other}"
@@ -305,7 +358,11 @@ class NodeConfig:
 
     @property
     def own(self) -> MemberConfig:
-        """The entry of this member."""
+        """The entry of this member.
+
+        Raises:
+            ConfigurationError: no member has this id.
+        """
         for member in self.members:
             if member.member_id == self.member_id:
                 return member
@@ -319,11 +376,14 @@ class NodeConfig:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The members that have a vote: all but the standbys, ascending."""
+        """Ids of the members that have a vote, ascending: all except the standbys."""
         return tuple(member.member_id for member in self.members if not member.standby)
 
     def to_toml(self) -> str:
-        """The file that :func:`load_config` reads as this configuration; defaults are left out."""
+        """Return the text of a file that :func:`load_config` reads as this configuration.
+
+        Values that equal their defaults are left out.
+        """
         head = {"cluster": self.cluster, "member_id": self.member_id}
         head |= {"directory": str(self.directory), "profile": self.profile}
         for key in ("member_listen_host", "client_listen_host"):
@@ -355,20 +415,20 @@ def _changes(name: str, data: attrs.AttrsInstance, default: attrs.AttrsInstance)
 
 
 def load_config(path: Path | str) -> NodeConfig:
-    """Read and check a member's configuration.
+    """Read and check a member's configuration file.
 
     Raises:
-        ConfigurationError: the file can't be read, is not TOML, or says something unexpected;
-            one line for each trouble.
+        ConfigurationError: the file cannot be read, is not TOML, or has wrong values; one line for
+            each mistake.
     """
     path = _path("path", path)
     config = structure(_with_profile(read_tables(path)), NodeConfig, path)
-    # relative to the file: a folder with a member's file and stores can be moved
+    # Relative to the file, so that a folder with a member's file and stores can be moved.
     return attrs.evolve(config, directory=path.parent / config.directory.expanduser())
 
 
 def _with_profile(tables: dict[str, object]) -> dict[str, object]:
-    """The file's tables with the timeouts that it leaves out, which depend on its profile."""
+    """Return the file's tables with the timeouts that it omits, which depend on its profile."""
     given, profile = tables.get("timeouts"), tables.get("profile", "lan")
     if isinstance(given, dict) and isinstance(profile, str) and profile in PROFILES:
         usual = dict(items(PROFILES[profile]))

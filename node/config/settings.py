@@ -1,9 +1,10 @@
-"""Settings: attrs classes whose fields say what they expect, and their reading from TOML.
+"""Settings: attrs classes whose fields say what they expect, and how they are read from TOML.
 
-A field's validator is an :class:`Expects`, a check with its words. A constructor call runs it the
-usual way. For a file, ``cattrs`` walks the tables and tells *where* a trouble is, and the field's
-own check tells *what* was expected, so that both ways of making a setting use the same words.
-All troubles of a file are told at once. Nothing is converted: ``"5"`` is not 5.
+A field's validator is an :class:`Expects`: a check with the words for it. A constructor call runs
+it as usual. For a file, ``cattrs`` walks the tables and finds the place of a mistake, and the
+field's own check says what was expected; so both ways report mistakes in the same words.
+
+All mistakes of a file are reported at once. Nothing is converted: ``"5"`` is not 5.
 """
 
 import difflib
@@ -46,10 +47,10 @@ _T = TypeVar("_T", bound=attrs.AttrsInstance)
 
 @attrs.frozen
 class Expects:
-    """A check of one value and the words for it; an attrs validator.
+    """A check of one value, and the words for it; an attrs validator.
 
     Args:
-        holds: whether a value of any type at all will do.
+        holds: returns whether a value, of any type at all, is accepted.
         what: completes "expected ...".
     """
 
@@ -57,13 +58,13 @@ class Expects:
     what: str
 
     def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-        """Raise ConfigurationError unless the value will do."""
+        """Raise ConfigurationError unless the value is accepted."""
         if not self.holds(value):
             raise ConfigurationError(unexpected(attribute.name, value, self.what))
 
 
 def unexpected(key: str, value: object, what: str) -> str:
-    """The words of an error about one value."""
+    """Return the text of an error about one value."""
     return f"{key} = {render(value)}: expected {what}"
 
 
@@ -80,7 +81,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def between(low: int, high: int, what: str) -> Expects:
-    """Expect a whole number of that range, ends included."""
+    """Expect a whole number from `low` to `high`, both included."""
     return Expects(lambda value: _is_int(value) and low <= value <= high, what)
 
 
@@ -92,7 +93,7 @@ def matching(pattern: str, what: str) -> Expects:
 
 
 def seconds_up_to(most: float) -> Expects:
-    """Expect a number of seconds of that range, ends included."""
+    """Expect a number of seconds from 0 to `most`, both included."""
     return Expects(
         lambda value: _is_number(value) and 0 <= value <= most,
         f"a number of seconds, 0 to {most:g}",
@@ -103,13 +104,14 @@ SECONDS: Final = Expects(_is_seconds, "a number of seconds above 0")
 
 
 def items(data: attrs.AttrsInstance) -> list[tuple[str, object]]:
-    """Names and values of the fields."""
+    """Return names and values of the fields."""
     return [(field.name, getattr(data, field.name)) for field in attrs.fields(type(data))]
 
 
 def render(value: object) -> str:
-    """As TOML writes it; a basic string of TOML and a string of JSON are escaped alike."""
+    """Return a value as TOML writes it."""
     if isinstance(value, str | bool):
+        # TOML's basic strings and JSON's strings have the same escapes.
         return json.dumps(value, ensure_ascii=False)
     return repr(value)
 
@@ -118,15 +120,15 @@ def render(value: object) -> str:
 
 
 def read_tables(path: Path) -> dict[str, object]:
-    """The tables of a TOML file.
+    """Return the tables of a TOML file.
 
     Raises:
-        ConfigurationError: the file can't be read or is not TOML.
+        ConfigurationError: the file cannot be read or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
         raise ConfigurationError(f"{path}: not a TOML file: {error}") from error
 
@@ -135,8 +137,7 @@ def structure(tables: dict[str, object], kind: type[_T], path: Path) -> _T:
     """Make an instance of ``kind`` from a file's tables.
 
     Raises:
-        ConfigurationError: with one line for each trouble, each with file, key, value and
-            expectation.
+        ConfigurationError: one line for each mistake, each with file, key, value and expectation.
     """
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
     _register(converter, kind)
@@ -149,14 +150,17 @@ def structure(tables: dict[str, object], kind: type[_T], path: Path) -> _T:
 
 @attrs.frozen
 class _Unexpected(Exception):  # noqa: N818 - never leaves this file
-    """A value that a field doesn't take; only the caller knows the place."""
+    """A value that a field does not accept; only the caller knows its place in the file."""
 
     value: object
     what: str
 
 
 def _expectation(field: "attrs.Attribute[Any]") -> Expects | None:
-    """What the field expects in a file: the metadata ``toml`` says it if its validator can't."""
+    """Return what the field expects in a file.
+
+    The metadata ``toml`` overrides the validator, where a file has another type than the field.
+    """
     expects: object = field.metadata.get("toml", field.validator)
     return expects if isinstance(expects, Expects) else None
 
@@ -173,7 +177,7 @@ def _checked(
 
 
 def _register(converter: cattrs.Converter, kind: _Kind) -> None:
-    """Teach the converter a class of settings, and first the classes of its fields."""
+    """Register the hooks of a class of settings, after those of its fields' classes."""
     hooks: dict[str, Any] = {}
     for field in attrs.fields(kind):
         if expects := _expectation(field):
@@ -193,7 +197,7 @@ def _register(converter: cattrs.Converter, kind: _Kind) -> None:
 
 
 def _explain(error: BaseException, where: str, kind: _Kind) -> Iterator[str]:
-    """One line for each leaf of a cattrs error, with the place in the file."""
+    """Yield one line for each leaf of a cattrs error, with its place in the file."""
     dot = f"{where}." if where else ""
     match error:
         case ClassValidationError() | IterableValidationError():
@@ -218,7 +222,7 @@ def _explain(error: BaseException, where: str, kind: _Kind) -> Iterator[str]:
 
 
 def _place(error: BaseException, where: str) -> str:
-    """Where a cattrs error is, below ``where``."""
+    """Return where a cattrs error is, below ``where``."""
     for note in cast("list[str]", getattr(error, "__notes__", [])):
         match note:
             case AttributeValidationNote():

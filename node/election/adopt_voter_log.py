@@ -1,14 +1,19 @@
-"""A winner that is behind first fetches the most advanced log among those that voted for it.
+"""A winner that is behind first adopts the longest log among those of its voters.
 
-Any member may be asked to lead, even one whose log lacks something (BlazingMQ: the designated
-leader). Its voters then have not compared logs; each says with its vote how far its own goes. The
-winner takes the longest of them, truncates where its own log parts from it, and has the rest
-replayed, term by term, before it says where its own term begins.
+An operator may have any member lead, even one whose log is behind (BlazingMQ: the designated
+leader). Its voters then do not compare logs; each reports with its vote how far its own goes. The
+winner takes the longest of these logs, truncates its own where the two part, and fetches the rest,
+before it announces where its own term begins.
 
-Why that is safe: what is committed is on a quorum, so at least one voter has it, and the longest
-log of a quorum has all of it, by the rule by which a candidate's log is otherwise judged. Who voted
-has promised the term, and takes nothing more from older leaders. When the voter with that log fails
-meanwhile the ballot was for nothing, and there is another election.
+Why it is safe
+==============
+A committed entry is on a quorum, so at least one voter has it. The longest log of a quorum has all
+committed entries, by the rule by which a candidate's log is judged in any other ballot. The voters
+have promised the winner's term, so they take nothing more from older leaders while the winner
+fetches.
+
+If the voter with the longest log fails in the meantime, the ballot was for nothing, and there is
+another election.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import TransportError, WireError
-from ...storage import TermRow, check_received_untrusted
+from ...storage import check_received_untrusted
 from ...transport import (
     NULL_VALUE,
     CommitPosition,
@@ -33,49 +38,51 @@ from ...transport import (
     Vote,
 )
 from ..follower.following import MAX_UNSYNCED_BYTES
-from ..protocol import rules
+from ..protocol import log_matching
 from ..protocol.role import SLOWEST_DISK
-from ..protocol.untrusted import cut_contradiction
-from ..voter import answer_scout, refuse_vote
 
 if TYPE_CHECKING:
     from ...storage import BatchHeader
     from ...transport import FrameStream
-    from .context import Election
+    from .context import ElectionContext
 
 
-async def draw_level(e: Election, ahead: Vote) -> None:
-    """Replicate the log of the voter that is ahead.
+async def adopt_voter_log(ctx: ElectionContext, term: int, ahead: Vote) -> None:
+    """Make our log that of the voter that is ahead.
+
+    Args:
+        ctx: of the winner.
+        term: that it has won.
+        ahead: the vote of that voter.
 
     Raises:
-        TransportError: it can't be had, or somebody lives in a newer term.
-        trio.TooSlowError: nothing of it has come for a heartbeat timeout, or our disk stands still.
+        TransportError: its log can't be had, or somebody lives in a newer term.
+        trio.TooSlowError: no batch has come for a heartbeat timeout, or our disk has stalled.
         OSError: the voter can't be reached.
     """
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_hold_off, e)
-        nursery.start_soon(_listen, e)
-        nursery.start_soon(_watch, e)
-        await _Fetch(e, ahead).run()
+        nursery.start_soon(_hold_off, ctx)
+        nursery.start_soon(_listen, ctx)
+        nursery.start_soon(_watch, ctx)
+        await _VoterLog(ctx, term, ahead).adopt()
         nursery.cancel_scope.cancel()
 
 
-async def _hold_off(e: Election) -> Never:
-    """Have the others wait: a leader that is heard is not replaced, though it has no log yet."""
-    core = e.core
+async def _hold_off(ctx: ElectionContext) -> Never:
+    """Send heartbeats: members that hear a leader do not elect another one."""
     while True:
-        commit = core.applier.commit_position
-        core.broadcast(CommitPosition(e.promised_term, commit, core.member_id, 0))
-        await trio.sleep(core.timeouts.leader_heartbeat_interval)
+        commit = ctx.applier.commit_position
+        ctx.links.broadcast(CommitPosition(ctx.promised_term, commit, ctx.state.member_id, 0))
+        await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 
-async def _watch(e: Election) -> Never:
-    """Give up when nothing is done for too long, as by our disk: the others wait for us.
+async def _watch(ctx: ElectionContext) -> Never:
+    """Give up when nothing was written for too long: the cluster waits for us.
 
     Raises:
-        trio.TooSlowError: it was too long.
+        trio.TooSlowError: nothing was.
     """
-    store, timeouts = e.core.store, e.core.timeouts
+    store, timeouts = ctx.store, ctx.state.timeouts
     state, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
@@ -87,47 +94,53 @@ async def _watch(e: Election) -> Never:
             raise trio.TooSlowError("our disk has stalled while the log of a voter was fetched")
 
 
-async def _listen(e: Election) -> Never:
+async def _listen(ctx: ElectionContext) -> Never:
     """Refuse rivals, and give up when somebody lives in a newer term."""
-    core = e.core
     while True:
-        event = await e.inbox.receive(float("inf"))
+        event = await ctx.inbox.receive(float("inf"))
         assert event is not None
         sender, message = event
         match message:
-            case RequestVote(candidate_term_id=term) if term <= e.promised_term:
-                refuse_vote(core, sender, message, leader_alive=False)
+            case RequestVote(candidate_term_id=term) if term <= ctx.promised_term:
+                ctx.voter.refuse(sender, message, leader_alive=False)
             case Scout(member_id=member) if member == sender:
-                answer_scout(core, message, in_ballot=False, leader_alive=False)
+                ctx.voter.answer_scout(message, in_ballot=False, leader_alive=False)
             case (
                 RequestVote(candidate_term_id=term)
                 | NewLeadershipTerm(leadership_term_id=term)
                 | CommitPosition(leadership_term_id=term)
                 | StaleLeader(leadership_term_id=term)
-            ) if term > e.promised_term:
-                e.highest_term_heard = max(e.highest_term_heard, term)
+            ) if term > ctx.promised_term:
+                ctx.highest_term_heard = max(ctx.highest_term_heard, term)
                 raise TransportError(f"member {sender} lives in term {term}")
             case _:
                 pass
 
 
-class _Fetch:
-    """The replay of another member's log."""
+class _VoterLog:
+    """The log of a voter, as its vote describes it.
 
-    def __init__(self, e: Election, ahead: Vote) -> None:
-        self._core = e.core
-        self._term = e.promised_term
+    Args:
+        ctx: of the winner.
+        term: that it has won.
+        ahead: the vote.
+    """
+
+    def __init__(self, ctx: ElectionContext, term: int, ahead: Vote) -> None:
+        self._ctx = ctx
+        self._store = ctx.store
+        self._term = term
         self._from = ahead.follower_member_id
         self._end = ahead.log_position
         self._spans = ahead.terms
 
-    async def run(self) -> None:
-        """Truncate, fetch, and record the terms."""
+    async def adopt(self) -> None:
+        """Truncate our log where the two part, fetch the rest, and record the terms."""
         self._check_untrusted()
         await self._truncate()
-        store = self._core.store
+        store = self._store
         if store.append_position < self._end:
-            links = self._core.links
+            links = self._ctx.links
             async with await links.open_stream(self._from, purpose=StreamPurpose.REPLAY) as stream:
                 await stream.send(ReplayRequest(store.append_position, self._end))
                 await self._record(stream)
@@ -137,7 +150,7 @@ class _Fetch:
                     term=span.term,
                     base=span.base,
                     end=span.end,
-                    timestamp_ms=self._core.clocks.now_ms(),
+                    timestamp_ms=self._ctx.clocks.now_ms(),
                 )
 
     def _check_untrusted(self) -> None:
@@ -156,26 +169,26 @@ class _Fetch:
             raise WireError(f"member {self._from}: its log does not end with its terms: {term}")
 
     async def _truncate(self) -> None:
-        """Drop what the other log does not have."""
-        store = self._core.store
-        # Our own term comes behind all of it, so the rules are those of a follower's table.
+        """Drop what the voter's log does not have."""
+        store = self._store
+        # We compare as a follower does with its leader's table: our own term comes behind it all.
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
-        position, last_term = rules.agreement(store.terms, store.append_position, theirs)
+        position, last_term = log_matching.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
-        if why := await cut_contradiction(self._core, position):
+        if why := await self._ctx.log_guard.cut_contradiction(position):
             raise TransportError(f"member {self._from}: {why}")
-        if parted or rules.ends_early(store.terms, theirs):
-            await self._core.truncate(position, last_term)
+        if parted or log_matching.ends_early(store.terms, theirs):
+            await self._ctx.log_guard.truncate(position, last_term)
         first = self._spans[0]
         if last_term < first.term and (last_term, position) != (NULL_VALUE, first.base):
-            # The next vote tells of older terms.
+            # The vote lists only the last terms. Our log is truncated to the first of these, so
+            # the next vote will list older ones.
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
-        store = self._core.store
-        last_term = store.log_term
+        store = self._store
         while store.appended_position < self._end:
-            with trio.fail_after(self._core.timeouts.leader_heartbeat_timeout):
+            with trio.fail_after(self._ctx.state.timeouts.leader_heartbeat_timeout):
                 message = await stream.receive()
             if message is None:
                 raise TransportError(
@@ -188,22 +201,18 @@ class _Fetch:
                 raise WireError(f"a replay in term {message.leadership_term_id}")
             header = check_received_untrusted(message.batch)
             self._fits_untrusted(header)
-            row = None
-            if header.term > last_term:
-                row = TermRow(header.term, header.position, None, header.timestamp_ms)
-                last_term = header.term
-            store.append(message.batch, header=header, term_row=row)
+            store.append(message.batch, header=header)
             if store.unsynced > MAX_UNSYNCED_BYTES:
                 await store.settled()
         await store.settled()
 
     def _fits_untrusted(self, header: BatchHeader) -> None:
-        """Refuse a batch that is not the next one of the log that was promised.
+        """Refuse a batch that is not the next one of the log that the vote describes.
 
         Raises:
             WireError: it is not.
         """
-        due = self._core.store.appended_position
+        due = self._store.appended_position
         inside = any(
             span.term == header.term and span.base <= due and header.end <= span.end
             for span in self._spans

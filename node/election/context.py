@@ -1,17 +1,17 @@
-"""What the states of an election share: the inbox, what was heard, transitions and their reasons.
+"""What the states of one member's elections share: the inbox, what was heard, and transitions.
 
-The states themselves are in :mod:`.election`. Messages that mean the same in every state before a
-leader is known are handled here, by :meth:`Election.react`.
+The states themselves are in :mod:`.election`. Messages that mean the same in every state in which
+no leader is known are handled here, by :meth:`ElectionContext.react`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import attrs
 import trio
 
+from ...storage import LogEnd
 from ...transport import (
     NULL_VALUE,
     AppendPosition,
@@ -26,226 +26,276 @@ from ...transport import (
     Vote,
     VoteReason,
 )
-from ..leader.lease import MAX_LEASE_MS
-from ..protocol import rules
+from ..protocol import ballots, log_matching
+from ..protocol.promise import MAX_LEASE_MS
 from ..protocol.role import Ended
 from ..protocol.states import BALLOT_STATES, EDGES, State
-from ..protocol.untrusted import is_refused
-from ..state import Core, Transition
-from ..voter import answer_scout, decide, vote_message
 from .inbox import Inbox
+from .pauses import Backoff, HoldBack
+from .transition import Adoption, Next, Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+    from random import Random
 
+    from ...storage import Store
+    from ...transport import Links
+    from ..clocks import Clocks
+    from ..follower.following import Following
+    from ..follower.log_guard import LogGuard
+    from ..leader.leadership import Leadership
     from ..requests.router import Requests
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from ..voter import Voter
+    from .prevote import PreVote
+
+    class MakeFollowing(Protocol):
+        """Makes the role of a follower of a leader that was adopted."""
+
+        def __call__(self, message: NewLeadershipTerm, *, way: log_matching.WayToJoin) -> Following:
+            """Make it from the leader's announcement and what that means for our log."""
+            ...
+
 
 log = logging.getLogger("quorate.node")
 
-MAX_HOLD_BACK = 4  # failed rounds of scouting that double the pause: up to 8 election timeouts
 
-
-@attrs.define(eq=False)
-class Peer:
-    """What an election has heard of another member: where its log ends."""
-
-    log_end: rules.LogEnd | None = None
-
-
-class Election:
-    """Runs the states of one member, election after election.
+class ElectionContext:
+    """The elections of one member, one after the other.
 
     Args:
-        core: of the member.
-        requests: told who leads.
-        room: waits until there is room on the disk.
+        state: of the member.
+        store: its log, its table of terms, and its vote.
+        links: to the other members.
+        applier: applies what is committed.
+        voter: makes promises, and answers candidates.
+        clocks: the members' clocks; votes and announcements tell what they show.
+        log_guard: refuses leaders that contradict themselves or our log.
+        requests: learns who leads.
+        preconditions: each returns once its condition holds; INIT waits for one after the other.
+        lead: makes the role of the leader of a term.
+        follow: makes the role of a follower.
+        rng: the only source of randomness.
 
     Attributes:
-        state: where we stand.
-        count: how many elections there were since the start.
-        began: when this one did.
+        current: the state that we are in.
+        state_since: when we entered it (trio's clock).
+        count: elections since the start, this one included.
+        began: when this election began.
         cause: why it did.
-        state_since: when we came into it.
-        peers: what we have heard of each of the others.
-        highest_term_heard: by anybody, in this election or before; our next ballot is above it.
-        gone: the member that closed in order and so ended the election before, if any.
-        failed_ballots: ballots that we have lost in a row.
-        absent: members that nobody needs to wait for: they closed in order.
-        mandate: by which the leader has asked us to take over; we stand at once.
-        chosen: the ballot that we stand in, or lead by, is an operator's choice.
-        ahead: the vote for us whose log goes furthest, if further than ours; only a candidate that
-            may be behind gets such votes.
-        scouting: a round of scouting is under way.
-        silent: members that did not answer it, or have no vote; the ballot won't wait for them.
-        turn_at: when our next round may begin.
-        held_back_until: after rounds that failed we do not stand before this.
-        adopted: the message by which a leader was adopted, for the following states.
-        decision: what that message means for our log.
+        inbox: messages that wait for a state to take them.
+        log_ends: where each other member's log ends; None if it has not said so.
+        highest_term_heard: from anybody, in this election or before; we stand in a higher one.
+        gone: the leader that closed and so ended the last term; None once it is heard again.
+        mandate: the message by which the leader has asked us to take over; we stand at once.
+        prevote: ours, while we are in NOMINATE.
+        failed_ballots: ballots lost in a row.
+        backoff: makes INIT wait after repeated failures.
+        hold_back: keeps us from standing after a failed pre-vote.
+        observers: called with every transition.
     """
 
-    def __init__(self, core: Core, requests: Requests, room: Callable[[], Awaitable[None]]) -> None:
-        self.core = core
-        self.room = room
+    def __init__(
+        self,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        voter: Voter,
+        clocks: Clocks,
+        log_guard: LogGuard,
+        requests: Requests,
+        preconditions: Sequence[Callable[[], Awaitable[None]]],
+        lead: Callable[[int], Leadership],
+        follow: MakeFollowing,
+        rng: Random,
+    ) -> None:
+        self.state = state
+        self.store = store
+        self.links = links
+        self.applier = applier
+        self.voter = voter
+        self.clocks = clocks
+        self.log_guard = log_guard
         self.requests = requests
-        self.state = State.INIT
+        self.preconditions = preconditions
+        self.lead = lead
+        self.follow = follow
+        self.rng = rng
+        self.current = State.INIT
         self.state_since = self.began = trio.current_time()
         self.count = 0
-        self.peers: dict[int, Peer] = {}
+        self.cause = "node started"
+        self.inbox = Inbox()
+        self.log_ends: dict[int, LogEnd | None] = dict.fromkeys(state.peers)
         self.highest_term_heard = NULL_VALUE
         self.gone: int | None = None
-        self.failed_ballots = 0
         self.mandate: TimeoutNow | None = None
-        self.chosen = False
-        self.ahead: Vote | None = None
-        self.scouting = False
-        self.silent: tuple[int, ...] = ()
-        self.turn_at = self.held_back_until = 0.0
-        self._failed_scouts = 0
-        self.adopted: NewLeadershipTerm | None = None
-        self.decision: rules.Replicate | rules.Install | rules.Replay | None = None
-        self.inbox = Inbox()
-        self._reason = self.cause = "node started"
+        self.prevote: PreVote | None = None
+        self.failed_ballots = 0
+        self.backoff = Backoff(state)
+        self.hold_back = HoldBack(state, rng)
+        self.observers: list[Callable[[Transition], None]] = []
         self._extended_canvass = True
-        self._backoff = self._pause = 0.0
-        self._failure = ""
 
     # --- transitions ------------------------------------------------------------------------------
 
-    def because(self, reason: str) -> None:
-        """Give the reason of the transition that comes next."""
-        self._reason = reason
+    def begin(self) -> Next:
+        """Begin the first election."""
+        self._begin(Ended(self.cause))
+        return Next(State.INIT, self.cause)
 
-    def enter(self, after: State) -> None:
-        """Make a transition; its reason was given by :meth:`because`."""
-        before = self.state
+    def enter(self, step: Next) -> None:
+        """Make a transition."""
+        before, after = self.current, step.state
         if after is before:
-            return
+            return  # a failure in INIT, or a canvass that begins anew
         assert after in EDGES[before], f"{before.name} -> {after.name} is not in the protocol"
-        self.state, self.state_since = after, trio.current_time()
+        self.current, self.state_since = after, trio.current_time()
         if before is State.CANVASS:
+            # Only the first canvass after a start waits longer for members that start as well.
             self._extended_canvass = False
-        self._tell(before, after)
+        self._publish(before, step)
+        if after is State.CLOSED:
+            self.failed_ballots = 0
+            self.backoff.reset()
+            self.hold_back.reset()
 
-    def _tell(self, before: State, after: State, level: int = logging.INFO) -> None:
-        core = self.core
+    def failed(self, failure: object) -> Next:
+        """Note a failure and go back to INIT, which waits if the last one was the same."""
+        words = failure if isinstance(failure, str) else repr(failure)
+        self.backoff.failed(words)
+        return Next(State.INIT, words)
+
+    def reopen(self, ended: Ended) -> Next:
+        """Go back to INIT because our role has ended; in a new election if this one was over."""
+        if self.current is State.CLOSED:
+            self._begin(ended)
+        else:
+            if ended.message is None:
+                # A member that hears of a newer term has not failed: it need not wait.
+                self.backoff.failed(ended.reason)
+            self._take_over(ended)
+        return Next(State.INIT, ended.reason)
+
+    def _begin(self, ended: Ended) -> None:
+        before, self.current, self.state_since = self.current, State.INIT, trio.current_time()
+        self.began, self.cause = self.state_since, ended.reason
+        self.count += 1
+        self._extended_canvass = self.count == 1
+        self._take_over(ended)
+        if self.count > 1:
+            # A leader or a quorum that is lost is what an operator looks for in the log.
+            lost = not (ended.in_order or self.state.closing)
+            level = logging.WARNING if lost else logging.INFO
+            self._publish(before, Next(State.INIT, ended.reason), level)
+
+    def _take_over(self, ended: Ended) -> None:
+        """Take from a role that has ended what the election needs."""
+        self.gone, self.mandate = ended.gone, ended.mandate
+        if ended.message is not None:
+            self.inbox.on_message(*ended.message)
+
+    def _publish(self, before: State, step: Next, level: int = logging.INFO) -> None:
+        """Log a transition, and call its observers."""
+        state, after = self.state, step.state
+        promised = self.promised_term if after in BALLOT_STATES else NULL_VALUE
         transition = Transition(
             at=trio.current_time(),
-            member_id=core.member_id,
+            member_id=state.member_id,
             election=self.count,
             before=before,
             after=after,
-            reason=self._reason,
-            term=max(core.leadership_term, self.promised_term if after in BALLOT_STATES else -1),
-            log_end=core.log_end,
-            commit_position=core.applier.commit_position,
+            reason=step.reason,
+            term=max(state.leadership_term, promised),
+            log_end=state.log_end,
+            commit_position=self.applier.commit_position,
         )
         log.log(
             level,
             "member %d: %s -> %s: %s (election %d, term %d, log %d/%d, commit %d)",
-            core.member_id,
+            state.member_id,
             before.name,
             after.name,
-            self._reason,
+            step.reason,
             self.count,
             transition.term,
             transition.log_end.term,
             transition.log_end.position,
             transition.commit_position,
         )
-        self._reason = ""
-        for observer in core.observers:
+        for observer in self.observers:
             observer(transition)
 
-    def close(self) -> None:
-        """The election is over: we lead or follow."""
-        self._backoff, self._failure, self.failed_ballots = 0.0, "", 0
-        self._failed_scouts, self.held_back_until = 0, 0.0
+    # --- what we know -----------------------------------------------------------------------------
 
-    def reopen(self, ended: Ended) -> State:
-        """Our role has ended: go back to the beginning, in a new election if this one was over."""
-        if self.state is State.CLOSED:
-            self._begin(ended)
-            return State.INIT
-        if ended.message is None:  # who hears of a newer term has not failed
-            self.fail(ended.reason)
-        self.because(ended.reason)
-        self._hand_over(ended)
-        return State.INIT
-
-    def begin(self) -> None:
-        """Begin the first election."""
-        self._begin(Ended("node started"))
-
-    def _begin(self, ended: Ended) -> None:
-        """Begin the next election."""
-        before, self.state, self.state_since = self.state, State.INIT, trio.current_time()
-        self.began, self.cause = self.state_since, ended.reason
-        self.count += 1
-        self._extended_canvass = self.count == 1
-        self._hand_over(ended)
-        if self.count > 1:
-            self.because(ended.reason)
-            # A leader or a quorum that is lost is what an operator looks for in the log.
-            lost = not (ended.in_order or self.core.closing)
-            self._tell(before, State.INIT, logging.WARNING if lost else logging.INFO)
-
-    def _hand_over(self, ended: Ended) -> None:
-        self.gone, self.mandate = ended.gone, ended.mandate
-        if ended.message is not None:
-            self.inbox.on_message(*ended.message)
-
-    def fail(self, failure: object) -> None:
-        """Note a failure; the same one again makes INIT wait, longer each time."""
-        text = failure if isinstance(failure, str) else repr(failure)
-        again = text == self._failure
-        timeouts = self.core.timeouts
-        first, longest = timeouts.leader_heartbeat_interval, timeouts.leader_heartbeat_timeout
-        self._backoff = min(self._backoff * 2 or first, longest) if again else 0.0
-        self._pause, self._failure = self._backoff, text
-        self.because(text)
-
-    # --- what the states share --------------------------------------------------------------------
+    @property
+    def may_stand(self) -> bool:
+        """Whether we may be elected."""
+        state = self.state
+        return (
+            state.votes
+            and state.log_end >= state.floor
+            # A leader that applies nothing would step down at once.
+            and not self.applier.stalled(state.timeouts.leader_heartbeat_timeout)
+        )
 
     @property
     def promised_term(self) -> int:
         """The highest term that we promised, durably."""
-        return self.core.promised.candidate_term
+        return self.state.promised.candidate_term
+
+    @property
+    def next_term(self) -> int:
+        """The term to stand in: above all that we know or have heard of."""
+        return max(self.state.known_term, self.highest_term_heard) + 1
 
     @property
     def absent(self) -> list[int]:
-        """Members that are known to be gone: closed in order, or their port refuses."""
-        links = self.core.links
-        return [peer for peer in self.core.peers if peer == self.gone or links.refused(peer)]
+        """Members that nobody needs to wait for: they closed, or their port refuses."""
+        refused = self.links.refused
+        return [peer for peer in self.state.peers if peer == self.gone or refused(peer)]
+
+    @property
+    def canvass_deadline(self) -> float:
+        """When a quorum of willing members is enough to stand; later after a start."""
+        timeouts = self.state.timeouts
+        if self._extended_canvass:
+            return self.state_since + timeouts.startup_canvass
+        return max(self.state.leader_contact, 0.0) + timeouts.leader_heartbeat_timeout
 
     def heard_log(self, sender: int, term: int, position: int) -> None:
         """Note where a member's log ends."""
-        self.peers[sender].log_end = rules.LogEnd(term, position)
+        self.log_ends[sender] = LogEnd(term, position)
         if sender == self.gone:
             self.gone = None
 
     def heard_vote(self, sender: int, vote: Vote) -> None:
-        """Note what an answer to our request for a vote says beside yes or no."""
+        """Note what an answer to our vote request says besides yes or no."""
         self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
         self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
-        self.core.clocks.heard(sender, vote.timestamp)
-        longest = rules.log_end(self.ahead) if self.ahead else self.core.log_end
-        if vote.vote and rules.log_end(vote) > longest:
-            self.ahead = vote
+        self.clocks.heard(sender, vote.timestamp)
+
+    # --- messages ---------------------------------------------------------------------------------
 
     def canvass_once(self) -> None:
-        """Tell those that have a vote how far our log goes."""
+        """Send our canvass position to all that have a vote."""
         position = self._canvass_position()
-        for voter in self.core.voters:
-            self.core.send(voter, position)
+        for voter in self.state.voters:
+            self.links.send(voter, position)
 
     def _canvass_position(self) -> CanvassPosition:
-        end = self.core.log_end
-        return CanvassPosition(
-            end.term, end.position, self.core.leadership_term, self.core.member_id
-        )
+        state, end = self.state, self.state.log_end
+        return CanvassPosition(end.term, end.position, state.leadership_term, state.member_id)
 
-    async def react(self, sender: int, message: Message) -> State | None:
-        """Handle what is common to the states before a leader is found; None stays."""
+    async def react(self, sender: int, message: Message) -> Next | None:
+        """Handle a message that means the same in all states before a leader is known.
+
+        Returns:
+            The next state; None if the message changes none.
+        """
         match message:
             case CanvassPosition(log_leadership_term_id=term, log_position=position):
                 self.heard_log(sender, term, position)
@@ -267,106 +317,84 @@ class Election:
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         self.highest_term_heard = max(self.highest_term_heard, term)
         if isinstance(message, CommitPosition):
-            if rules.is_stale(message, self.promised_term):
-                self.core.send(sender, StaleLeader(self.promised_term, self.core.member_id))
+            if log_matching.is_stale(message, self.promised_term):
+                self.links.send(sender, StaleLeader(self.promised_term, self.state.member_id))
             else:
-                self.core.heard_leader(term, trio.current_time())
+                # We do not follow it yet, but it lives: it will announce its term to us.
+                self.state.heard_leader(term, trio.current_time())
 
     def _on_scout(self, sender: int, message: Scout) -> None:
-        """Say whether we would vote for a member; of two that scout, one gives way.
-
-        Not whom the leader has asked to take over: it would come back to the leader to wait.
-        """
-        core = self.core
+        """Answer a pre-vote; of two members that ask at the same time one yields."""
+        state, prevote = self.state, self.prevote
         if message.member_id != sender:
             return
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        gives_way = rules.gives_way(core.log_end, core.member_id, message)
-        first = self.scouting and (self.mandate is not None or not gives_way)
-        in_ballot = self.state in {State.CANVASS, State.NOMINATE} and not first
-        reason = answer_scout(core, message, in_ballot=in_ballot, leader_alive=False)
-        if reason is VoteReason.GRANTED:
-            self.scouting = False
-            self.turn_at = trio.current_time() + core.timeouts.election_timeout
+        yields = ballots.gives_way(state.log_end, state.member_id, message)
+        # A member that the leader has nominated does not yield; it would only return to that
+        # leader and wait.
+        goes_first = (
+            prevote is not None and prevote.asking and (self.mandate is not None or not yields)
+        )
+        in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
+        reason = self.voter.answer_scout(message, in_ballot=in_ballot, leader_alive=False)
+        if reason is VoteReason.GRANTED and prevote is not None:
+            prevote.give_way()
 
-    def hold_back(self, *, refused: bool) -> None:
-        """Scouting failed: leave the others alone for a while, longer if they refuse again."""
-        self._failed_scouts = min(self._failed_scouts + refused, MAX_HOLD_BACK)
-        pause = self.core.timeouts.election_timeout * 2.0 ** max(self._failed_scouts - 1, 0)
-        self.held_back_until = trio.current_time() + pause * self.core.rng.uniform(0.5, 1.5)
-
-    async def _on_request_vote(self, sender: int, message: RequestVote) -> State | None:
-        """Vote, durably before the answer leaves (Aeron: Election.onRequestVote)."""
-        core = self.core
+    async def _on_request_vote(self, sender: int, message: RequestVote) -> Next | None:
+        """Vote (Aeron: Election.onRequestVote)."""
         if message.candidate_member_id != sender:
             return None
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
-        decision = decide(core, message, in_ballot=True, leader_alive=False)
+        decision = self.voter.decide(message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
-            await core.promise(decision.promise)
-        core.send(sender, vote_message(core, message, decision))
+            # Durable before the answer leaves: a vote that a crash forgets could be given twice.
+            await self.voter.promise(decision.promise)
+        self.voter.answer(sender, message, decision)
         if not decision.vote:
             return None
-        self.because(f"voted for member {sender} in term {message.candidate_term_id}")
-        return State.FOLLOWER_BALLOT
+        term = message.candidate_term_id
+        return Next(State.FOLLOWER_BALLOT, f"voted for member {sender} in term {term}")
 
-    async def _on_new_leadership_term(
-        self, sender: int, message: NewLeadershipTerm
-    ) -> State | None:
-        """Adopt a leader, if it is not a stale one (Aeron: Election.onNewLeadershipTerm)."""
-        core = self.core
+    async def _on_new_leadership_term(self, sender: int, message: NewLeadershipTerm) -> Next | None:
+        """Adopt a leader unless it is a stale one (Aeron: Election.onNewLeadershipTerm)."""
+        state, store = self.state, self.store
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
-        newest = max(self.promised_term, core.leader_term)
-        if rules.is_stale(message, newest):
-            core.send(sender, StaleLeader(newest, core.member_id))
+        newest = max(self.promised_term, state.leader_term)
+        if log_matching.is_stale(message, newest):
+            self.links.send(sender, StaleLeader(newest, state.member_id))
             return None
-        decision = rules.follow(message, terms=core.store.terms, append=core.store.append_position)
-        if await is_refused(core, sender, message, decision):
+        decision = log_matching.follow(message, terms=store.terms, append=store.append_position)
+        if await self.log_guard.refuses(sender, message, decision):
             return None
-        core.heard_leader(message.leadership_term_id, trio.current_time())
+        state.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
-            case rules.CanvassAgain():
-                core.send(sender, self._canvass_position())
-                self.because("the leader speaks of another log term")
-                return State.CANVASS
-            case rules.Disregard():
+            case log_matching.CanvassAgain():
+                self.links.send(sender, self._canvass_position())
+                return Next(State.CANVASS, "the leader speaks of another log term")
+            case log_matching.Disregard():
                 return None
-            case rules.Truncate(to=position, last_term=last_term):
-                await core.adopt_term(message.leadership_term_id)
-                await core.truncate(position, last_term)
-                self.because(f"truncated uncommitted entries from {position} on")
-                return State.INIT
+            case log_matching.Truncate(to=position, last_term=last_term):
+                # The term first: from then on no older leader can have the entries back.
+                await self.voter.adopt_term(message.leadership_term_id)
+                await self.log_guard.truncate(position, last_term)
+                return Next(State.INIT, f"truncated uncommitted entries from {position} on")
             case _:
-                await core.adopt_term(message.leadership_term_id)
+                await self.voter.adopt_term(message.leadership_term_id)
                 return self._adopt(message, decision)
 
-    def _adopt(
-        self, message: NewLeadershipTerm, decision: rules.Replicate | rules.Install | rules.Replay
-    ) -> State:
-        self.adopted, self.decision, self.mandate = message, decision, None
-        self.core.leader_id = message.leader_member_id
-        self.core.clocks.heard_leader(message.timestamp)
-        who = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
-        if isinstance(decision, rules.Replicate):
-            self.because(f"{who}; term {decision.term} to be replicated to {decision.stop}")
-            return State.FOLLOWER_LOG_REPLICATION
-        if isinstance(decision, rules.Install):
-            self.because(f"{who}; its log begins at {decision.oldest}")
-            return State.FOLLOWER_LOG_REPLICATION
-        self.because(who)
-        return State.FOLLOWER_REPLAY
-
-    @property
-    def canvass_deadline(self) -> float:
-        """When a quorum of willing members is enough to stand; the first time, later."""
-        timeouts = self.core.timeouts
-        if self._extended_canvass:
-            return self.state_since + timeouts.startup_canvass
-        return max(self.core.leader_contact, 0.0) + timeouts.leader_heartbeat_timeout
-
-    async def back_off(self) -> None:
-        """Wait before INIT is left, if the last attempts failed for the same reason."""
-        pause, self._pause = self._pause, 0.0
-        await trio.sleep(pause)
+    def _adopt(self, message: NewLeadershipTerm, way: log_matching.WayToJoin) -> Next:
+        self.mandate = None
+        self.state.leader_id = message.leader_member_id
+        self.clocks.heard_leader(message.timestamp)
+        after = State.FOLLOWER_LOG_REPLICATION
+        reason = f"member {message.leader_member_id} leads term {message.leadership_term_id}"
+        match way:
+            case log_matching.Replicate(term=term, stop=stop):
+                reason = f"{reason}; term {term} to be replicated to {stop}"
+            case log_matching.Install(oldest=oldest):
+                reason = f"{reason}; its log begins at {oldest}"
+            case log_matching.Replay():
+                after = State.FOLLOWER_REPLAY
+        return Next(after, reason, Adoption(message, way))

@@ -1,14 +1,59 @@
-"""The election: seventeen states, each an async function that returns the next.
+"""The election: how the members of a cluster agree on a leader, and how the others join it.
 
-Read this file from top to bottom with the diagram of :mod:`.states` beside it. A state's body
-shows what it waits for and how long; what it decides by is in :mod:`.rules`. A timeout is a value
-that :meth:`Inbox.receive` returns, so a message is never cut in the middle of its handling.
+A cluster keeps one log on several members. At any time one member, the leader, appends to it; the
+others are followers and copy what the leader appends. An entry is committed once a majority of the
+members (a quorum) has it on disk: then it survives the loss of any minority. Who leads is decided
+anew whenever the leader is lost, and each leader has a number, its term, that grows with every
+election. Three rules keep committed entries safe. A member votes at most once in a term, and its
+vote is durable before anybody hears of it. It votes only for a candidate whose log goes at least as
+far as its own. And it follows no leader of a term below the one that it has promised. Any two
+quorums share a member; so a winner has every committed entry, and no two members win one term.
 
-Two roles span several states and own their tasks: :class:`~.leadership.Leadership` from
-LEADER_LOG_REPLICATION on, :class:`~.following.Following` from the adoption of a leader on. Both
-outlive the election: CLOSED is a state like the others, which lasts until the role ends, and then
-the next election begins. The leader's half of the states is in :mod:`.election_leader`, the
-follower's in :mod:`.election_follower`.
+The happy path
+==============
+INIT waits until our disk has settled. In CANVASS a member tells the others how far its log goes,
+and listens. Once every member would vote for it, or after a while a quorum, it nominates itself. In
+NOMINATE it waits for a random moment, so that not all stand at once, and asks in a pre-vote whether
+it would win; only if so does it raise its term and vote for itself. In CANDIDATE_BALLOT it asks for
+votes. All of them win at once; when the ballot's time is over a majority is enough. A member that
+votes waits in FOLLOWER_BALLOT for the winner to announce its term. The winner goes through its four
+LEADER states, in which a quorum gets its whole log and the number of its term; the others go
+through FOLLOWER states, until they copy the log live. For both the election then is CLOSED.
+
+The four ways to join
+=====================
+Where a follower's log and the leader's part decides what a follower has to do:
+
+1. Nothing is missing: it asks for the live log (FOLLOWER_LOG_INIT, FOLLOWER_LOG_AWAIT).
+2. A part of the leader's own term is missing. The leader replays it, while new entries wait in
+   memory until the replay has reached them (the FOLLOWER_CATCHUP states).
+3. Earlier terms are missing. They are copied one at a time, with a canvass in between, because the
+   leader may change (FOLLOWER_LOG_REPLICATION). If the leader has dropped them, a snapshot is
+   installed instead.
+4. It has uncommitted entries that the leader does not have. It drops them and starts anew in INIT.
+
+The machine
+===========
+Each state is an async function that returns a :class:`~.transition.Next`: the state that comes
+next, the reason, and the data that the next state needs. A state's body shows what it waits for and
+how long; what it decides by is in :mod:`.protocol`, as pure functions. A timeout is a value that
+:meth:`Inbox.receive` returns, so a message is never cut in the middle of its handling. Failures
+lead back to INIT, and a failure that repeats itself makes INIT wait.
+
+Two states begin a role that lasts longer than they do: :class:`~.leader.leadership.Leadership` and
+:class:`~.follower.following.Following`. A role runs its own tasks and goes through its further
+states by itself (:mod:`.leader_states`, :mod:`.follower_states`). CLOSED is a state like the
+others; it lasts until the role ends, and then the next election begins.
+
+Where to look
+=============
+``protocol/states.py`` has the table of legal transitions, `EDGES`; each step is checked against it.
+``docs/election.md`` draws it (a test compares the two) and explains the parts that are not here:
+whose store may vote, leases, transfers. The names are those of Aeron Cluster, whose protocol this
+is; ``ARCHITECTURE.md`` lists where it differs, and what would happen without.
+
+What this does not do: it does not change who the members are, and it does not defend against
+members that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
 """
 
 from __future__ import annotations
@@ -19,32 +64,51 @@ import trio
 
 from ...errors import TransportError
 from ...storage import NodeState
-from ...transport import RequestVote, TimeoutNow, Vote
-from ..follower.reloading import reload
-from ..protocol import rules
+from ...transport import RequestVote, Vote
+from ..protocol import ballots
 from ..protocol.states import State
-from .context import Election, Peer
 from .follower_states import following
 from .leader_states import leading
-from .prevote import NOT_WAITED_FOR, next_term, scout
+from .prevote import NOT_WAITED_FOR, PreVote
+from .transition import Adoption, Candidacy, Next
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from .context import ElectionContext
 
 # Expected trouble inside of an election: it goes back to INIT (Aeron: Election.handleError).
 TROUBLE = (OSError, TransportError, trio.BrokenResourceError, trio.TooSlowError)
 
 
-async def run(e: Election) -> None:
+async def run(ctx: ElectionContext) -> None:
     """Elect, lead or follow, again and again; until cancelled."""
-    e.begin()
+    step = ctx.begin()
     while True:
         try:
-            after = await FUNCTIONS[e.state](e)
+            step = await _run_state(ctx, step)
         except* TROUBLE as group:
-            e.fail(_first_leaf(group))
-            after = State.INIT
-        e.enter(after)
+            step = ctx.failed(_first_leaf(group))
+        ctx.enter(step)
+
+
+async def _run_state(ctx: ElectionContext, step: Next) -> Next:
+    """Run one state; those of a role run its further states, too, and CLOSED."""
+    match step.state, step.data:
+        case State.INIT, _:
+            return await init(ctx)
+        case State.CANVASS, _:
+            return await canvass(ctx)
+        case State.NOMINATE, _:
+            return await nominate(ctx)
+        case State.CANDIDATE_BALLOT, Candidacy() as candidacy:
+            return await candidate_ballot(ctx, candidacy)
+        case State.FOLLOWER_BALLOT, _:
+            return await follower_ballot(ctx)
+        case State.LEADER_LOG_REPLICATION, Candidacy() as candidacy:
+            return await leading(ctx, candidacy)
+        case ((State.FOLLOWER_LOG_REPLICATION | State.FOLLOWER_REPLAY), Adoption() as adoption):
+            return await following(ctx, adoption)
+        case state, data:
+            raise AssertionError(f"{state.name} can't be entered with {data}")
 
 
 def _first_leaf(error: BaseException) -> BaseException:
@@ -56,194 +120,161 @@ def _first_leaf(error: BaseException) -> BaseException:
 # --- the states -----------------------------------------------------------------------------------
 
 
-async def init(e: Election) -> State:
-    """Start anew; what the last attempt ran has stopped with its role.
+async def init(ctx: ElectionContext) -> Next:
+    """Start anew; the tasks of the last attempt have ended with its role.
 
     A cluster of one member elects itself here (Aeron: Election.init).
     """
-    core = e.core
-    core.role = e.inbox
-    if core.closing:
+    state = ctx.state
+    state.role = ctx.inbox
+    if state.closing:
+        # A member that stops, or that its cluster has told to stop, takes part in nothing more.
         await trio.sleep_forever()
-    await e.back_off()
-    # What the last role has submitted is written: from here on the log ends where it is durable.
-    await core.store.settled()
-    await core.snapshots.idle()
-    await e.room()
-    await core.founders.found()
-    await reload(core)
-    if core.size == 1 and not core.standby:
-        await core.promise(NodeState(next_term(e), core.member_id))
-        e.because("the only member")
-        return State.LEADER_LOG_REPLICATION
-    e.because("looking for a leader")
-    return State.CANVASS
+    await ctx.backoff.wait()
+    # The disk has settled and has room, our store belongs to a founded cluster, and the service has
+    # a state to begin with; see `Member._elections`.
+    for holds in ctx.preconditions:
+        await holds()
+    if state.size == 1 and not state.standby:
+        term = ctx.next_term
+        await ctx.voter.promise(NodeState(term, state.member_id))
+        return Next(State.LEADER_LOG_REPLICATION, "the only member", Candidacy(term))
+    return Next(State.CANVASS, "looking for a leader")
 
 
-async def canvass(e: Election) -> State:
-    """Tell and hear how far the logs go; stand if all, or in the end a quorum, would vote for us.
+async def canvass(ctx: ElectionContext) -> Next:
+    """Exchange log positions; stand once all members, or in the end a quorum, would vote for us.
 
-    Whoever sees neither a quorum of willing members nor a leader stays here for ever, and raises
-    no term.
+    A member that sees neither a quorum of willing members nor a leader stays here for ever, and
+    raises no term.
     """
-    core = e.core
-    e.peers = {peer: Peer() for peer in core.peers}
-    if e.mandate and core.may_stand:
-        e.because("the leader hands over")
-        return State.NOMINATE
+    state = ctx.state
+    # Positions from before this canvass are forgotten: a log may have been truncated since.
+    ctx.log_ends = dict.fromkeys(state.peers)
+    if ctx.mandate and ctx.may_stand:
+        return Next(State.NOMINATE, "the leader hands over")
     again = trio.current_time()
     while True:
         now = trio.current_time()
         if now >= again:
-            e.canvass_once()
-            again = now + core.timeouts.canvass_interval
-        heard = {voter: e.peers[voter].log_end for voter in core.voters}
-        if now >= e.held_back_until and core.may_stand and not core.lease_promise.binds:
-            if rules.is_unanimous_candidate(core.log_end, heard, e.absent):
-                e.because("unanimous candidate")
-                return State.NOMINATE
-            if now >= e.canvass_deadline and rules.is_quorum_candidate(core.log_end, heard):
-                e.because("quorum candidate")
-                return State.NOMINATE
-        event = await e.inbox.receive(again)
-        if event is not None and (state := await e.react(*event)) not in {None, State.CANVASS}:
-            assert state is not None
-            return state
+            ctx.canvass_once()
+            again = now + state.timeouts.canvass_interval
+        may_stand = now >= ctx.hold_back.until and ctx.may_stand
+        # A promise to a leader outlives the leader: until it ends nobody else can be elected.
+        if may_stand and not ctx.voter.lease_promise.binds:
+            heard = {voter: ctx.log_ends[voter] for voter in state.voters}
+            if ballots.is_unanimous_candidate(state.log_end, heard, ctx.absent):
+                return Next(State.NOMINATE, "unanimous candidate")
+            # A quorum is enough only after a while: a member that starts later than the others may
+            # have the longest log.
+            over = now >= ctx.canvass_deadline
+            if over and ballots.is_quorum_candidate(state.log_end, heard):
+                return Next(State.NOMINATE, "quorum candidate")
+        event = await ctx.inbox.receive(again)
+        step = None if event is None else await ctx.react(*event)
+        if step is not None and step.state is not State.CANVASS:
+            return step
 
 
-async def nominate(e: Election) -> State:
-    """Wait a random while, so that not all stand at once, and then scout.
+async def nominate(ctx: ElectionContext) -> Next:
+    """Wait for a random moment, then ask in a pre-vote whether we would win (:mod:`.prevote`).
 
-    Only if a quorum would vote for us is our term raised. Whom the leader itself has asked need not
-    wait.
+    Our term is raised only if a quorum would vote for us.
     """
-    patience = 0.0 if e.mandate else e.core.timeouts.election_timeout / 2
-    e.turn_at = trio.current_time() + e.core.rng.uniform(0, patience)
-    while True:
-        for step in (_await_turn, scout):
-            if (state := await step(e)) is not None:
-                return state
+    ctx.prevote = PreVote(ctx)
+    try:
+        return await ctx.prevote.run()
+    finally:
+        ctx.prevote = None
 
 
-async def _await_turn(e: Election) -> State | None:
-    """Wait until it is our turn; longer if meanwhile we give way to somebody."""
-    again = trio.current_time()
-    while trio.current_time() < e.turn_at:
-        if trio.current_time() >= again:
-            e.canvass_once()
-            again = trio.current_time() + e.core.timeouts.canvass_interval
-        event = await e.inbox.receive(min(again, e.turn_at))
-        if event is not None and (state := await e.react(*event)) is not None:
-            return state
-    return None
-
-
-async def candidate_ballot(e: Election) -> State:
+async def candidate_ballot(ctx: ElectionContext, candidacy: Candidacy) -> Next:
     """Ask for votes: all of them win at once, a majority when the time is over."""
-    core, term = e.core, e.promised_term
-    mandate, e.mandate, e.ahead = e.mandate, None, None  # it is good for one ballot
-    e.chosen = mandate is not None and mandate.by_operator
-    votes: dict[int, bool] = {}
-    deadline = trio.current_time() + core.timeouts.election_timeout
+    state, term = ctx.state, candidacy.term
+    deadline = trio.current_time() + state.timeouts.election_timeout
     again = trio.current_time()
     while True:
         now = trio.current_time()
-        if mandate is not None and rules.has_majority(votes, core.size):
-            e.because("quorum leader")  # the leader chose us: nobody better is waited for
-            return State.LEADER_LOG_REPLICATION
-        if (state := _verdict(e, votes, over=now >= deadline)) is not None:
-            return state
+        if (step := _verdict(ctx, candidacy, over=now >= deadline)) is not None:
+            return step
         if now >= again:
-            _request_votes(e, term, votes, mandate)
-            again = now + core.timeouts.canvass_interval
-        match await e.inbox.receive(min(again, deadline)):
+            _request_votes(ctx, candidacy)
+            again = now + state.timeouts.canvass_interval
+        match await ctx.inbox.receive(min(again, deadline)):
             case None:
                 pass
             case (sender, Vote(candidate_term_id=t, candidate_member_id=m) as vote) if (
-                t == term and m == core.member_id
+                t == term and m == state.member_id
             ):
-                _count(e, votes, sender, vote)
+                _count(ctx, candidacy, sender, vote)
             case (sender, message):
-                if (state := await e.react(sender, message)) is not None:
-                    return state
-                if e.promised_term > term:
-                    # We refused a worse log in a newer term, which its owner may yet win: the
+                if (step := await ctx.react(sender, message)) is not None:
+                    return step
+                if (newer := ctx.promised_term) > term:
+                    # We refused a shorter log in a newer term, which its owner may yet win: the
                     # votes that we have are for a term that we may not lead any more.
-                    e.because(f"term {e.promised_term} was promised during the ballot")
-                    return State.CANVASS
+                    return Next(State.CANVASS, f"term {newer} was promised during the ballot")
 
 
-def _count(e: Election, votes: dict[int, bool], sender: int, vote: Vote) -> None:
-    """Take an answer; who has no vote, or not yet, is not waited for, and does not veto."""
-    if sender not in e.core.voters:
+def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) -> None:
+    """Take an answer to our vote request."""
+    if sender not in ctx.state.voters:
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
-        e.silent = (*e.silent, sender)
+        candidacy.silent = (*candidacy.silent, sender)
     else:
-        votes[sender] = vote.vote
-    e.heard_vote(sender, vote)
+        candidacy.votes[sender] = vote.vote
+    ctx.heard_vote(sender, vote)
+    candidacy.note_log(vote, ctx.state.log_end)
 
 
-def _verdict(e: Election, votes: dict[int, bool], *, over: bool) -> State | None:
+def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next | None:
     """Say what the votes mean so far, or in the end; None is nothing yet."""
-    if rules.is_unanimous_leader(votes, e.core.voters, [*e.absent, *e.silent]):
-        e.because("unanimous leader")
-        return State.LEADER_LOG_REPLICATION
+    votes, state = candidacy.votes, ctx.state
+    won = State.LEADER_LOG_REPLICATION
+    if candidacy.mandate is not None and ballots.has_majority(votes, state.size):
+        # The leader chose us: no better candidate is waited for.
+        return Next(won, "quorum leader", candidacy)
+    if ballots.is_unanimous_leader(votes, state.voters, [*ctx.absent, *candidacy.silent]):
+        return Next(won, "unanimous leader", candidacy)
     if not over:
         return None
-    if rules.is_quorum_leader(votes, e.core.size, e.failed_ballots):
-        e.because("quorum leader")
-        return State.LEADER_LOG_REPLICATION
-    e.failed_ballots += 1
-    e.because(f"ballot of term {e.promised_term} lost, votes {votes}")
-    return State.CANVASS
+    if ballots.is_quorum_leader(votes, state.size, ctx.failed_ballots):
+        return Next(won, "quorum leader", candidacy)
+    ctx.failed_ballots += 1
+    return Next(State.CANVASS, f"ballot of term {candidacy.term} lost, votes {votes}")
 
 
-def _request_votes(
-    e: Election, term: int, votes: dict[int, bool], mandate: TimeoutNow | None
-) -> None:
+def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
-    end = e.core.log_end
+    end = ctx.state.log_end
     request = RequestVote(
         end.term,
         end.position,
-        term,
-        e.core.member_id,
-        force=mandate is not None,
-        even_if_behind=mandate is not None and mandate.even_if_behind,
+        candidacy.term,
+        ctx.state.member_id,
+        force=candidacy.mandate is not None,
+        even_if_behind=candidacy.even_if_behind,
     )
-    for peer in e.core.voters:
-        if peer not in votes:
-            e.core.send(peer, request)
+    for peer in ctx.state.voters:
+        if peer not in candidacy.votes:
+            ctx.links.send(peer, request)
 
 
-async def follower_ballot(e: Election) -> State:
-    """We voted: wait for the winner to tell of its term.
+async def follower_ballot(ctx: ElectionContext) -> Next:
+    """Wait for the member that we voted for to announce its term.
 
     A candidate needs a whole election timeout before a majority is enough, so we wait for two.
     """
-    core, term = e.core, e.promised_term
-    deadline = trio.current_time() + 2 * core.timeouts.election_timeout
-    while (event := await e.inbox.receive(deadline)) is not None:
-        state = await e.react(*event)
-        if state is State.FOLLOWER_BALLOT and e.promised_term > term:
-            term = e.promised_term  # a second vote, in a newer term
-            deadline = trio.current_time() + 2 * core.timeouts.election_timeout
-        elif state not in {None, State.FOLLOWER_BALLOT}:
-            assert state is not None
-            return state
-    e.because(f"no leader of term {term} emerged")
-    return State.CANVASS
-
-
-FUNCTIONS: dict[State, Callable[[Election], Awaitable[State]]] = {
-    State.INIT: init,
-    State.CANVASS: canvass,
-    State.NOMINATE: nominate,
-    State.CANDIDATE_BALLOT: candidate_ballot,
-    State.FOLLOWER_BALLOT: follower_ballot,
-    State.LEADER_LOG_REPLICATION: leading,
-    State.FOLLOWER_LOG_REPLICATION: following,
-    State.FOLLOWER_REPLAY: following,
-}
-"""Each state's function; those of a role run its further states themselves, and CLOSED."""
+    patience = 2 * ctx.state.timeouts.election_timeout
+    term, deadline = ctx.promised_term, trio.current_time() + patience
+    while (event := await ctx.inbox.receive(deadline)) is not None:
+        step = await ctx.react(*event)
+        if step is None:
+            continue
+        if step.state is not State.FOLLOWER_BALLOT:
+            return step
+        if ctx.promised_term > term:
+            # A second vote, in a newer term: its candidate gets the whole time.
+            term, deadline = ctx.promised_term, trio.current_time() + patience
+    return Next(State.CANVASS, f"no leader of term {term} emerged")

@@ -1,165 +1,163 @@
-"""The follower's half of the election: from the adoption of a leader to CLOSED, and following.
+"""The follower's states, from the adoption of a leader to CLOSED, and its term.
 
-The four ways to join, by what our log lacks: nothing; earlier terms, which are replicated one at a
-time with a canvass in between; a part of the current term, which is caught up by a replay that
-merges into the live log. (The fourth, truncation, happens before a leader is adopted.)
+Which of them a follower goes through depends on what its log is missing: nothing, a part of the
+leader's own term, or earlier terms; see "The four ways to join" in :mod:`.election`. (In the
+fourth, a truncation, no leader is adopted.)
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ...errors import TransportError
-from ...storage.log.state import NOTHING_LOST
+from ...storage.log.log_end import EMPTY_LOG, LogEnd
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
-from ..follower.following import Following
-from ..follower.snapshot_install import install
-from ..protocol import rules
+from ..protocol import log_matching
 from ..protocol.states import State
+from .transition import Next
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ...transport import FrameStream
-    from .context import Election
+    from ..follower.following import Following
+    from .context import ElectionContext
+    from .transition import Adoption
 
-# The live log is joined when the catch-up is this close to the end of the leader's log.
-JOIN_WINDOW_BYTES = 4 << 20
+JOIN_WINDOW_BYTES: Final = 4 << 20
+"""How close to the end of the leader's log a catch-up must be before it joins the live log.
+Smaller: a fast writer stays ahead of it for longer. Larger: more live batches wait in memory."""
 
 
-async def following(e: Election) -> State:
+async def following(ctx: ElectionContext, adoption: Adoption) -> Next:
     """Run the role of a follower until it ends or asks for another canvass."""
-    core = e.core
-    assert e.adopted is not None
-    compared = not isinstance(e.decision, rules.Install)
-    role = core.role = Following(core, e.adopted, compared=compared)
-    e.inbox.clear()
-    core.store.recorder.passing = True  # the leader's log is read, by who lacks it
-    again: list[State] = []
+    state = ctx.state
+    state.role = role = ctx.follow(adoption.message, way=adoption.way)
+    ctx.inbox.clear()
+    canvass: list[Next] = []
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
-            nursery.start_soon(_join, e, role, again)
+            nursery.start_soon(_join, ctx, role, canvass)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
-        core.store.recorder.passing = False
-        cancelled = trio.current_effective_deadline() == -math.inf  # the member is
-        e.requests.lost_leader(answers=role.leader_answers and not cancelled)
+        # If the whole member is cancelled, nothing will be answered any more.
+        cancelled = trio.current_effective_deadline() == -math.inf
+        ctx.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
-        core.role = e.inbox
-    if again:
-        return again[0]
+        state.role = ctx.inbox
+    if canvass:
+        return canvass[0]
     if ended.in_order:
-        core.lease_promise.release()  # the leader leads no more, or wants us to
-    return e.reopen(ended)
+        # The leader leads no more, or wants us to: our promise to it is over.
+        ctx.voter.lease_promise.release()
+    return ctx.reopen(ended)
 
 
-async def _join(e: Election, role: Following, again: list[State]) -> None:
-    """Go through the follower's states to CLOSED, or to another canvass."""
-    while e.state is not State.CLOSED:
-        after = await FOLLOWER_FUNCTIONS[e.state](e, role)
-        if after is State.CANVASS:
-            again.append(after)
+async def _join(ctx: ElectionContext, role: Following, canvass: list[Next]) -> None:
+    """Go through the follower's states to CLOSED, or add another canvass to the list."""
+    while ctx.current is not State.CLOSED:
+        step = await FOLLOWER_FUNCTIONS[ctx.current](ctx, role)
+        if step.state is State.CANVASS:
+            canvass.append(step)
             role.end("term replicated")
             return
-        e.enter(after)
-    e.close()
+        ctx.enter(step)
 
 
-async def follower_log_replication(e: Election, role: Following) -> State:
-    """Fetch what we lack of one earlier term from the leader's recording.
+async def follower_log_replication(ctx: ElectionContext, role: Following) -> Next:
+    """Fetch what is missing of one earlier term from the leader, or a snapshot.
 
-    The piece is recorded once it is durable; nothing of it is applied before the leader has
-    committed an entry of its own term.
+    Nothing of it is applied before the leader has committed an entry of its own term.
     """
-    store, wanted = e.core.store, e.decision
-    if isinstance(wanted, rules.Install):
-        with e.core.backlog.fetching():
-            head = await install(e, role, wanted)
-        e.because(f"snapshot at {head.position} installed")
-        return State.CANVASS
-    assert isinstance(wanted, rules.Replicate)
-    role.recorded_term = wanted.term
-    if store.append_position < wanted.stop:
-        async with _replay_stream(e, role, wanted.stop) as stream:
-            with e.core.backlog.fetching():
-                await role.record_replay(stream, wanted.stop)
-        if store.append_position != wanted.stop:
-            raise TransportError(f"the replay ended at {store.append_position}: {wanted}")
-    base = store.append_position if wanted.base is None else wanted.base
+    store, way = ctx.store, role.way
+    if isinstance(way, log_matching.Install):
+        head = await role.install_snapshot(way.oldest)
+        return Next(State.CANVASS, f"snapshot at {head.position} installed")
+    assert isinstance(way, log_matching.Replicate)
+    role.recorded_term = way.term
+    if store.append_position < way.stop:
+        async with _replay_stream(ctx, role, way.stop) as stream:
+            await role.record_replay(stream, way.stop)
+        if store.append_position != way.stop:
+            raise TransportError(f"the replay ended at {store.append_position}: {way}")
+    # Closed where it ends, only now that all of it is durable: a row that promises more than the
+    # log has would be believed when logs are compared.
+    base = store.append_position if way.base is None else way.base
     await store.ensure_coherent(
-        term=wanted.term, base=base, end=wanted.stop, timestamp_ms=role.timestamp_ms
+        term=way.term, base=base, end=way.stop, timestamp_ms=role.timestamp_ms
     )
-    e.because(f"term {wanted.term} replicated to {wanted.stop}")
-    return State.CANVASS
+    return Next(State.CANVASS, f"term {way.term} replicated to {way.stop}")
 
 
 @asynccontextmanager
 async def _replay_stream(
-    e: Election, role: Following, stop: int
+    ctx: ElectionContext, role: Following, stop: int
 ) -> AsyncGenerator[FrameStream, None]:
-    stream = await e.core.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
+    stream = await ctx.links.open_stream(role.leader_id, purpose=StreamPurpose.REPLAY)
     async with stream:
-        request = ReplayRequest(e.core.store.append_position, stop)
+        request = ReplayRequest(ctx.store.append_position, stop)
         await stream.send(request)
         yield stream
 
 
-async def follower_replay(e: Election, role: Following) -> State:
+async def follower_replay(ctx: ElectionContext, role: Following) -> Next:
     """Apply what we have and know to be committed; the rest follows when it is."""
-    assert isinstance(e.decision, rules.Replay)
-    e.requests.follow(role.leader_id)
+    assert isinstance(role.way, log_matching.Replay)
+    ctx.requests.follow(role.leader_id)
     role.report()
-    applier = e.core.applier
+    applier = ctx.applier
     await applier.applied(applier.commit_position)
-    e.because(f"applied to {applier.applied_position}")
-    if e.decision.catchup_join is None:
-        return State.FOLLOWER_LOG_INIT
-    return State.FOLLOWER_CATCHUP_INIT
+    reason = f"applied to {applier.applied_position}"
+    if role.way.catchup_join is None:
+        return Next(State.FOLLOWER_LOG_INIT, reason)
+    return Next(State.FOLLOWER_CATCHUP_INIT, reason)
 
 
-async def follower_catchup_init(e: Election, role: Following) -> State:
+async def follower_catchup_init(ctx: ElectionContext, role: Following) -> Next:
     """Ask the leader for a replay from the end of our log, to our catch-up endpoint."""
-    core = e.core
-    own = core.config.own
+    state = ctx.state
+    own = state.config.own
     request = CatchupPosition(
         leadership_term_id=role.term,
-        log_position=core.store.append_position,
-        follower_member_id=core.member_id,
+        log_position=ctx.store.append_position,
+        follower_member_id=state.member_id,
         catchup_endpoint=str(Address(own.host, own.member_port)),
     )
-    with trio.fail_after(core.timeouts.leader_heartbeat_timeout):
-        while not core.send(role.leader_id, request):
+    with trio.fail_after(state.timeouts.leader_heartbeat_timeout):
+        # Our link to the leader may still be on its way up, though it hears and answers us.
+        while not ctx.links.send(role.leader_id, request):
             await role.changed.wait()
-    e.because(f"asked for a replay from {request.log_position}")
-    return State.FOLLOWER_CATCHUP_AWAIT
+    reason = f"asked for a replay from {request.log_position}"
+    return Next(State.FOLLOWER_CATCHUP_AWAIT, reason)
 
 
-async def follower_catchup_await(e: Election, role: Following) -> State:
+async def follower_catchup_await(ctx: ElectionContext, role: Following) -> Next:
     """Wait for the replay to arrive; it must begin just where our log ends."""
-    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+    with trio.fail_after(ctx.state.timeouts.leader_heartbeat_timeout):
         while role.catchup_position is None:
             await role.changed.wait()
-    if role.catchup_position != e.core.store.append_position:
+    if role.catchup_position != ctx.store.append_position:
         raise TransportError(f"a replay from {role.catchup_position} was not asked for")
-    e.because(f"replay from {role.catchup_position} joined")
-    return State.FOLLOWER_CATCHUP
+    return Next(State.FOLLOWER_CATCHUP, f"replay from {role.catchup_position} joined")
 
 
-async def follower_catchup(e: Election, role: Following) -> State:
+async def follower_catchup(ctx: ElectionContext, role: Following) -> Next:
     """Record the replay, join the live log when it is near, and leave when both have met."""
-    store = e.core.store
-    assert isinstance(e.decision, rules.Replay)
-    target = e.decision.catchup_join or 0
+    store = ctx.store
+    assert isinstance(role.way, log_matching.Replay)
+    target = role.way.catchup_join or 0
     role.flags = AppendFlags.CATCHUP
     role.report()
     subscribed = False
     position, moved_at = store.append_position, trio.current_time()
+    # Both ends must know that they have met: the leader stops the replay once we report a position
+    # behind the one where our live log began.
     while not (
         role.catchup_stopped
         and role.join_position is not None
@@ -175,51 +173,48 @@ async def follower_catchup(e: Election, role: Following) -> State:
         late = role.catchup_deadline(moved_at) <= trio.current_time()
         if late and store.append_position == position:
             raise trio.TooSlowError(f"no progress of the catch-up at {position}")
-    e.because(f"caught up to {store.append_position}, live from {role.join_position}")
-    return State.FOLLOWER_LOG_INIT
+    reason = f"caught up to {store.append_position}, live from {role.join_position}"
+    return Next(State.FOLLOWER_LOG_INIT, reason)
 
 
-async def follower_log_init(e: Election, role: Following) -> State:
+async def follower_log_init(_ctx: ElectionContext, role: Following) -> Next:
     """Ask for the live log, unless the catch-up has joined it already."""
     await trio.lowlevel.checkpoint()
     if role.live_position is None:
         role.subscribe()
-        e.because("nothing to catch up")
-        return State.FOLLOWER_LOG_AWAIT
-    e.because("live log joined")
-    return State.FOLLOWER_READY
+        return Next(State.FOLLOWER_LOG_AWAIT, "nothing to catch up")
+    return Next(State.FOLLOWER_READY, "live log joined")
 
 
-async def follower_log_await(e: Election, role: Following) -> State:
+async def follower_log_await(ctx: ElectionContext, role: Following) -> Next:
     """Wait for the live log; it must begin just where our log ends."""
-    append = e.core.store.append_position
-    with trio.fail_after(e.core.timeouts.leader_heartbeat_timeout):
+    append = ctx.store.append_position
+    with trio.fail_after(ctx.state.timeouts.leader_heartbeat_timeout):
         while role.join_position is None:
             await role.changed.wait()
     if role.join_position != append:
         raise TransportError("the live log has moved on; catch-up is needed")
     await role.anchor()
-    e.because(f"live from {role.join_position}")
-    return State.FOLLOWER_READY
+    return Next(State.FOLLOWER_READY, f"live from {role.join_position}")
 
 
-async def follower_ready(e: Election, role: Following) -> State:
-    """Tell the leader that its term is durable here."""
-    core = e.core
+async def follower_ready(ctx: ElectionContext, role: Following) -> Next:
+    """Report to the leader that its term is durable here."""
     await role.anchor()
-    # Here is all that this leader had sent when we joined, so all that we ever had of its term.
-    if NOTHING_LOST < core.store.recorded.lost < (role.term + 1, 0):
-        await core.store.regain()
-    await core.expect_leases(role.lease_ms)
+    # We have all that this leader had sent when we joined, and so all that we ever had of its term.
+    # An end of our log that was damaged has come back, if it was of that term or an earlier one.
+    if EMPTY_LOG < ctx.store.recorded.lost < LogEnd(role.term + 1, 0):
+        await ctx.store.regain()
+    # Durable before the first promise: after a restart we must wait for as long.
+    await ctx.voter.expect_leases(role.lease_ms)
     role.flags = AppendFlags.READY
     role.report()
     await trio.lowlevel.checkpoint()
-    e.because(f"following member {role.leader_id} in term {role.term}")
-    core.leader_id = role.leader_id
-    return State.CLOSED
+    ctx.state.leader_id = role.leader_id
+    return Next(State.CLOSED, f"following member {role.leader_id} in term {role.term}")
 
 
-FOLLOWER_FUNCTIONS: dict[State, Callable[[Election, Following], Awaitable[State]]] = {
+FOLLOWER_FUNCTIONS: dict[State, Callable[[ElectionContext, Following], Awaitable[Next]]] = {
     State.FOLLOWER_LOG_REPLICATION: follower_log_replication,
     State.FOLLOWER_REPLAY: follower_replay,
     State.FOLLOWER_CATCHUP_INIT: follower_catchup_init,

@@ -1,9 +1,8 @@
-"""The leader's half of the election: from a won ballot to CLOSED, and the reign itself.
+"""The leader's states, from a won ballot to CLOSED, and its term.
 
-Before CLOSED the leader commits nothing, publishes no commit position that it did not know when
-the election began, and applies nothing above that. It first makes sure that a quorum has its
-whole log, then that a quorum has its term in the recording log (READY), and then writes the
-entry that opens the term.
+Before CLOSED the leader commits nothing, announces no commit position that it did not know when the
+election began, and applies nothing above that. First a quorum gets its whole log, then a quorum has
+its term in the table of terms (READY), and then it writes the entry that opens the term.
 """
 
 from __future__ import annotations
@@ -13,116 +12,119 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import SafetyViolationError
-from ..leader.leadership import Leadership
-from ..leader.preference import Preference
-from ..leader.term_event import term_event
 from ..protocol.states import State
-from .adopt_voter_log import draw_level
+from .adopt_voter_log import adopt_voter_log
+from .transition import Next
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ..state import Core
-    from .context import Election
+    from ..leader.leadership import Leadership
+    from .context import ElectionContext
+    from .transition import Candidacy
 
 
-async def leading(e: Election) -> State:
-    """Run the role of the leader until it ends, one announcement task around its election."""
-    core = e.core
-    assert core.promised.voted_for == core.member_id, f"{core.promised}: won by another"
-    if e.ahead is not None:
-        await draw_level(e, e.ahead)
-    _check_term(core, e.promised_term)
-    core.leadership_term = e.promised_term
-    core.leader_id = core.member_id
-    role = Leadership(core, e.promised_term, core.rng.getrandbits(31))
-    role.is_startup = e.count == 1
-    core.role = role
-    e.inbox.clear()
+async def leading(ctx: ElectionContext, won: Candidacy) -> Next:
+    """Run the role of the leader until it ends.
+
+    Args:
+        ctx: of the member.
+        won: the candidacy that has won.
+    """
+    state = ctx.state
+    assert state.promised.voted_for == state.member_id, f"{state.promised}: won by another"
+    if won.ahead is not None:
+        await adopt_voter_log(ctx, won.term, won.ahead)
+    _check_term(ctx, won.term)
+    state.leadership_term = won.term
+    state.leader_id = state.member_id
+    state.role = role = ctx.lead(won.term)
+    role.is_startup = ctx.count == 1
+    # What waits is from before our term: members repeat what still matters.
+    ctx.inbox.clear()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
-            nursery.start_soon(_announce, e, role)
-            nursery.start_soon(_elect, e, role)
-            if not e.chosen:
-                nursery.start_soon(Preference(role).run)
+            nursery.start_soon(_announce, ctx, role)
+            nursery.start_soon(_elect, ctx, role)
+            if not won.by_operator:
+                nursery.start_soon(role.prefer)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
         role.end("cancelled")
-        core.role = e.inbox
-        e.requests.lost_leadership(role)
-    if not core.closing:
-        e.canvass_once()  # all hear that we lead no more, however long INIT waits for our disk
-    return e.reopen(ended)
+        state.role = ctx.inbox
+        ctx.requests.lost_leadership(role)
+    if not state.closing:
+        # All members hear at once that we lead no more, however long INIT waits for our disk.
+        ctx.canvass_once()
+    return ctx.reopen(ended)
 
 
-def _check_term(core: Core, term: int) -> None:
+def _check_term(ctx: ElectionContext, term: int) -> None:
     """Refuse to begin a term that our log has already, or that is below its last one.
 
     Raises:
         SafetyViolationError: it is such a term: its batches would stand under two openings.
     """
-    if term <= core.store.log_term:
+    if term <= ctx.store.log_term:
         raise SafetyViolationError(
-            f"member {core.member_id}: won term {term}, but its log holds term "
-            f"{core.store.log_term}; expected a term above all in the log"
+            f"member {ctx.state.member_id}: won term {term}, but its log holds term "
+            f"{ctx.store.log_term}; expected a term above all in the log"
         )
 
 
-async def _announce(e: Election, role: Leadership) -> None:
-    """Tell everybody of the new term until the election is closed."""
+async def _announce(ctx: ElectionContext, role: Leadership) -> None:
+    """Announce the new term to all members until the election is closed."""
     # Not until `accepting`: a handover sets that to False again, and the member that is to take
     # over would follow us once more.
-    while e.state is not State.CLOSED:
-        e.core.broadcast(role.new_leadership_term(e.core.store.log_term))
-        await trio.sleep(e.core.timeouts.leader_heartbeat_interval)
+    while ctx.current is not State.CLOSED:
+        ctx.links.broadcast(role.new_leadership_term(ctx.store.log_term))
+        await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
 
-async def _elect(e: Election, role: Leadership) -> None:
+async def _elect(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
-    while e.state is not State.CLOSED:
-        e.enter(await LEADER_FUNCTIONS[e.state](e, role))
-    e.close()
+    while ctx.current is not State.CLOSED:
+        ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))
     role.open()
-    e.requests.lead(role)
+    ctx.requests.lead(role)
 
 
-async def leader_log_replication(e: Election, role: Leadership) -> State:
-    """Wait until a quorum has our whole log; that commits nothing."""
-    while role.replication_position < role.base and e.core.size > 1:
+async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next:
+    """Wait until a quorum has our whole log."""
+    # That commits nothing: entries of earlier terms may still be replaced (Raft, figure 8).
+    while role.commit.replication_position < role.base and ctx.state.size > 1:
         await role.changed.wait()
-    e.because(f"a quorum has the log to {role.base}")
-    return State.LEADER_REPLAY
+    return Next(State.LEADER_REPLAY, f"a quorum has the log to {role.base}")
 
 
-async def leader_replay(e: Election, _role: Leadership) -> State:
+async def leader_replay(ctx: ElectionContext, _role: Leadership) -> Next:
     """Apply what is known to be committed, and no more."""
-    await e.core.applier.applied(e.core.applier.commit_position)
-    e.because(f"applied to {e.core.applier.applied_position}")
-    return State.LEADER_INIT
+    await ctx.applier.applied(ctx.applier.commit_position)
+    return Next(State.LEADER_INIT, f"applied to {ctx.applier.applied_position}")
 
 
-async def leader_init(e: Election, role: Leadership) -> State:
-    """Make our term durable in our own recording log."""
-    await e.core.store.ensure_coherent(
-        term=role.term, base=role.base, end=None, timestamp_ms=role.timekeeper.now_ms()
+async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
+    """Make our term durable in our own table of terms."""
+    await ctx.store.ensure_coherent(
+        term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
     )
-    e.because(f"term {role.term} begins at {role.base}")
-    return State.LEADER_READY
+    return Next(State.LEADER_READY, f"term {role.term} begins at {role.base}")
 
 
-async def leader_ready(e: Election, role: Leadership) -> State:
-    """Wait until a quorum has our term in its recording log; then open the term in the log."""
-    while role.ready_members() < e.core.quorum:
+async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
+    """Wait until a quorum has our term in its table of terms; then open the term in the log."""
+    # A follower with our term's row can prove where its log agrees with ours; with a quorum of
+    # them, whoever is elected next knows that our term was, and where it began.
+    while role.ready_members() < ctx.state.quorum:
         await role.changed.wait()
-    seconds = trio.current_time() - e.began
-    role.append_term_event(term_event(role, reason=e.cause, election_seconds=seconds))
-    e.because(f"{role.ready_members()} of {e.core.size} members are ready")
-    return State.CLOSED
+    seconds = trio.current_time() - ctx.began
+    role.open_term(reason=ctx.cause, election_seconds=seconds)
+    return Next(State.CLOSED, f"{role.ready_members()} of {ctx.state.size} members are ready")
 
 
-LEADER_FUNCTIONS: dict[State, Callable[[Election, Leadership], Awaitable[State]]] = {
+LEADER_FUNCTIONS: dict[State, Callable[[ElectionContext, Leadership], Awaitable[Next]]] = {
     State.LEADER_LOG_REPLICATION: leader_log_replication,
     State.LEADER_REPLAY: leader_replay,
     State.LEADER_INIT: leader_init,

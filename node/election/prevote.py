@@ -1,9 +1,9 @@
-"""Scouting: before a member raises its term it asks whether it would be voted for in it.
+"""The pre-vote: before a member raises its term it asks whether it would be voted for in it.
 
-A round of questions inside of NOMINATE, which binds nobody and writes nothing (BlazingMQ's elector;
-the Raft dissertation, section 9.6, calls it a pre-vote). So who can't win disturbs nobody: a member
-that was cut off and returns brings no higher term with it, and one that alone has lost the leader
-is told by the others that they hear it.
+It is a round of questions inside of NOMINATE, which binds nobody and writes nothing (the Raft
+dissertation, section 9.6; BlazingMQ's elector calls it scouting, and so do our messages). So a
+member that cannot win disturbs nobody: one that was cut off and returns brings no higher term with
+it, and one that alone has lost the leader learns from the other members that they hear it.
 """
 
 from __future__ import annotations
@@ -14,76 +14,118 @@ import trio
 
 from ...storage import NodeState
 from ...transport import Message, Scout, ScoutReply, VoteReason
-from ..protocol import rules
+from ..protocol import ballots
 from ..protocol.states import State
+from .transition import Candidacy, Next
 
 if TYPE_CHECKING:
-    from .context import Election
+    from collections.abc import Sequence
+
+    from .context import ElectionContext
 
 
 NOT_WAITED_FOR: Final = {VoteReason.NO_VOTE, VoteReason.PROMISED}
-"""Why a member does not vote that has nothing against the candidate: it vetoes nothing."""
+"""Refusals that are not objections; they never veto a candidate."""
 
 
-def next_term(e: Election) -> int:
-    """Return the term to stand in: above all that we promised or heard, and above all in our log.
+class PreVote:
+    """Our pre-vote, for as long as we are in NOMINATE.
 
-    The log may hold terms in which this store has promised nothing, as after a restore.
+    Args:
+        ctx: of the member.
+
+    Attributes:
+        asking: a round of questions is under way.
     """
-    core = e.core
-    known = e.promised_term, e.highest_term_heard, core.leadership_term, core.store.log_term
-    return max(known) + 1
 
+    def __init__(self, ctx: ElectionContext) -> None:
+        # Chance decides who asks first, so that not all ask at once; a member that the leader has
+        # nominated has no rivals to wait for.
+        patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
+        self.asking = False
+        self._turn_at = trio.current_time() + ctx.rng.uniform(0, patience)
+        self._ctx = ctx
 
-async def scout(e: Election) -> State | None:
-    """Ask all that have a vote; raise the term, durably, if a quorum would vote for us.
+    async def run(self) -> Next:
+        """Wait for our turn and ask, again and again, until something comes of it."""
+        while True:
+            for part in (self.await_turn, self.ask_voters):
+                if (step := await part()) is not None:
+                    return step
 
-    Returns:
-        CANDIDATE_BALLOT, or CANVASS if the answer is no; another state if something else came up
-        meanwhile; None if we gave way to another member that scouts as well.
-    """
-    scouting = Round(e)
-    e.scouting = True
-    try:
-        while e.scouting:
-            supported = scouting.verdict()
-            if supported is not None:
-                return await scouting.conclude() if supported else scouting.withdraw()
-            scouting.ask()
-            event = await e.inbox.receive(scouting.wakes_at)
-            if event is not None and (state := await scouting.hear(*event)) is not None:
-                return state
+    def give_way(self) -> None:
+        """Let another member go first: its answer would be lost if we raised our term as well."""
+        self.asking = False
+        self._turn_at = trio.current_time() + self._ctx.state.timeouts.election_timeout
+
+    async def await_turn(self) -> Next | None:
+        """Wait until it is our turn; longer if we give way to another member in the meantime."""
+        ctx, again = self._ctx, trio.current_time()
+        while trio.current_time() < self._turn_at:
+            if trio.current_time() >= again:
+                ctx.canvass_once()
+                again = trio.current_time() + ctx.state.timeouts.canvass_interval
+            event = await ctx.inbox.receive(min(again, self._turn_at))
+            if event is not None and (step := await ctx.react(*event)) is not None:
+                return step
         return None
-    finally:
-        e.scouting = False
+
+    async def ask_voters(self) -> Next | None:
+        """Ask all that have a vote; stand if a quorum would vote for us.
+
+        Returns:
+            What comes next; None if we gave way to another member that asks as well.
+        """
+        questions = Questions(self._ctx)
+        self.asking = True
+        try:
+            while self.asking:
+                supported = questions.verdict()
+                if supported is not None:
+                    return await questions.conclude() if supported else questions.withdraw()
+                questions.ask()
+                event = await self._ctx.inbox.receive(questions.wakes_at)
+                if event is not None and (step := await questions.hear(*event)) is not None:
+                    return step
+            return None
+        finally:
+            self.asking = False
 
 
-async def stand(e: Election, term: int) -> State:
-    """Raise the term: the vote for ourselves is durable before anyone hears of it."""
-    assert not e.core.lease_promise.binds, "a promise is to be kept still"
-    await e.core.promise(NodeState(term, e.core.member_id))
-    e.because(f"candidate for term {term}")
-    return State.CANDIDATE_BALLOT
+async def stand(ctx: ElectionContext, term: int, silent: Sequence[int] = ()) -> Next:
+    """Raise our term, and become a candidate in it.
+
+    Args:
+        ctx: of the member.
+        term: to stand in.
+        silent: members that the ballot does not wait for.
+    """
+    assert not ctx.voter.lease_promise.binds, "a promise to the leader still holds"
+    # The vote for ourselves is durable before any member hears of our candidacy.
+    await ctx.voter.promise(NodeState(term, ctx.state.member_id))
+    # A mandate is good for one ballot.
+    mandate, ctx.mandate = ctx.mandate, None
+    candidacy = Candidacy(term, mandate, tuple(silent))
+    return Next(State.CANDIDATE_BALLOT, f"candidate for term {term}", candidacy)
 
 
-class Round:
+class Questions:
     """One round of questions, and the answers so far."""
 
-    def __init__(self, e: Election) -> None:
-        self._e = e
-        self._ends_at = trio.current_time() + e.core.timeouts.election_timeout / 2
+    def __init__(self, ctx: ElectionContext) -> None:
+        self._ctx = ctx
+        self._ends_at = trio.current_time() + ctx.state.timeouts.election_timeout / 2
         self._restart()
 
     def _restart(self) -> None:
-        e, end, term = self._e, self._e.core.log_end, next_term(self._e)
-        nonce = e.core.rng.getrandbits(62)
-        mandate = e.mandate
+        ctx, end, mandate = self._ctx, self._ctx.state.log_end, self._ctx.mandate
+        # The nonce tells answers to this question from late answers to an earlier one.
         self._question = Scout(
-            term,
+            ctx.next_term,
             end.term,
             end.position,
-            e.core.member_id,
-            nonce,
+            ctx.state.member_id,
+            ctx.rng.getrandbits(62),
             force=mandate is not None,
             even_if_behind=mandate is not None and mandate.even_if_behind,
         )
@@ -92,7 +134,7 @@ class Round:
 
     @property
     def _silent(self) -> list[int]:
-        return [peer for peer in self._e.core.voters if peer not in self._answers]
+        return [peer for peer in self._ctx.state.voters if peer not in self._answers]
 
     @property
     def wakes_at(self) -> float:
@@ -102,52 +144,51 @@ class Round:
     def verdict(self) -> bool | None:
         """Say whether a quorum would vote for us; None means that we wait for more answers."""
         if self._question.force and VoteReason.LEADER_ALIVE in self._answers.values():
-            return False  # the leader does not wait for us any more
+            # The leader does not wait for us any more, so it leads on.
+            return False
         over = trio.current_time() >= self._ends_at
-        absent = self._silent if over else self._e.absent
-        return rules.is_supported(self._answers, self._e.core.voters, absent)
+        absent = self._silent if over else self._ctx.absent
+        return ballots.is_supported(self._answers, self._ctx.state.voters, absent)
 
     def ask(self) -> None:
-        """Ask those that have not answered, now and then."""
+        """Send the question, if it is due, to those that have not answered."""
         now = trio.current_time()
         if now >= self._ask_at:
             for peer in self._silent:
-                self._e.core.send(peer, self._question)
-            self._ask_at = now + self._e.core.timeouts.canvass_interval
+                self._ctx.links.send(peer, self._question)
+            self._ask_at = now + self._ctx.state.timeouts.canvass_interval
 
-    async def hear(self, sender: int, message: Message) -> State | None:
-        """Take an answer, or whatever else comes; the state that follows from it, if any."""
-        e = self._e
-        state = None
+    async def hear(self, sender: int, message: Message) -> Next | None:
+        """Take an answer, or any other message; return the state that follows from it, if any."""
+        ctx, step = self._ctx, None
         if isinstance(message, ScoutReply):
-            if message.nonce == self._question.nonce and sender in e.core.voters:
+            if message.nonce == self._question.nonce and sender in ctx.state.voters:
                 self._take(sender, message)
         else:
-            state = await e.react(sender, message)
-        if max(e.promised_term, e.highest_term_heard) >= self._question.proposed_term_id:
+            step = await ctx.react(sender, message)
+        if max(ctx.promised_term, ctx.highest_term_heard) >= self._question.proposed_term_id:
             self._restart()  # nobody would vote in that term any more
-        return state
+        return step
 
     def _take(self, sender: int, reply: ScoutReply) -> None:
-        e = self._e
+        ctx = self._ctx
         self._answers[sender] = reply.reason
-        e.highest_term_heard = max(e.highest_term_heard, reply.candidate_term_id)
-        if rules.is_supported(self._answers, e.core.voters, absent=e.core.voters):
-            # A quorum will do: who is still silent is not waited for long.
-            patience = trio.current_time() + e.core.timeouts.canvass_interval
+        ctx.highest_term_heard = max(ctx.highest_term_heard, reply.candidate_term_id)
+        if ballots.is_supported(self._answers, ctx.state.voters, absent=ctx.state.voters):
+            # A quorum is enough: the members that are still silent are not waited for long.
+            patience = trio.current_time() + ctx.state.timeouts.canvass_interval
             self._ends_at = min(self._ends_at, patience)
 
-    async def conclude(self) -> State:
-        """A quorum would vote for us."""
+    async def conclude(self) -> Next:
+        """Stand: a quorum would vote for us."""
         without = [m for m, why in self._answers.items() if why in NOT_WAITED_FOR]
-        self._e.silent = (*self._silent, *without)
-        return await stand(self._e, self._question.proposed_term_id)
+        return await stand(self._ctx, self._question.proposed_term_id, [*self._silent, *without])
 
-    def withdraw(self) -> State:
-        """Leave the others alone for a while."""
-        e, term = self._e, self._question.proposed_term_id
-        e.hold_back(refused=VoteReason.PROMISED not in self._answers.values())
-        e.mandate = None
+    def withdraw(self) -> Next:
+        """Do not stand, and do not ask again for a while."""
+        ctx, term = self._ctx, self._question.proposed_term_id
+        ctx.hold_back.failed(refused=VoteReason.PROMISED not in self._answers.values())
+        ctx.mandate = None
         said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
-        e.because(f"no quorum would vote for us in term {term}: {said or 'no answers'}")
-        return State.CANVASS
+        why = f"no quorum would vote for us in term {term}: {said or 'no answers'}"
+        return Next(State.CANVASS, why)

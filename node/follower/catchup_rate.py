@@ -1,10 +1,13 @@
-"""What a member does otherwise while it fetches what it lacks from another one's disk.
+"""Throttles catch-up.
 
-The log comes as fast as it is taken, and is applied at once. So what would be done again and again
-meanwhile is better done once. And it takes the processors' time: the leader's, which sends it, and
-here that of whoever shares the machine. So it is not taken faster than is allowed: by so much a
-second the member comes nearer to its leader. What the leader writes meanwhile is free, so that the
-member gets there however much that is; but not what it writes while the member is held up.
+A lagging follower takes log as fast as it can get it, and applies it at once. That takes processor
+time from the leader, which sends it, and from whatever else runs on this machine. So a follower may
+close the gap to its leader by at most ``catchup_bytes_per_second``.
+
+New writes do not count against that limit; otherwise a busy leader could never be caught. What is
+written while the follower is held up does count: a slow disk must not earn it a burst.
+
+While a catch-up is active, the service postpones work that it would have to do again and again.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...storage.memory import freed_memory_kept
 from ..state_machine.service import PatientService
 
 if TYPE_CHECKING:
@@ -23,59 +25,60 @@ if TYPE_CHECKING:
     from ..state_machine.applier import Applier
 
 _STRIDE_SECONDS: Final = 0.05
-"""A shorter rest is put off: more at a time is received, applied and written for less."""
+"""A pause shorter than this is postponed. Smaller: more wake-ups, each for less data. Larger: the
+catch-up comes in bursts."""
 
 _CREDIT_SECONDS: Final = 0.25
-"""Who was held up may make up for so long a time, as fast as it can."""
+"""How much time a follower that was held up may make up for at full speed. Smaller: a jittery
+network or disk makes a catch-up slower than its limit. Larger: longer bursts above the limit."""
 
 
-class Backlog:
-    """Tells the service when such a time begins and ends, and when to rest.
+class CatchupRate:
+    """The speed limit of a member's catch-ups.
 
     Args:
-        applier: feeds the service, which then puts off what may wait.
-        bytes_per_second: by so much the distance to the leader may shrink.
+        applier: feeds the service that postpones work.
+        bytes_per_second: by which the gap to the leader may shrink.
 
     Attributes:
-        rests_until: when the last rest is over, on trio's clock.
+        rests_until: end of the last pause, on trio's clock.
     """
 
     def __init__(self, applier: Applier, bytes_per_second: int) -> None:
         self.rests_until = float("-inf")
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
-        self._last: tuple[int, int] | None = None
-        self._free = 0  # bytes that may be fetched at any speed
-        self._due = float("-inf")
-        self._fetching = 0
+        self._last: tuple[int, int] | None = None  # our position and the leader's
+        self._free = 0  # bytes written by the leader meanwhile: they may be fetched at any speed
+        self._due = float("-inf")  # when all that was fetched is paid for
+        self._active = 0  # catch-ups under way
 
     @contextmanager
-    def fetching(self) -> Generator[None]:
-        """It comes for the length of the block; the blocks of two streams may overlap."""
+    def active(self) -> Generator[None]:
+        """A catch-up is under way for the length of the block; the blocks may overlap."""
         self._last, self._free = None, 0
         self._due = max(self._due, trio.current_time())  # no credit from before; a debt stays
-        self._fetching += 1
-        self._tell()
+        self._active += 1
+        self._tell_service()
         try:
-            with freed_memory_kept():
-                yield
+            yield
         finally:
-            self._fetching -= 1
-            self._tell()
+            self._active -= 1
+            self._tell_service()
 
-    async def rest(self, position: int, end: int) -> None:
-        """Wait until the member may go on; mostly not at all.
+    async def throttle(self, position: int, end: int) -> None:
+        """Wait until the catch-up may go on; most of the time not at all.
 
         Args:
-            position: how far it has come.
-            end: how far its leader has, as far as is known.
+            position: where our log ends.
+            end: where the leader's log ends, as far as is known.
         """
         now = trio.current_time()
         last, last_end = self._last or (position, end)
         self._last = position, end
         fetched = position - last
         self._free += max(0, end - last_end)
-        # A step that took no longer than it may was not held up.
+        # A step that took no longer than the limit allows was not held up.
         if (earliest := now - max(_CREDIT_SECONDS, fetched * self._seconds_per_byte)) > self._due:
             self._due, self._free = earliest, 0
         free = min(self._free, fetched)
@@ -85,8 +88,7 @@ class Backlog:
             self.rests_until = self._due
             await trio.sleep_until(self._due)
 
-    def _tell(self) -> None:
-        under_way = self._fetching > 0
+    def _tell_service(self) -> None:
         service = self._applier.service
         if isinstance(service, PatientService):
-            service.put_off(wanted=under_way)
+            service.put_off(wanted=self._active > 0)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...errors import WireError
-from ...ready import stay_awake
-from ...storage import BatchHeader, TermRow, check_received_untrusted
+from ...storage import BatchHeader, check_received_untrusted
 from ...transport import (
     NULL_VALUE,
+    AdmissionRequest,
     AppendFlags,
     AppendPosition,
     CanvassPosition,
@@ -41,19 +41,26 @@ from ...transport import (
     TerminationPosition,
     TimeoutNow,
 )
-from ..leader.termination import terminate_follower
-from ..membership.admission import ask_for_admission
-from ..protocol import rules
-from ..protocol.heartbeats import Pulse
-from ..protocol.role import SLOWEST_DISK, Ended, Role, Signal, look_again, overdue
-from ..protocol.untrusted import refuse_leader
-from ..state_machine.applier import Waiting
-from ..voter import answer_rival
+from ..protocol import ballots, log_matching, quorum
+from ..protocol.heartbeats import Heartbeats
+from ..protocol.role import SLOWEST_DISK, Ended, Role
+from ..protocol.signal import Signal, look_again, overdue
+from ..state_machine.applier import PendingBatch
 from .live_log import Ahead
-from .replay_receiver import Replayed
+from .replay_receiver import ReplayReceiver
+from .termination import terminate_follower
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ...storage import SnapshotHead, Store
+    from ...transport import Links
+    from ..clocks import Clocks
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from ..state_machine.snapshots import Snapshots
+    from ..voter import Voter
+    from .catchup_rate import CatchupRate
+    from .log_guard import LogGuard
+    from .snapshot_install import SnapshotInstall
 
 # Live batches that may wait for the catch-up to reach them, or for the disk.
 MAX_BUFFERED_BYTES = 64 << 20
@@ -65,9 +72,18 @@ class Following(Role):
     """The follower's role.
 
     Args:
-        core: of the member.
         message: the NewLeadershipTerm by which the leader was adopted.
-        compared: our log was compared with the leader's, and is a prefix of it.
+        way: how our log becomes the leader's.
+        state: of the member.
+        store: its log.
+        links: to the leader.
+        applier: applies what is committed.
+        snapshots: of the service.
+        clocks: our clock's reading travels with each report.
+        voter: answers candidates.
+        log_guard: refuses other leaders of our term.
+        catchup_rate: throttles replays.
+        install: fetches a snapshot if the leader has dropped the log that we need.
 
     Attributes:
         leader_id: whom we follow.
@@ -87,10 +103,36 @@ class Following(Role):
         pulse: what is heard of the leader.
     """
 
-    def __init__(self, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
+    def __init__(
+        self,
+        message: NewLeadershipTerm,
+        *,
+        way: log_matching.WayToJoin,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        snapshots: Snapshots,
+        clocks: Clocks,
+        voter: Voter,
+        log_guard: LogGuard,
+        catchup_rate: CatchupRate,
+        install: SnapshotInstall,
+    ) -> None:
         super().__init__()
-        self.core = core
-        self.compared = compared
+        self.state = state
+        self.store = store
+        self.links = links
+        self.applier = applier
+        self.snapshots = snapshots
+        self.clocks = clocks
+        self.voter = voter
+        self.log_guard = log_guard
+        self.catchup_rate = catchup_rate
+        self._install = install
+        self.way = way
+        # A log that a snapshot is to replace was not compared with the leader's.
+        self.compared = not isinstance(way, log_matching.Install)
         self.leader_id = message.leader_member_id
         self.term = self.recorded_term = message.leadership_term_id
         self.base = message.term_base_log_position
@@ -105,9 +147,9 @@ class Following(Role):
         self.termination: int | None = None
         self.terminates = Signal()
         self.notified_commit = message.commit_position
-        self.pulse = Pulse(core.timeouts.leader_heartbeat_interval)
-        self.pulse.sign()
-        self._log_term = core.store.log_term
+        self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
+        self.pulse.alive()
+        self._log_term = self.store.log_term
         self._confirm_id = 0
         self._reported_at = -math.inf
         self._ahead = Ahead()
@@ -129,25 +171,46 @@ class Following(Role):
                 self._finish(Ended(words, (sender, message), in_order=True))
             case RequestVote() | Scout():
                 words = f"member {sender} takes over"
-                if answer_rival(self, sender, message):
+                if self._goes_with(sender, message):
                     self._finish(Ended(words, (sender, message), in_order=True))
             case (
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:
                 self._on_other_term(sender, message, term)
             case NewLeadershipTerm() if sender != self.leader_id:
-                refuse_leader(self.core, sender, f"{self.leader_id} leads term {self.term}")
+                self.log_guard.refuse(sender, f"{self.leader_id} leads term {self.term}")
             case _ if sender == self.leader_id:
                 self._on_leader(message)
             case _:
                 pass  # of a canvasser, or for a leader
 
+    def _goes_with(self, sender: int, message: RequestVote | Scout) -> bool:
+        """Answer a member that would lead in the place of our leader.
+
+        Returns:
+            Whether our leader has asked it to take over, and we go with it.
+        """
+        if isinstance(message, Scout):
+            if message.member_id == sender:
+                # Whether the leader still wants a member to take over, that member asks the leader.
+                alive = self.leader_alive and not message.force
+                self.voter.answer_scout(message, in_ballot=message.force, leader_alive=alive)
+            return False
+        asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
+        if asked and not self.voter.lease_promise.binds:
+            return True
+        # If only our promise is in the way the candidate asks again, and the leader releases us
+        # from it when it gives up.
+        alive = self.leader_alive and not asked
+        self.voter.refuse(sender, message, leader_alive=alive)
+        return False
+
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         if term > self.term:
-            self.core.heard_leader(term, trio.current_time())
+            self.state.heard_leader(term, trio.current_time())
             self.end(f"member {sender} leads term {term}", message=(sender, message))
         else:
-            self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+            self.links.send(sender, StaleLeader(self.term, self.state.member_id))
 
     def _on_leader(self, message: Message) -> None:
         """Hear our leader; what is not of its term is out of date."""
@@ -170,7 +233,7 @@ class Following(Role):
             case TerminationPosition(leadership_term_id=self.term, log_position=position):
                 self.termination = position
                 self.terminates.notify()
-            case TimeoutNow(leadership_term_id=self.term, member_id=self.core.member_id):
+            case TimeoutNow(leadership_term_id=self.term, member_id=self.state.member_id):
                 words = f"leader {self.leader_id} hands over"
                 self._finish(Ended(words, in_order=True, mandate=message))
             case _:
@@ -182,16 +245,16 @@ class Following(Role):
         So it is answered like one: else the leader would miss us for as long as the message takes.
         """
         if member == self.leader_id:
-            self.pulse.sign()
-            interval = self.core.timeouts.leader_heartbeat_interval
+            self.pulse.alive()
+            interval = self.state.timeouts.leader_heartbeat_interval
             if trio.current_time() >= self._reported_at + interval:
                 self.report()
 
     @property
     def leader_alive(self) -> bool:
         """Whether the leader was heard within the heartbeat timeout."""
-        timeout = self.core.timeouts.leader_heartbeat_timeout
-        return rules.is_active(self.pulse.heard_at, trio.current_time(), timeout)
+        timeout = self.state.timeouts.leader_heartbeat_timeout
+        return quorum.is_active(self.pulse.heard_at, trio.current_time(), timeout)
 
     @property
     def leader_answers(self) -> bool:
@@ -204,18 +267,16 @@ class Following(Role):
         return self.leader_alive
 
     def _heard(self) -> None:
-        self.pulse.beat()
-        self.core.heard_leader(self.term, self.pulse.heard_at)
+        self.pulse.heartbeat()
+        self.state.heard_leader(self.term, self.pulse.heard_at)
 
     def _on_commit_position(self, message: CommitPosition) -> None:
         self._heard()
-        self.core.clocks.heard_leader(message.timestamp)
+        self.clocks.heard_leader(message.timestamp)
         self._notified(message.log_position)
         asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
         if asked:
             self._promise(message.confirm_id)
-        if asked and not timed:
-            stay_awake()  # clients wait for the answer, and ask again
         if asked or timed:  # a heartbeat has the time
             self.report(timed=timed)
 
@@ -223,7 +284,7 @@ class Following(Role):
         """Echo a number from now on: whoever does helps nobody else to lead for a while."""
         if self.ended is None:  # else what has ended the role may release from it
             self._confirm_id = confirm_id
-            self.core.lease_promise.give(self.lease_ms / 1000)
+            self.voter.lease_promise.give(self.lease_ms / 1000)
 
     def _notified(self, commit_position: int) -> None:
         # A commit position travels behind the batches that it covers.
@@ -236,7 +297,7 @@ class Following(Role):
     def _raise_commit(self) -> None:
         """What is committed and durable here may be applied, if our log is the leader's so far."""
         if self.compared:
-            self.core.applier.commit(min(self.notified_commit, self.core.store.append_position))
+            self.applier.commit(min(self.notified_commit, self.store.append_position))
 
     def on_link_up(self, member: int) -> None:
         """Our link to the leader may be what a state waits for."""
@@ -252,8 +313,8 @@ class Following(Role):
 
     def subscribe(self) -> None:
         """Ask the leader for the live log."""
-        request = LogSubscribe(self.term, self.session_id, self.core.member_id)
-        self.core.send(self.leader_id, request)
+        request = LogSubscribe(self.term, self.session_id, self.state.member_id)
+        self.links.send(self.leader_id, request)
 
     def _on_live_batch(self, message: LogBatch) -> None:
         if self.live_position is None:
@@ -269,7 +330,7 @@ class Following(Role):
         self.live_position = header.end
         if message.confirm_id > self._confirm_id:
             self._promise(message.confirm_id)
-        store, appended = self.core.store, self.core.store.submitted.append_position
+        store, appended = self.store, self.store.submitted.append_position
         if header.position == appended:
             self._append(header, message.batch)
             if store.unsynced > MAX_BUFFERED_BYTES:
@@ -284,16 +345,12 @@ class Following(Role):
         """Record a checked batch that begins where our log ends."""
         if self.ended is not None or not self.compared:
             return  # a stream's task may be one message behind the end of the role
-        row = None
         if header.term != self.recorded_term:
             self.end(f"a batch of term {header.term} behind our term {self._log_term}")
             return
-        if header.term != self._log_term:
-            # The term's row is durable together with its first entry, never later.
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-            self._log_term = header.term
-        self.core.store.append(batch, header=header, term_row=row)
-        self.core.applier.offer(Waiting(header, batch, []))
+        self._log_term = header.term
+        self.store.append(batch, header=header)
+        self.applier.offer(PendingBatch(header, batch, []))
         # What that commits is applied once this is durable: for our report the leader waits.
         self.notified_commit = max(self.notified_commit, header.commit_position)
 
@@ -305,18 +362,20 @@ class Following(Role):
 
     def report(self, *, timed: bool = True) -> None:
         """Tell the leader how far our log is durable, and that we are alive."""
-        core, self._reported_at = self.core, trio.current_time()
-        position = core.store.append_position if self.compared else 0
-        flags = self.flags if core.votes else self.flags | AppendFlags.NO_VOTE
-        own, number = core.member_id, self._confirm_id
-        now_ms = core.clocks.own_ms() if timed else NULL_VALUE
-        core.send(self.leader_id, AppendPosition(self.term, position, own, flags, number, now_ms))
+        self._reported_at = trio.current_time()
+        position = self.store.append_position if self.compared else 0
+        flags = self.flags if self.state.votes else self.flags | AppendFlags.NO_VOTE
+        own, number = self.state.member_id, self._confirm_id
+        now_ms = self.clocks.own_ms() if timed else NULL_VALUE
+        self.links.send(
+            self.leader_id, AppendPosition(self.term, position, own, flags, number, now_ms)
+        )
 
     async def anchor(self) -> None:
         """Make the term's row durable: from then on our reports may say READY."""
-        if self.core.store.log_term < self.term:  # not yet durably, even if a batch is on its way
+        if self.store.log_term < self.term:  # not yet durably, even if a batch is on its way
             self._log_term = self.term
-            await self.core.store.ensure_coherent(
+            await self.store.ensure_coherent(
                 term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
             )
 
@@ -333,7 +392,7 @@ class Following(Role):
         self.changed.notify()
         self._catchup_scope.cancel()
         self._catchup_scope = trio.CancelScope()
-        with self._catchup_scope, self.core.backlog.fetching():
+        with self._catchup_scope, self.catchup_rate.active():
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:
@@ -342,21 +401,34 @@ class Following(Role):
         A batch may be large, the network or the disk slow: to receive a part of it is progress.
         """
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
-        patience = self.core.timeouts.leader_heartbeat_timeout
-        patience += self.core.store.unsynced / SLOWEST_DISK
-        return max(moved_at, heard_at, self.core.backlog.rests_until) + patience
+        patience = self.state.timeouts.leader_heartbeat_timeout
+        patience += self.store.unsynced / SLOWEST_DISK
+        return max(moved_at, heard_at, self.catchup_rate.rests_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
         """Record a replay of earlier terms up to `stop` or its end, durably."""
-        await self._record(stream, stop=stop)
-        while self.core.store.unsynced:
-            await self.changed.wait()
+        with self.catchup_rate.active():
+            await self._record(stream, stop=stop)
+            while self.store.unsynced:
+                await self.changed.wait()
+
+    async def install_snapshot(self, oldest: int) -> SnapshotHead:
+        """Begin anew with a snapshot from which the leader's log goes on.
+
+        Args:
+            oldest: where the leader's log begins.
+
+        Raises:
+            TransportError: no member has sent one; what has arrived is kept.
+        """
+        with self.catchup_rate.active():
+            return await self._install.install(self, oldest)
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
-        store = self.core.store
-        replayed = Replayed(stream, self.term, lambda: store.appended_position, stop)
+        store = self.store
+        replayed = ReplayReceiver(stream, self.term, lambda: store.appended_position, stop)
         while not replayed.over:
-            await self.core.backlog.rest(store.appended_position, self.notified_commit)
+            await self.catchup_rate.throttle(store.appended_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
             except Exception:  # if it is cancelled, the role is over or another stream goes on
@@ -368,9 +440,9 @@ class Following(Role):
             while store.unsynced > MAX_UNSYNCED_BYTES:
                 await self.changed.wait()
 
-    def _take(self, replayed: Replayed) -> None:
+    def _take(self, replayed: ReplayReceiver) -> None:
         """Record what a replay has brought, and the live batches that it has reached."""
-        store = self.core.store
+        store = self.store
         live = self._ahead.reached(lambda: store.appended_position)
         for header, batch in itertools.chain(replayed.take(), live):
             if header.position == store.appended_position:
@@ -390,11 +462,18 @@ class Following(Role):
 
     async def _reports(self) -> None:
         self.report()  # from then on each heartbeat is answered
-        while not self.core.votes:
-            ask_for_admission(self)
-            await look_again(self.core.timeouts.leader_heartbeat_timeout / 2)
+        while not self.state.votes:
+            self._ask_for_admission()
+            await look_again(self.state.timeouts.leader_heartbeat_timeout / 2)
+
+    def _ask_for_admission(self) -> None:
+        """Ask the leader to admit our store, once we have its log and no vote yet."""
+        if not self.state.votes and not self.state.standby and AppendFlags.READY in self.flags:
+            own = self.store.identity
+            request = AdmissionRequest(self.term, own.member_id, own.instance_id)
+            self.links.send(self.leader_id, request)
 
     async def _watch_leader(self) -> None:
-        timeout = self.core.timeouts.leader_heartbeat_timeout
+        timeout = self.state.timeouts.leader_heartbeat_timeout
         await overdue(lambda: self.pulse.heard_at + timeout, timeout)
         self.end("leader heartbeat timeout")

@@ -44,7 +44,7 @@ HELD_SECONDS: Final = 0.05
 """After that nothing waits for more than the next batch: a slow link may break before."""
 
 
-class Replayed:
+class ReplayReceiver:
     """What comes of one replay, checked.
 
     Args:

@@ -1,82 +1,232 @@
-"""How a member that is too far behind for the leader's log fetches a snapshot.
+"""How a member gets a snapshot from another member, and begins anew with it.
 
-It asks standbys first and then followers, for those have less to do, and the leader last; whoever
-has one from which the leader's log goes on will do. What has come of it is kept if the link breaks,
-or the leader changes (see :mod:`.fetching`).
+There are two reasons. A follower may be so far behind that its leader has dropped the log that it
+needs (:meth:`SnapshotInstall.install`). Or the service of a member has lost its state: its tables
+are damaged or missing, and none of its own snapshots from which its log goes on is intact
+(:meth:`SnapshotInstall.reload`). Its log and its vote are not concerned; it waits in INIT.
+
+Any member will do that has a suitable snapshot: members write equal files. Standbys are asked first
+and then followers, because they have less to do, and the leader last. What has arrived is kept: if
+the link breaks or the leader changes, the transfer goes on where it stopped, with whichever member
+has the same snapshot. Nothing of a file is used before the whole file was checked.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from ...errors import StorageError, TransportError
-from ...transport import WEATHER, AppendFlags, StreamPurpose
-from .fetching import fetch_snapshot
+import trio
+
+from ...errors import StorageError, TransportError, WireError
+from ...storage.log.term_table import term_at
+from ...storage.snapshots.file import decode_head_untrusted
+from ...transport import (
+    CONNECTION_ERRORS,
+    AppendFlags,
+    SnapshotOffer,
+    SnapshotPart,
+    SnapshotRequest,
+    StreamPurpose,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...storage import SnapshotHead, Store
-    from ..election.context import Election
-    from ..protocol.rules import Install
-    from ..state import Core
+    from ...storage import SnapshotFolder, SnapshotHead, Store, Transfer
+    from ...transport import FrameStream, Links
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from ..state_machine.snapshots import Snapshots
+    from ..voter import Voter
     from .following import Following
 
 log = logging.getLogger("quorate.node")
 
+T = TypeVar("T")
 
-async def install(e: Election, role: Following, wanted: Install) -> SnapshotHead:
-    """Fetch a snapshot from which the leader's log goes on, and begin anew with it.
+REMIND_SECONDS: Final = 10.0
+"""How often the log says that no member has a snapshot for us. Shorter: the log fills with it.
+Longer: an operator who looks at the log waits for the hint what to type."""
 
-    Raises:
-        TransportError: no member has sent one; what has come is kept.
+
+class SnapshotInstall:
+    """Fetches snapshots from other members, and begins anew with them.
+
+    Args:
+        state: of the member.
+        store: its log, which goes on from the snapshot.
+        links: to the other members.
+        applier: halted while a snapshot arrives.
+        snapshots: of the service.
+        voter: promises the term of a snapshot that our log does not reach.
     """
-    role.flags = AppendFlags.INSTALL
-    role.report()
-    core = e.core
-    peers = [peer.member_id for peer in sorted(core.config.peers, key=lambda one: not one.standby)]
-    others = [peer for peer in peers if peer != role.leader_id and core.links.connected(peer)]
-    for member in [*others, role.leader_id]:
-        try:
-            async with core.applier.halted():  # what it replaces need not be applied first
-                head = await fetch(core, member, partial(_judge, e, wanted.oldest))
-        except (*WEATHER, StorageError) as trouble:
-            who = core.member_id, member
-            log.warning("member %d: no snapshot from member %d: %r", *who, trouble)
-        else:
-            await core.snapshots.install(head)
-            return head
-    raise TransportError("no member has sent a snapshot that the leader's log goes on from")
 
+    def __init__(
+        self,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        snapshots: Snapshots,
+        voter: Voter,
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._links = links
+        self._applier = applier
+        self._snapshots = snapshots
+        self._voter = voter
 
-async def fetch(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
-    """Fetch a member's newest snapshot, or the rest of it; `judge` raises if it is of no use.
+    async def install(self, role: Following, oldest: int) -> SnapshotHead:
+        """Fetch a snapshot from which the leader's log goes on, and begin anew with it.
 
-    Raises:
-        TransportError, OSError, trio's errors of streams: the link broke, or stands still.
-        StorageError: what came is damaged or of no use, or there is no room for it.
-    """
-    snapshots = core.snapshots
+        Args:
+            role: of the follower.
+            oldest: where the leader's log begins.
 
-    def arrived(offset: int, file_bytes: int) -> None:
-        snapshots.check_room()
-        snapshots.arrived = offset, file_bytes
+        Raises:
+            TransportError: no member has sent one; what has arrived is kept.
+        """
+        # From now on the leader keeps the log that we will need after the snapshot.
+        role.flags = AppendFlags.INSTALL
+        role.report()
+        linked = [peer for peer in self._standbys_first() if self._links.connected(peer)]
+        others = [peer for peer in linked if peer != role.leader_id]
+        for member in [*others, role.leader_id]:
+            try:
+                # What the snapshot replaces need not be applied first.
+                async with self._applier.halted():
+                    head = await self.fetch(member, partial(self._check_install, oldest))
+            except (*CONNECTION_ERRORS, StorageError) as trouble:
+                self._log_refusal(member, trouble)
+            else:
+                await self._snapshots.install(head)
+                return head
+        raise TransportError("no member has sent a snapshot that the leader's log goes on from")
 
-    stream = await core.links.open_stream(member, purpose=StreamPurpose.SNAPSHOT)
-    async with stream:
-        try:
-            return await fetch_snapshot(
-                stream,
-                snapshots.folder,
-                judge=judge,
-                read=snapshots.read,
-                arrived=arrived,
-                patience=4 * core.timeouts.leader_heartbeat_timeout,
+    async def reload(self) -> None:
+        """Return once the service has a state to begin with."""
+        reminded_at = float("-inf")
+        while self._applier.wanting:
+            head = await self._fetched()
+            if head is None:
+                if trio.current_time() - reminded_at >= REMIND_SECONDS:
+                    reminded_at = trio.current_time()
+                    self._remind()
+                timeouts = self._state.timeouts
+                alone = not any(map(self._links.connected, self._state.peers))
+                # Alone we wait for a link, which is soon there; else for another member to take a
+                # snapshot, which takes longer.
+                await trio.sleep(
+                    timeouts.canvass_interval if alone else timeouts.leader_heartbeat_timeout
+                )
+            elif head.position > self._store.append_position:
+                # The snapshot has entries of a term that our log does not reach.
+                await self._voter.adopt_term(max(head.term, self._state.leadership_term))
+                await self._snapshots.install(head)
+            else:
+                await self._snapshots.reload(head)
+
+    def _remind(self) -> None:
+        log.error(
+            "member %d: its tables are gone, and none of its snapshots is intact: it waits for "
+            "another member's. If the other members run and have none, type: quorate control "
+            "snapshot --connect HOST:PORT",
+            self._state.member_id,
+        )
+
+    async def _fetched(self) -> SnapshotHead | None:
+        """Fetch a snapshot from any member that has a suitable one."""
+        for member in self._standbys_first():
+            if self._links.connected(member):
+                try:
+                    return await self.fetch(member, self._check_reload)
+                except (*CONNECTION_ERRORS, StorageError) as trouble:
+                    self._log_refusal(member, trouble)
+        return None
+
+    def _standbys_first(self) -> list[int]:
+        peers = sorted(self._state.config.peers, key=lambda one: not one.standby)
+        return [peer.member_id for peer in peers]
+
+    def _log_refusal(self, member: int, trouble: BaseException) -> None:
+        own = self._state.member_id
+        log.warning("member %d: no snapshot from member %d: %r", own, member, trouble)
+
+    async def fetch(self, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
+        """Fetch a member's newest snapshot, or the rest of it.
+
+        Args:
+            member: is asked.
+            judge: raises StorageError if the offered snapshot is of no use.
+
+        Raises:
+            TransportError, OSError, trio's errors of streams: the link broke, or stands still.
+            StorageError: what came is damaged or of no use, or there is no room for it.
+        """
+        snapshots = self._snapshots
+
+        def arrived(offset: int, file_bytes: int) -> None:
+            snapshots.check_room()
+            snapshots.arrived = offset, file_bytes
+
+        stream = await self._links.open_stream(member, purpose=StreamPurpose.SNAPSHOT)
+        async with stream:
+            try:
+                return await fetch_snapshot(
+                    stream,
+                    snapshots.folder,
+                    judge=judge,
+                    read=snapshots.read,
+                    arrived=arrived,
+                    patience=4 * self._state.timeouts.leader_heartbeat_timeout,
+                )
+            finally:
+                snapshots.arrived = None
+
+    # --- which snapshots are of use ---------------------------------------------------------------
+
+    def _check_kind(self, head: SnapshotHead) -> None:
+        cluster = self._state.config.cluster
+        if head.cluster != cluster:
+            raise StorageError(f"it is one of cluster {head.cluster!r}, expected {cluster!r}")
+        check_service_of(head, self._store)
+
+    def _check_install(self, oldest: int, head: SnapshotHead) -> None:
+        """Check a snapshot that is to replace our log.
+
+        Raises:
+            StorageError: it is of no use.
+        """
+        self._check_kind(head)
+        if head.position < max(oldest, self._applier.commit_position):
+            raise StorageError(
+                f"it is of position {head.position}; the leader's log begins at {oldest}"
             )
-        finally:
-            snapshots.arrived = None
+        if head.term > self._state.promised.candidate_term:
+            raise StorageError(f"it is of term {head.term}, newer than the leader")
+
+    def _check_reload(self, head: SnapshotHead) -> None:
+        """Check a snapshot from which our own log is to go on.
+
+        Raises:
+            StorageError: it is of no use.
+        """
+        self._check_kind(head)
+        store = self._store
+        if head.position < store.start_position:
+            raise StorageError(
+                f"it is of {head.position}, our log begins at {store.start_position}"
+            )
+        if head.position <= store.append_position:
+            row = term_at(store.terms, head.position - 1)
+            if row is None or row.term != head.term:
+                raise StorageError(
+                    f"it is of position {head.position} in term {head.term}, not so here"
+                )
 
 
 def check_service_of(head: SnapshotHead, store: Store) -> None:
@@ -90,18 +240,71 @@ def check_service_of(head: SnapshotHead, store: Store) -> None:
         raise StorageError(f"it is one of a {head.service}, expected one of a {known}")
 
 
-def _judge(e: Election, oldest: int, head: SnapshotHead) -> None:
-    """Look at what is offered.
+# --- the transfer ---------------------------------------------------------------------------------
+
+
+class Reads(Protocol):
+    """Calls what blocks on files, without holding up the event loop."""
+
+    async def __call__(self, fn: Callable[[], T], /) -> T:
+        """Return what `fn` returns."""
+        ...
+
+
+async def fetch_snapshot(
+    stream: FrameStream,
+    folder: SnapshotFolder,
+    *,
+    judge: Callable[[SnapshotHead], None],
+    read: Reads,
+    arrived: Callable[[int, int], None],
+    patience: float,
+) -> SnapshotHead:
+    """Fetch a member's newest snapshot, or the rest of it, into a folder.
+
+    Args:
+        stream: opened for it; the caller closes it.
+        folder: where the file is kept, durably and under its own name.
+        judge: raises StorageError if the offered snapshot is of no use.
+        read: for what blocks.
+        arrived: called before each part with the bytes of the file that are here, and the length
+            of the file; may raise StorageError.
+        patience: seconds after which a silent member is given up.
 
     Raises:
-        StorageError: it is of no use.
+        TransportError, OSError, trio's errors of streams: the link broke, or stands still.
+        StorageError: what came is damaged or of no use, or there is no room for it.
     """
-    if head.cluster != e.core.config.cluster:
-        raise StorageError(f"it is one of cluster {head.cluster!r}")
-    check_service_of(head, e.core.store)
-    if head.position < max(oldest, e.core.applier.commit_position):
-        raise StorageError(
-            f"it is of position {head.position}; the leader's log begins at {oldest}"
-        )
-    if head.term > e.core.promised.candidate_term:
-        raise StorageError(f"it is of term {head.term}, newer than the leader")
+    await stream.send(SnapshotRequest(*await read(folder.arriving)))
+    with trio.fail_after(patience):
+        offer = await stream.receive()
+    if not isinstance(offer, SnapshotOffer):
+        raise WireError(f"expected a SnapshotOffer, found {type(offer).__name__}")
+    if not offer.head:
+        raise StorageError("it has none")
+    head = decode_head_untrusted(offer.head)
+    judge(head)
+    transfer = await read(partial(folder.transfer, head, offer.head, offer.offset))
+    try:
+        while transfer.offset < offer.file_bytes:
+            with trio.fail_after(patience):
+                part = _part_untrusted(await stream.receive(), transfer, offer.file_bytes)
+            arrived(transfer.offset, offer.file_bytes)
+            await read(partial(transfer.write, part))
+        await read(transfer.finish)
+    except StorageError:
+        # Also when there is no room: the part that arrived would only take more of it away.
+        transfer.abandon()
+        raise
+    finally:
+        transfer.close()
+    return head
+
+
+def _part_untrusted(message: object, transfer: Transfer, file_bytes: int) -> bytes:
+    if not isinstance(message, SnapshotPart):
+        raise WireError(f"expected a SnapshotPart, found {type(message).__name__}")
+    end = message.offset + len(message.part)
+    if message.offset != transfer.offset or not transfer.offset < end <= file_bytes:
+        raise WireError(f"bytes {message.offset} to {end} came at {transfer.offset}")
+    return message.part

@@ -1,8 +1,8 @@
-"""The leader's side of catch-up: replays of its recording to followers that are behind.
+"""The leader's side of catch-up: it sends its log to followers that lag behind the live log.
 
-One replay at most for each follower, on a stream of its own, so that the live log is not held up.
-It sends what is durable, waits for more at the end, and stops when the leader says so (it has met
-the live log), when the follower canvasses anew, or when the stream breaks.
+Each follower has at most one replay, on a stream of its own, so that the live log is not held up. A
+replay sends what is durable and waits for more. It stops when the follower has met the live log,
+when the follower looks for a leader again, or when the stream breaks.
 """
 
 from __future__ import annotations
@@ -15,22 +15,41 @@ import trio
 from ...errors import DamagedRecordError, StorageError
 from ...transport import CatchupPosition, LogBatch, StopCatchup, StreamPurpose
 from ...transport.network import parse_address_untrusted
-from ...transport.streams import WEATHER
-from ..protocol.role import Signal
+from ...transport.streams import CONNECTION_ERRORS
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
+    from ...storage import Store
+    from ...transport import Links
+    from ..state_machine.applier import ReadLog
     from .follower_progress import Follower
-    from .leadership import Leadership
 
 log = logging.getLogger("quorate.node")
 
 
-class Catchups:
-    """The catch-up replays of one leadership."""
+class CatchupSender:
+    """The catch-up replays of one leadership.
 
-    def __init__(self, leadership: Leadership) -> None:
+    Args:
+        term: the leadership term.
+        session_id: names the live log that the followers join.
+        store: our log.
+        read: reads batches of it, and repairs damaged ones.
+        links: to the followers.
+
+    Attributes:
+        durable: notify it when more of the log is durable.
+    """
+
+    def __init__(
+        self, term: int, session_id: int, *, store: Store, read: ReadLog, links: Links
+    ) -> None:
         self.durable = Signal()
-        self._leadership = leadership
+        self._term = term
+        self._session_id = session_id
+        self._store = store
+        self._read = read
+        self._links = links
         self._wanted: dict[int, CatchupPosition] = {}
         self._running: dict[int, trio.CancelScope] = {}
         self._asked = Signal()
@@ -49,17 +68,15 @@ class Catchups:
             scope.cancel()
 
     def stop_where_joined(self, follower: Follower) -> None:
-        """End a catch-up once it has met the live log; repeated as long as the follower asks.
-
-        Where its live log began stands still; Aeron compares with the end, which a leader moves on.
-        """
+        """End a catch-up that has met the live log; repeated as long as the follower asks."""
+        # Compared with where its live log began, which is fixed. Aeron compares with the end of the
+        # log, which a busy leader keeps moving.
         if follower.join_position is not None and follower.match >= follower.join_position:
-            member, leadership = follower.member_id, self._leadership
-            self.stop(member)
-            leadership.core.send(member, StopCatchup(leadership.term, member))
+            self.stop(follower.member_id)
+            self._links.send(follower.member_id, StopCatchup(self._term, follower.member_id))
 
     async def run(self) -> Never:
-        """Start what is asked for; until cancelled."""
+        """Start the replays that followers ask for; until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 for member, message in self._wanted.items():
@@ -74,28 +91,26 @@ class Catchups:
             with scope:
                 await self._send_log(message)
         except* DamagedRecordError:
-            raise  # nobody has it: never skipped, and never sent, the member stops
-        except* (*WEATHER, StorageError) as group:
+            raise  # no member has the batch; it is never skipped or sent: this member stops
+        except* (*CONNECTION_ERRORS, StorageError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:
             if self._running.get(member) is scope:
                 del self._running[member]
 
     async def _send_log(self, message: CatchupPosition) -> None:
-        """Send the durable log from the asked position on, and wait for more."""
-        leadership = self._leadership
-        links, store = leadership.core.links, leadership.core.store
+        """Send the durable log from the requested position on, and wait for more."""
         position = message.log_position
-        stream = await links.open_stream(
+        stream = await self._links.open_stream(
             parse_address_untrusted(message.catchup_endpoint),
             purpose=StreamPurpose.CATCHUP,
-            log_session_id=leadership.session_id,
+            log_session_id=self._session_id,
             join_position=position,
         )
         async with stream:
             while True:
-                batches = await leadership.core.repair.read(position)
-                await stream.send_many(LogBatch(leadership.term, 0, batch) for batch in batches)
+                batches = await self._read(position)
+                await stream.send_many(LogBatch(self._term, 0, batch) for batch in batches)
                 position += sum(map(len, batches))
-                if position >= store.append_position:
+                if position >= self._store.append_position:
                     await self.durable.wait()

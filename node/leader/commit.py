@@ -1,7 +1,15 @@
-"""What a leader tells others without being asked to record anything.
+"""Commit: from the followers' positions to the commit position, and its announcement.
 
-Those that look for a leader hear of its term, and what follows the asker's log term; followers hear
-how far the log is committed, if no batch tells them.
+A position is committed when a quorum has it durably. Two rules make that safe:
+
+- Only positions that were reported for our own term count, and our own only once durable.
+- Nothing is committed before an entry of our own term is on a quorum (Raft §5.4.2). This is why the
+  entry that opens the term is written first.
+
+Followers learn of a commit from the next batch. A client that waits for each write sends the next
+one at once, so its batch carries the position of the one before, and an extra message would double
+the leader's messages. So a separate announcement waits a moment for a batch. Large commits (16 KiB
+and more) are announced before we apply them, so that followers apply in parallel.
 """
 
 from __future__ import annotations
@@ -10,103 +18,106 @@ from typing import TYPE_CHECKING, Final, Never
 
 import trio
 
-from ...transport import NewLeadershipTerm
-from ..protocol import rules
-from ..protocol.role import Signal
+from ..protocol import quorum
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
-    from .leadership import Leadership
+    from collections.abc import Callable
 
-APP_VERSION = 1
+    from ...storage import Store
+    from ..protocol.role import Role
+    from ..state_machine.applier import Applier
+    from .follower_progress import Followers
+    from .replication import Replication
 
 PAUSE_SECONDS: Final = 0.005
-"""How long a commit position waits for a batch that carries it. Clients don't wait for it."""
-
-LONGEST_PAUSE_SECONDS: Final = 0.04
-"""How long while batch after batch has carried the one before, and then `PAUSE_SECONDS` at most."""
+"""How long a commit position waits for a batch that carries it. If smaller, more announcements are
+sent. If larger, followers apply later, and stale reads are older. No client waits for it."""
 
 AT_ONCE_BYTES: Final = 16 << 10
-"""So much of the log takes longer to apply than a message does to travel."""
+"""From this size on a commit is announced before it is applied here. If smaller, small writes cost
+extra messages. If larger, followers apply large ones only after us."""
 
 
-def announcement(leadership: Leadership, log_term: int, *, timestamp_ms: int) -> NewLeadershipTerm:
-    """Build the message for a member whose log ends in `log_term` (protocol, fix F6)."""
-    core, term, base = leadership.core, leadership.term, leadership.base
-    terms = core.store.terms
-    following = rules.next_term(terms, log_term, leader_term=term, base=base)
-    return NewLeadershipTerm(
-        log_leadership_term_id=log_term,
-        next_leadership_term_id=following.term,
-        next_term_base_log_position=following.base,
-        next_log_position=following.end,
-        leadership_term_id=term,
-        term_base_log_position=base,
-        log_position=leadership.publication_position,
-        leader_recording_id=0,
-        timestamp=timestamp_ms,
-        leader_member_id=core.member_id,
-        log_session_id=leadership.session_id,
-        app_version=APP_VERSION,
-        is_startup=leadership.is_startup,
-        commit_position=core.applier.commit_position,
-        replication_position=leadership.replication_position,
-        terms=rules.spans_around(terms, log_term, leader_term=term, base=base),
-        oldest_position=core.store.start_position,
-        lease_ms=core.timeouts.lease_ms,
-    )
-
-
-class CommitAnnouncements:
-    """Tells the followers a commit position that no batch carries.
-
-    A client that waits for each of its writes sends the next one at once, and its batch carries the
-    position: a message would be one more for each write, to each follower. But of what is much the
-    followers are told before it is applied here: so they apply it meanwhile, and not when the next
-    batch has come, whose writers wait for them then.
+class Commit:
+    """Computes the commit position of one term, and announces it.
 
     Args:
-        leadership: that commits.
+        role: the leader's; its `changed` is notified when a quorum has more.
+        base: where the term begins.
+        size: number of members that quorums are made of.
+        store: our own log.
+        applier: applies what is committed.
+        followers: the other members, with their positions.
+        replication: where the log ends, and what was announced.
+        on_commit: called after something was committed and applied.
+
+    Attributes:
+        replication_position: everything below is durable on a quorum.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
+    def __init__(
+        self,
+        role: Role,
+        *,
+        base: int,
+        size: int,
+        store: Store,
+        applier: Applier,
+        followers: Followers,
+        replication: Replication,
+        on_commit: Callable[[], None],
+    ) -> None:
+        self.replication_position = 0
+        self._role = role
+        self._base = base
+        self._size = size
+        self._store = store
+        self._applier = applier
+        self._followers = followers
+        self._replication = replication
+        self._on_commit = on_commit
         self._due = Signal()
 
-    def committing(self, reached: int) -> None:
-        """What is below `reached` will be applied in a moment."""
-        leadership = self._leadership
-        if reached - leadership.announced >= AT_ONCE_BYTES and not self._carried():
-            leadership.announce_commit(reached)
+    def advance(self) -> None:
+        """Compute the quorum's position anew; commit and apply what it passed."""
+        if self.replication_position >= self._replication.end:
+            return
+        durable = self._store.recorded.append_position
+        matches = [durable, *[each.match for each in self._followers.voters]]
+        # Not beyond our own durable log, even if a quorum without us has more: what does not stay
+        # in memory is read back from there to be applied.
+        reached = min(quorum.quorum_position(matches, self._size), durable)
+        if reached > self.replication_position:
+            self.replication_position = reached
+            self._role.changed.notify()
+        committed = self._applier.commit_position
+        if reached > committed and quorum.may_commit(reached, base=self._base):
+            self._commit(reached)
 
-    def committed(self) -> None:
-        """Something was committed, and applied as far as a slice goes."""
+    def _commit(self, reached: int) -> None:
+        """Commit up to a position: apply it, which answers its clients, and announce it."""
+        replication = self._replication
+        replication.window.committed(reached)
+        if reached - replication.announced >= AT_ONCE_BYTES and not self._carried():
+            replication.announce_commit(reached)
+        self._applier.commit(reached)
+        self._on_commit()
         if not self._carried():
             self._due.notify()
 
     def _carried(self) -> bool:
-        """Whether a batch is under way, or about to be, that carries the commit position."""
-        proposals = self._leadership.proposals
-        return bool(proposals.in_flight or proposals.waiting)
+        """Whether a batch in flight, or soon to be, carries the commit position."""
+        window = self._replication.window
+        return bool(window.in_flight or window.waiting)
 
     async def run(self) -> Never:
-        """Announce what is due; until cancelled.
-
-        A look at it costs as much as a small write. So while there was no need for one, the next
-        comes later.
-        """
-        leadership, applier = self._leadership, self._leadership.core.applier
-        pause = PAUSE_SECONDS
+        """Announce each commit position that no batch has carried in time; until cancelled."""
+        replication, applier = self._replication, self._applier
         while True:
-            carried = leadership.announced >= applier.commit_position
-            if carried:
-                began = trio.current_time()
+            while replication.announced >= applier.commit_position:
                 await self._due.wait()
-                if trio.current_time() - began > pause:
-                    pause = PAUSE_SECONDS
             due = applier.commit_position
-            await trio.sleep(pause if carried else PAUSE_SECONDS)
-            if leadership.announced < due:
-                leadership.announce_commit()
-                pause = PAUSE_SECONDS
-            else:
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await trio.sleep(PAUSE_SECONDS)
+            if replication.announced < due:
+                replication.announce_commit()

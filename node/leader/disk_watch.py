@@ -1,20 +1,25 @@
-"""A leader whose own disk stands still does not stay: it commits nothing, whoever has the log.
+"""A leader whose own disk stalls does not stay the leader: it can commit nothing.
 
-It can still talk, and its followers have what it sent them. So after one and a half heartbeat
-timeouts without progress it stops taking requests and hands over, to a follower that has all of its
-log; that costs little more than the time which the disk has cost already. Without such a follower,
-as when all disks are slow, it waits; after two heartbeat timeouts it steps down.
+What it does
+    It can still send, and its followers have what it sent. So after one and a half heartbeat
+    timeouts without progress it hands over to a follower that has the whole log. That costs little
+    more than the time which the disk has cost already. If there is no such follower, as when all
+    disks are slow, it waits, and after two heartbeat timeouts it steps down.
 
-Every write to the recording counts: batches, and also the row of a new term that a winner makes
-durable before it takes requests. A write that is under way when the member steps down may still
-become durable. That is safe: INIT waits until all that was submitted is durable, or has failed, and
-only then looks at where the log ends. A term's row that comes so late is an empty term at the end
-of the log, as after a crash between that row and the first batch; nobody else can have won that
-term, and this member never stands in it again.
+What counts
+    Every write to the log's store: batches, and also the row of a new term, which a winner makes
+    durable before it takes requests.
 
-The tables may lie on another disk. While they hang in front of a snapshot's cut, nothing is applied
-and nothing is proposed. So a leader whose applier waits for too long steps down, too, and does not
-stand again before it goes on (`Core.may_stand`).
+Why stepping down is safe
+    A write that is under way may still become durable. INIT waits until everything that was
+    submitted is durable or has failed, and only then looks at where the log ends. A term's row that
+    comes so late is an empty term at the end of the log, as after a crash between that row and the
+    first batch. No other member can have won that term, and this one never stands in it again.
+
+The tables
+    They may be on another disk. While that hangs at a snapshot's cut, nothing is applied and
+    nothing is proposed. So a leader whose applier waits for too long steps down too, and does not
+    stand again before the applier continues.
 """
 
 from __future__ import annotations
@@ -25,36 +30,38 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..protocol.role import SLOWEST_DISK, Signal, sleep_until
-from ..requests.gateway import Request, RequestKind
-from .operator import DISK_STALLED
+from ...errors import RefusedError
+from ..protocol.role import SLOWEST_DISK, Role
+from ..protocol.signal import Signal, sleep_until
 
 if TYPE_CHECKING:
-    from ...errors import RequestError
     from ...storage import Store
-    from .leadership import Leadership
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from .handover import Handover
+    from .replication import Replication
 
 log = logging.getLogger("quorate.node")
 
 
 class Progress:
-    """Notes when a store last went on with what waits to be written.
+    """When a store last made progress with what waits to be written.
 
     Args:
-        store: it watches.
+        store: the one to watch.
 
     Attributes:
-        moved_at: when that was, as of the last look; then, if nothing waited.
+        moved_at: when that was, as of the last look; the time of the look if nothing waited.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._recorded = store.recorded
-        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
         self.moved_at = self._now()
 
     def look(self) -> None:
-        """Look whether it has moved, or has nothing to do."""
+        """Check whether it has moved, or has nothing to do."""
         recorded = self._store.recorded
         if recorded is not self._recorded or recorded is self._store.submitted:
             self._recorded = recorded
@@ -65,76 +72,81 @@ class DiskWatch:
     """Watches the disk of a leader.
 
     Args:
-        leadership: that ends when it stalls.
+        state: of the member.
+        store: whose disk is watched.
+        applier: whose waits are watched, too.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
-        self._core = leadership.core
-        self._progress = Progress(leadership.core.store)
-        self._asked = False
+    def __init__(self, state: MemberState, store: Store, applier: Applier) -> None:
+        self._state = state
+        self._store = store
+        self._applier = applier
+        self._progress = Progress(store)
         self._begun = Signal()
 
     def look(self) -> None:
-        """Look before something is submitted, and when something has become durable."""
+        """Check progress: before something is submitted, and when something became durable."""
         self._progress.look()
         self._begun.notify()
 
-    @property
-    def _rests(self) -> bool:
-        """Whether there is nothing to watch: all that was proposed is durable and applied.
-
-        Not in an election or a handover, where the recording writes more than batches.
-        """
-        store, applier = self._core.store, self._core.applier
+    def _rests(self, replication: Replication) -> bool:
+        """Whether there is nothing to watch: everything proposed is durable and applied."""
+        store, applier = self._store, self._applier
         return (
-            self._leadership.accepting
+            # In an election or a hand-over, the store writes more than batches.
+            replication.accepting
             and store.recorded is store.submitted
-            and applier.applied_position >= self._leadership.publication_position
+            and applier.applied_position >= replication.end
             and applier.waits_since == math.inf
         )
 
-    async def run(self) -> None:
-        """Watch; until cancelled, or the leadership has ended."""
-        leadership, timeouts = self._leadership, self._core.timeouts
+    async def run(
+        self, role: Role, replication: Replication, handover: Handover, nursery: trio.Nursery
+    ) -> None:
+        """Watch; until cancelled, or the role has ended.
+
+        Args:
+            role: the leader's role, which ends when the disk stalls.
+            replication: the log that is to be written.
+            handover: gives the leadership to another member before that.
+            nursery: of the role's tasks; a hand-over runs in it while the watch goes on.
+        """
+        timeouts = self._state.timeouts
         timeout = timeouts.leader_heartbeat_timeout
-        while leadership.ended is None:
+        while role.ended is None:
             self.look()
             now = trio.current_time()
-            unwritten = leadership.publication_position - self._core.store.append_position
+            # A disk that is slow, but not stalled, gets time for what waits to be written.
+            unwritten = replication.end - self._store.append_position
             end = self._progress.moved_at + 2 * timeout + unwritten / SLOWEST_DISK
-            due = end - timeout / 2
             if end <= now:
-                leadership.end("our disk has stalled")
-            elif not self._core.applies:
-                leadership.end("nothing is applied for too long, as at a snapshot's cut")
-            elif due <= now:
-                self._hand_over()
-            if self._rests:
+                role.end("our disk has stalled")
+            elif self._applier.stalled(timeout):
+                role.end("nothing is applied for too long, as at a snapshot's cut")
+            elif end - timeout / 2 <= now and replication.accepting:
+                self._hand_over(handover, nursery)
+            if self._rests(replication):
                 await self._begun.wait()
                 now = self._progress.moved_at = trio.current_time()
             again = now + timeouts.leader_heartbeat_interval
             await sleep_until(again)
-            # While the whole process was held up it is not the disk that stood still.
+            # While the whole process was held up, the disk is not to blame.
             self._progress.moved_at += trio.current_time() - again
 
-    def _hand_over(self) -> None:
-        """Ask a follower that has all of our log to take over, if there is one."""
-        leadership = self._leadership
-        end = leadership.publication_position
-        priorities = {each.member_id: each.priority for each in self._core.config.members}
-        level = [
-            follower.member_id
-            for follower in leadership.followers.values()
-            if follower.may_take_over and follower.match == end
-        ]
-        if self._asked or not level or not leadership.accepting:
-            return
-        self._asked = True
-        target = max(level, key=lambda each: (priorities[each], -each))
-        log.warning("member %d: our disk stands still; %d takes over", self._core.member_id, target)
-        words = f"transfer {target} {DISK_STALLED}".encode()
-        leadership.submit(Request(RequestKind.CONTROL, words, 0, self._answered))
+    def _hand_over(self, handover: Handover, nursery: trio.Nursery) -> None:
+        """Begin to hand over if a follower has the whole log; returns at once."""
+        best = handover.best_successor()
+        if best is not None:
+            log.warning(
+                "member %d: our disk stalls; handing over to member %d",
+                self._state.member_id,
+                best,
+            )
+            nursery.start_soon(self._to_best, handover)
 
-    def _answered(self, _result: bytes | RequestError) -> None:
-        self._asked = False
+    async def _to_best(self, handover: Handover) -> None:
+        try:
+            # Not drained: the next leader commits what is in flight.
+            await handover.to_best(drain=False)
+        except RefusedError as error:
+            log.warning("member %d: not handed over: %s", self._state.member_id, error)

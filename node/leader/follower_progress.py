@@ -1,4 +1,4 @@
-"""What a leader knows of another member during its term."""
+"""What a leader knows of the other members during its term."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..protocol.heartbeats import Pulse
+from ..protocol.heartbeats import Heartbeats
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ...transport import AdmissionRequest
+    from ..state import MemberState
 
 
 @attrs.define(eq=False)
@@ -18,21 +19,22 @@ class Follower:
     """What the leader knows of another member in this term.
 
     Attributes:
+        member_id: of the member.
+        pulse: its reports for our term, and parts of messages once the first report came.
         match: its durable position, as reported for our term: a proven common prefix.
         ready: our term is durably in its recording log.
-        pulse: its reports for our term, and since the first of them parts of other messages.
         confirm_id: the highest confirmation number that it echoed.
-        promised_at: when the newest number was made that it has echoed (:mod:`.lease`).
+        promised_at: when we made the newest number that it echoed (:mod:`.lease`).
         live: it gets every batch on our link to it.
-        join_position: where its live log begins, None before it asked.
+        join_position: where its live log begins, None before it asked for it.
         standby: it has no vote by the configuration.
-        votes: its store has a vote, as far as it has said: only then is it counted.
-        admission: where the entry that admits its store ends, None before there is one since it
+        votes: its store has a vote, as far as it has reported: only then is it counted.
+        admission: where the entry that admits its store ends; None if there is none since it
             joined.
     """
 
     member_id: int
-    pulse: Pulse
+    pulse: Heartbeats
     match: int = 0
     ready: bool = False
     confirm_id: int = 0
@@ -44,18 +46,27 @@ class Follower:
     admission: int | None = None
 
     def rejoins(self) -> None:
-        """It looks for a leader again."""
+        """Note that it looks for a leader again."""
         self.live = self.ready = False
-        self.promised_at = -math.inf  # its disk may be another one, which knows of no promise
+        # It may come back with another disk, which knows of no promise.
+        self.promised_at = -math.inf
         self.join_position = self.admission = None
 
-    def says(self, *, has_vote: bool) -> None:
-        """Note what it says of its store; a standby is not believed."""
+    def reports_vote(self, *, has_vote: bool) -> None:
+        """Note whether its store has a vote; a standby never has one, whatever it reports."""
         self.votes = has_vote and not self.standby
+
+    def may_be_admitted(self, message: AdmissionRequest) -> bool:
+        """Whether to append the entry that admits its store: once each time that it joins.
+
+        Why that is safe is argued in :mod:`..membership.admission`.
+        """
+        follows = self.ready and self.live and not self.votes and not self.standby
+        return message.member_id == self.member_id and follows and self.admission is None
 
     @property
     def may_take_over(self) -> bool:
-        """Whether it follows closely, and could lead."""
+        """Whether it follows the live log, and could lead."""
         return self.ready and self.live and self.votes
 
     @property
@@ -64,10 +75,21 @@ class Follower:
         return self.pulse.heard_at
 
 
-def followers_of(core: Core) -> dict[int, Follower]:
-    """Return what a member that begins to lead knows of the others: who is a standby."""
-    interval = core.timeouts.leader_heartbeat_interval
-    return {
-        peer: Follower(peer, Pulse(interval), standby=peer not in core.voters)
-        for peer in core.peers
-    }
+class Followers(dict[int, Follower]):
+    """All other members, by their ids.
+
+    Args:
+        state: of the member that begins to lead.
+    """
+
+    def __init__(self, state: MemberState) -> None:
+        interval = state.timeouts.leader_heartbeat_interval
+        super().__init__(
+            (peer, Follower(peer, Heartbeats(interval), standby=peer not in state.voters))
+            for peer in state.peers
+        )
+
+    @property
+    def voters(self) -> list[Follower]:
+        """The followers that count for a quorum: those that have a vote."""
+        return [each for each in self.values() if each.votes]

@@ -1,39 +1,43 @@
-"""A term of leadership: from the won ballot until something deposes us.
+"""A term of leadership: from the won ballot until something deposes it.
 
-The hot path is short and synchronous. Requests gather while the loop turns. At the end of a client
-port's turn, or when a task comes round that was woken once however many came, `flush` makes a batch
-of all of them, encodes it once, sends the same bytes to every follower and hands them to the
-recorder. When that or a follower reports a position, the quorum's is computed anew; what it passed
-is applied, and each reply leaves from there. Reads wait for a round that all of a turn share.
+This file is the role: it says which message does what, which tasks run, and why the term ends. Its
+parts do the work, and each knows only the parts that it is given:
 
-Rules that make this safe:
+- `replication` appends to the log, and sends it to the followers;
+- `commit` computes what is committed, and announces it;
+- `reads` answers linearizable reads;
+- `catchups` send the log to followers that lag behind;
+- `handover` gives the leadership to another member, and `operator` does what an operator asks for.
 
-- Only positions reported for our own term count, and our own only once durable.
-- Nothing is committed before an entry of our own term is on a quorum (Raft §5.4.2; it is why the
-  new-leadership-term entry is written first).
-- A read is answered once a quorum has echoed a number sent after it came, or while a lease holds.
-- A leader that a quorum has not answered within the heartbeat timeout steps down.
+A command's way: `submit` puts it into the window; `flush` makes a batch of all that wait. Then our
+own recorder (`on_durable`) and each follower (`AppendPosition`) report a position. Each report has
+the quorum's position computed anew, and what it passes is applied and answered.
+
+Rules that make this safe, with the file that keeps them:
+
+- Only positions reported for our own term count, and our own only once durable (`commit`).
+- Nothing is committed before an entry of our own term is on a quorum (`commit`).
+- A read is answered once a quorum has echoed a number that was sent after the read came, or while
+  a lease holds (`reads`).
+- A leader that a quorum has not answered within the heartbeat timeout steps down (here).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Never
 
 import trio
 
 from ...errors import UnknownOutcomeError
-from ...ready import stay_awake
-from ...storage import BatchHeader, Entry, EntryKind, encode_batch
+from ...storage import Entry, EntryKind
 from ...transport import (
-    NULL_VALUE,
     AdmissionRequest,
     AppendFlags,
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
     CommitPosition,
-    LogBatch,
-    LogJoined,
     LogSubscribe,
     Message,
     NewLeadershipTerm,
@@ -41,95 +45,196 @@ from ...transport import (
     Scout,
     StaleLeader,
     TerminationAck,
-    encode,
 )
-from ..protocol import rules
-from ..protocol.role import Ended, Role, Signal, overdue
-from ..requests.gateway import COMMAND, QUERY, Request
-from ..state_machine.applier import Waiting
-from ..voter import answer_scout, refuse_rival
-from .catchup_sender import Catchups
-from .commit import CommitAnnouncements, announcement
+from ..membership.admission import encode_admission
+from ..protocol import ballots, log_matching, quorum
+from ..protocol.role import Ended, Role
+from ..protocol.signal import Signal, look_again, overdue
+from ..requests.request import COMMAND, QUERY, Request
+from ..state_machine.actions import SNAPSHOT
+from .catchup_sender import CatchupSender
+from .commit import Commit
 from .disk_watch import DiskWatch
-from .follower_progress import Follower, followers_of
-from .operator import Controls
+from .follower_progress import Follower, Followers
+from .handover import Handover
+from .log_clock import LogClock, TimerEntries
+from .operator import Operator
+from .preference import Preference
 from .reads import Reads
-from .replication import Proposals, entries_of
-from .term_event import encode_term_event
-from .timekeeper import Timekeeper
+from .replication import Replication
+from .term_event import APP_VERSION, MAX_REASON_CHARACTERS, TermEvent, encode_term_event, forced_at
+from .termination import Termination
+from .wait_replicas import ReplicaWaits
 
 if TYPE_CHECKING:
-    from ..state import Core
-    from .term_event import TermEvent
+    from ...storage import Store
+    from ...transport import Links
+    from ..clocks import Clocks
+    from ..state import MemberState
+    from ..state_machine.actions import Actions
+    from ..state_machine.applier import Applier, ReadLog
+    from ..state_machine.snapshots import Snapshots
+    from ..voter import Voter
+
+log = logging.getLogger("quorate.node")
 
 
 class Leadership(Role):
     """The leader's role; from LEADER_LOG_REPLICATION on, through CLOSED, until it is deposed.
 
     Args:
-        core: of the member.
         term: the leadership term that was won.
-        session_id: of the log publication, for followers to name the live log.
+        session_id: of the log publication, by which followers name the live log.
+        state: of the member.
+        store: its log.
+        links: to the other members.
+        applier: applies what is committed.
+        snapshots: of the service.
+        actions: executes what the log asks of all members.
+        clocks: the members' clocks, by which the log's time goes.
+        voter: answers candidates.
+        read: reads the log for followers that lag, and repairs it.
 
     Attributes:
         base: where the term begins: our append position when the ballot was won.
-        publication_position: end of the log with what is not durable yet.
-        accepting: requests are taken into the log: not during the election, a handover or the end.
-        announced: the commit position that the followers were told last.
-        timekeeper: of the log's time.
+        is_startup: the election was the first since the member started.
+        followers: the other members, as the leader knows them.
     """
 
-    def __init__(self, core: Core, term: int, session_id: int) -> None:
+    def __init__(
+        self,
+        term: int,
+        session_id: int,
+        *,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        snapshots: Snapshots,
+        actions: Actions,
+        clocks: Clocks,
+        voter: Voter,
+        read: ReadLog,
+    ) -> None:
         super().__init__()
-        self.core = core
         self.term = term
         self.session_id = session_id
-        self.base = core.store.append_position
-        self.publication_position = self.base
+        self.base = store.append_position
         self.is_startup = False
-        self.accepting = False
-        self.replication_position = 0
-        self.followers = followers_of(core)
-        self.catchups = Catchups(self)
-        self.controls = Controls(self)
-        self.reads = Reads(core, self.followers)
-        self.proposals = Proposals(core)
         self._since = trio.current_time()
-        self._disk = DiskWatch(self)
-        self.timekeeper = Timekeeper(self)
+        self._state = state
+        self._store = store
+        self._links = links
+        self._applier = applier
+        self._snapshots = snapshots
+        self._clocks = clocks
+        self._voter = voter
         self._work = Signal()
-        self._announcements = CommitAnnouncements(self)
-        self.announced = 0
+        self._ruled = 0  # where we last had a snapshot taken by rule
+        self.followers = Followers(state)
+        self.reads = Reads(state, applier, self.followers)
+        self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
+        self._disk = DiskWatch(state, store, applier)
+        self.replication = Replication(
+            term,
+            session_id,
+            role=self,
+            state=state,
+            store=store,
+            links=links,
+            applier=applier,
+            followers=self.followers,
+            now_ms=self._clock.now_ms,
+            reads=self.reads,
+            before_append=self._disk.look,
+        )
+        self._timer_entries = TimerEntries(self._clock, applier, self.replication)
+        self.commit = Commit(
+            self,
+            base=self.base,
+            size=state.size,
+            store=store,
+            applier=applier,
+            followers=self.followers,
+            replication=self.replication,
+            on_commit=self._on_commit,
+        )
+        self._catchups = CatchupSender(term, session_id, store=store, read=read, links=links)
+        self._waits = ReplicaWaits(applier, self.followers)
+        self.handover = Handover(
+            term,
+            role=self,
+            state=state,
+            links=links,
+            lease=self.reads.lease,
+            followers=self.followers,
+            replication=self.replication,
+            reopen=self.open,
+        )
+        self._termination = Termination(
+            term,
+            state=state,
+            links=links,
+            followers=self.followers,
+            replication=self.replication,
+            reopen=self.open,
+        )
+        self._operator = Operator(
+            self,
+            state=state,
+            snapshots=snapshots,
+            actions=actions,
+            replication=self.replication,
+            handover=self.handover,
+            termination=self._termination,
+            waits=self._waits,
+        )
+
+    # --- for observers ----------------------------------------------------------------------------
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are put into the log."""
+        return self.replication.accepting
+
+    @property
+    def publication_position(self) -> int:
+        """Where the log ends, including what is not durable yet."""
+        return self.replication.end
+
+    def now_ms(self) -> int:
+        """Return the log's time now: no later batch is stamped with an earlier one."""
+        return self._clock.now_ms()
 
     # --- requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
-        """Take a request of a client; the turn's batch is formed when the loop comes round."""
+        """Take a request; a task makes the batch of this turn after the turn."""
         self._take([request])
         self._work.notify()
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take what came in one turn of the loop, and form a batch of it."""
+        """Take all requests of one turn of the event loop, and make a batch of them at once."""
         self._take(requests)
         self.flush()
 
     def _take(self, requests: list[Request]) -> None:
         for request in requests:
             if request.kind is COMMAND:
-                self.proposals.waiting.append(request)
+                self.replication.window.waiting.append(request)
             elif request.kind is QUERY:
                 self.reads.submit(request)
             else:
-                self.controls.submit(request)
+                self._operator.submit(request)
 
     def unsent(self) -> list[Request]:
-        """Give back the requests that are not in the log: nothing was done of them."""
-        return [*self.reads.surrender(), *self.proposals.withdraw()]
+        """Remove and return the requests that are not in the log: they have had no effect."""
+        return [*self.reads.surrender(), *self.replication.window.withdraw()]
 
     def surrender(self) -> list[Request]:
-        """End all requests: in flight means unknown outcome; return those that were never sent."""
-        unsent = [*self.unsent(), *self.controls.surrender()]
-        for request in self.core.applier.forget():
+        """End all requests: those in flight have an unknown outcome, the rest is returned."""
+        unsent = [*self.unsent(), *self._operator.surrender()]
+        for request in self._applier.forget():
             request.done(
                 UnknownOutcomeError(
                     f"the leader of term {self.term} lost its leadership with this write in "
@@ -139,132 +244,102 @@ class Leadership(Role):
         return unsent
 
     def flush(self) -> None:
-        """Form batches of what waits, as far as the window allows, and start a round of reads."""
-        if not self.accepting or self.ended is not None:
+        """Make batches of the commands that wait, and start a round for the reads that wait."""
+        if not self.replication.accepting or self.ended is not None:
             return
-        while requests := self.proposals.take():
-            self.append(entries_of(requests), requests)
-        # Before an entry of our own term is committed a read may miss acknowledged writes.
-        if self.core.applier.commit_position > self.base and self.reads.start_round():
-            self.announce_commit()
+        self.replication.flush()
+        # Before an entry of our own term is committed, a read might miss acknowledged writes.
+        if self._applier.commit_position > self.base and self.reads.start_round():
+            self.replication.announce_commit()
 
-    def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
-        """Append a batch of entries to the log: to the followers and to our own recorder."""
-        core = self.core
-        self._disk.look()
-        self.announced = core.applier.commit_position
-        position, now_ms = self.publication_position, self.timekeeper.now_ms()
-        batch = encode_batch(
-            entries,
-            term=self.term,
-            position=position,
-            timestamp_ms=now_ms,
-            commit_position=self.announced,
+    def open(self) -> None:
+        """Take requests from now on: the election is closed, or a hand-over has failed."""
+        self.replication.accepting = True
+        self._work.notify()
+        self._timer_entries.look_again()
+
+    def open_term(self, *, reason: str, election_seconds: float) -> None:
+        """Append the entry that opens the term; only after it may anything be committed.
+
+        Args:
+            reason: why the election began.
+            election_seconds: how long it took.
+        """
+        event = TermEvent(
+            leader_member_id=self._state.member_id,
+            log_session_id=self.session_id,
+            term_base_log_position=self.base,
+            app_version=APP_VERSION,
+            reason=reason[:MAX_REASON_CHARACTERS],
+            election_ms=round(election_seconds * 1000),
+            ready_members=self.ready_members(),
+            forced=forced_at(self._store.recorded.forced, self.base),
         )
-        frame = encode(LogBatch(self.term, self.reads.confirm_id, batch))
-        for follower in self.followers.values():
-            if follower.live:
-                follower.live = core.links.send_frame(follower.member_id, frame)
-        size, count = len(batch), len(entries)
-        self.publication_position += size
-        self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
-        header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
-        core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
-        core.store.append(batch, header=header)
-
-    def append_term_event(self, event: TermEvent) -> None:
-        """Append the entry that opens the term; only behind it may anything be committed."""
-        self.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event))])
-
-    def append_action(self, action: bytes) -> int:
-        """Have every member do something (:mod:`.actions`); return where."""
-        self.append([Entry(EntryKind.CLUSTER_ACTION, action)])
-        return self.publication_position
+        self.replication.append([Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event))])
 
     # --- positions --------------------------------------------------------------------------------
 
-    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
-        """Our own recording counts like a follower's."""
+    def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store knows it
+        """Count our own recording like a follower's."""
         self._disk.look()
-        self.catchups.durable.notify()
+        self._catchups.durable.notify()
         self._advance()
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
-        follower.match = max(follower.match, min(message.log_position, self.publication_position))
-        self.core.clocks.heard(follower.member_id, message.timestamp)
+        # A position beyond our log would be a follower's error; it must not count.
+        follower.match = max(follower.match, min(message.log_position, self.replication.end))
+        self._clocks.heard(follower.member_id, message.timestamp)
         self.reads.echoed(follower, message.confirm_id)
-        # To look for one flag among several takes long, and mostly they say nothing new.
+        # Testing single flags is slow, and nearly always they say nothing new.
         if message.flags != AppendFlags.READY or not (follower.ready and follower.votes):
             self._on_flags(follower, message.flags)
         self._advance()
-        follower.pulse.beat()  # clients wait for what is above
-        self.controls.replicas.look()
-        if not self.accepting:
+        # After the commit: clients wait for that.
+        follower.pulse.heartbeat()
+        self._waits.look()
+        if not self.replication.accepting:
             self.changed.notify()
 
     def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
-        """Note what a follower says of itself."""
-        follower.says(has_vote=AppendFlags.NO_VOTE not in flags)
+        """Handle what a follower reports of itself."""
+        follower.reports_vote(has_vote=AppendFlags.NO_VOTE not in flags)
+        held = self._snapshots.held
         if AppendFlags.READY in flags and not follower.ready:
-            self.core.snapshots.held.pop(follower.member_id, None)
+            held.pop(follower.member_id, None)
             follower.ready = True
             self.changed.notify()
         if AppendFlags.CATCHUP in flags:
-            self.catchups.stop_where_joined(follower)
+            self._catchups.stop_where_joined(follower)
         if AppendFlags.INSTALL in flags:
-            start, held = self.core.store.start_position, self.core.snapshots.held
-            held.setdefault(follower.member_id, start)
+            # It will need the log from a snapshot on, which it has not got yet.
+            held.setdefault(follower.member_id, self._store.start_position)
 
     def _advance(self) -> None:
-        """Compute the quorum's position; commit and apply what it passed; answer reads."""
-        reads = self.reads
-        if self.replication_position < self.publication_position:
-            durable = self.core.store.recorded.append_position
-            matches = [durable, *[each.match for each in self.voters]]
-            self._advance_to(min(rules.quorum_position(matches, self.core.size), durable))
-        under_way = reads.rounds or reads.waiting
-        if under_way and reads.answer([each.confirm_id for each in self.voters]):
+        """A position or an echo is new: commit what a quorum has, and answer reads."""
+        self.commit.advance()
+        under_way = self.reads.rounds or self.reads.waiting
+        if under_way and self.reads.answer([each.confirm_id for each in self.followers.voters]):
             self._work.notify()
 
-    def _advance_to(self, reached: int) -> None:
-        if reached > self.replication_position:
-            self.replication_position = reached
-            self.changed.notify()
-        applier = self.core.applier
-        if reached > applier.commit_position and rules.may_commit(reached, base=self.base):
-            stay_awake()  # clients get answers, and ask again
-            self.proposals.committed(reached)
-            self._announcements.committing(reached)
-            applier.commit(reached)
-            self.timekeeper.look_again()
-            if self.proposals.waiting or self.reads.waiting:
-                self._work.notify()
-            self._announcements.committed()
-
-    def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
-        """Tell the followers the commit position, and ask them to echo the confirmation number."""
-        self.announced = commit = max(reached, self.core.applier.commit_position)
-        own, number = self.core.member_id, self.reads.confirm_id
-        self.core.broadcast(CommitPosition(self.term, commit, own, number, now_ms))
+    def _on_commit(self) -> None:
+        """Something was committed: the window has room, and log time has advanced."""
+        self._timer_entries.look_again()
+        if self.replication.window.waiting or self.reads.waiting:
+            self._work.notify()
 
     def quorum_heard_at(self) -> float:
-        """When we last knew a quorum behind us: the quorum-th most recent report, we included."""
-        heard = [trio.current_time(), *(each.heard_at for each in self.voters)]
-        return max(rules.quorum_time(heard, self.core.size), self._since)
+        """When a quorum last followed us: the quorum-th most recent report, we included."""
+        heard = [trio.current_time(), *(each.heard_at for each in self.followers.voters)]
+        return max(quorum.quorum_time(heard, self._state.size), self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
-        return 1 + sum(follower.ready for follower in self.voters)
-
-    @property
-    def voters(self) -> list[Follower]:
-        """The followers that count: those that have a vote (see :mod:`.admission`)."""
-        return [each for each in self.followers.values() if each.votes]
+        return 1 + sum(follower.ready for follower in self.followers.voters)
 
     # --- messages ---------------------------------------------------------------------------------
 
     def on_message(self, sender: int, message: Message) -> None:
-        """Hear a follower, a canvasser, a candidate, or the leader of a newer term."""
+        """Handle a message of a follower, of a candidate, or of the leader of another term."""
         follower = self.followers[sender]
         match message:
             case AppendPosition(leadership_term_id=self.term):
@@ -273,12 +348,10 @@ class Leadership(Role):
                 self._on_canvass(follower, message)
             case RequestVote() | Scout():
                 self._on_candidate(sender, message)
-            case AdmissionRequest() | TerminationAck() if message.leadership_term_id == self.term:
-                self.controls.on_follower(follower, message)
-            case LogSubscribe(leadership_term_id=self.term, log_session_id=self.session_id):
-                self._on_subscribe(follower)
-            case CatchupPosition(leadership_term_id=self.term):
-                self.catchups.start(follower, message)
+            case LogSubscribe() | CatchupPosition() | AdmissionRequest() | TerminationAck() if (
+                message.leadership_term_id == self.term
+            ):
+                self._on_follower(follower, message)
             case (
                 NewLeadershipTerm(leadership_term_id=term)
                 | CommitPosition(leadership_term_id=term)
@@ -287,87 +360,140 @@ class Leadership(Role):
             ) if term > self.term:
                 self.end(f"member {sender} lives in term {term}", message=(sender, message))
             case NewLeadershipTerm(leadership_term_id=self.term):
-                self.end(f"members {sender} and {self.core.member_id} both lead term {self.term}")
+                own = self._state.member_id
+                self.end(f"members {sender} and {own} both lead term {self.term}")
             case NewLeadershipTerm() | CommitPosition():
-                self.core.send(sender, StaleLeader(self.term, self.core.member_id))
+                # Its term is older than ours: it has been deposed, and does not know it.
+                self._links.send(sender, StaleLeader(self.term, self._state.member_id))
             case _:
-                pass  # of an older term, or about an election that is over
+                pass  # of an older term, or of an election that is over
+
+    def _on_follower(
+        self,
+        follower: Follower,
+        message: LogSubscribe | CatchupPosition | AdmissionRequest | TerminationAck,
+    ) -> None:
+        """Handle what a follower of our term asks for, or has done."""
+        match message:
+            case LogSubscribe(log_session_id=self.session_id):
+                self.replication.subscribe(follower)
+            case LogSubscribe():
+                pass  # it names the live log of another session
+            case CatchupPosition():
+                self._catchups.start(follower, message)
+            case AdmissionRequest():
+                self._on_admission_request(follower, message)
+            case TerminationAck():
+                self._termination.on_ack(follower.member_id, message)
 
     def _on_candidate(self, sender: int, message: RequestVote | Scout) -> None:
-        """Refuse a rival, unless we have asked it to take over and still wait for it."""
-        asked = sender == self.controls.successor
+        """Refuse a rival, unless it is the successor that we have asked to take over."""
+        asked = sender == self.handover.successor
         if isinstance(message, Scout):
             if message.member_id == sender:
-                answer_scout(self.core, message, in_ballot=asked, leader_alive=not asked)
-        elif asked and rules.may_take_over(message, own=self.core.log_end, term=self.term):
+                self._voter.answer_scout(message, in_ballot=asked, leader_alive=not asked)
+        elif asked and ballots.may_take_over(message, own=self._state.log_end, term=self.term):
+            # The next election sees its request first, and votes for it.
             self._finish(Ended(f"member {sender} takes over", (sender, message), in_order=True))
         else:
-            refuse_rival(self, sender, message)
+            self._refuse(sender, message)
+
+    def _refuse(self, sender: int, request: RequestVote) -> None:
+        """Refuse a candidate, and let it follow if it can (Aeron: onRequestVote)."""
+        self._voter.refuse(sender, request, leader_alive=True)
+        if request.candidate_member_id == sender and request.candidate_term_id <= self.term:
+            # It has promised no term above ours: it need not lose its ballot and canvass first.
+            self._links.send(sender, self.new_leadership_term(request.log_leadership_term_id))
 
     def on_receiving(self, member: int) -> None:
-        """A follower whose report waits behind a long message of its own is there all the same."""
+        """A part of a long message has come: its sender is alive, though its report waits."""
         if (follower := self.followers[member]).heard_at >= 0:
-            follower.pulse.sign()
+            follower.pulse.alive()
 
     def _on_canvass(self, follower: Follower, message: CanvassPosition) -> None:
-        """Tell a member that looks for a leader where its log stands (Aeron: onCanvassPosition)."""
-        term, who = message.log_leadership_term_id, follower.member_id
-        if follower.votes and term > self.term and self.publication_position == self.base:
+        """Announce our term to a member that looks for a leader (Aeron: onCanvassPosition)."""
+        term, sender = message.log_leadership_term_id, follower.member_id
+        if follower.votes and term > self.term and self.replication.end == self.base:
             # The leader of that term had a quorum, which refuses ours: our election is lost.
-            self.end(f"member {who} has log of term {term}", message=(who, message))
+            self.end(f"member {sender} has log of term {term}", message=(sender, message))
             return
         follower.rejoins()
         # A member's log of our term never gets shorter, unless its disk was lost.
         follower.match = min(follower.match, message.log_position)
-        self.catchups.stop(who)
+        self._catchups.stop(sender)
         if term <= self.term:
-            self.core.send(who, self.new_leadership_term(term))
+            self._links.send(sender, self.new_leadership_term(term))
+
+    def _on_admission_request(self, follower: Follower, message: AdmissionRequest) -> None:
+        """Append the entry that gives a follower's new store its vote."""
+        if not self.replication.accepting or not follower.may_be_admitted(message):
+            return
+        payload = encode_admission(
+            message.member_id, message.instance_id, self._store.voting_status
+        )
+        self.replication.append([Entry(EntryKind.MEMBERSHIP, payload)])
+        follower.admission = self.replication.end
+        log.warning(
+            "member %d: the new store %016x of member %d is to be admitted at %d",
+            self._state.member_id,
+            message.instance_id,
+            message.member_id,
+            follower.admission,
+        )
 
     def new_leadership_term(self, log_term: int) -> NewLeadershipTerm:
-        """Build the message for a member whose log ends in `log_term`."""
-        return announcement(self, log_term, timestamp_ms=self.timekeeper.now_ms())
-
-    def _on_subscribe(self, follower: Follower) -> None:
-        """Let a follower join the live log: it gets every batch from here on, in order."""
-        position = self.publication_position
-        joined = LogJoined(self.term, self.session_id, position, self.core.member_id)
-        follower.live = self.core.links.send_frame(follower.member_id, encode(joined))
-        follower.join_position = position
+        """Build the announcement for a member whose log ends in `log_term` (protocol 2.6.1)."""
+        term, base, terms = self.term, self.base, self._store.terms
+        following = log_matching.next_term(terms, log_term, leader_term=term, base=base)
+        return NewLeadershipTerm(
+            log_leadership_term_id=log_term,
+            next_leadership_term_id=following.term,
+            next_term_base_log_position=following.base,
+            next_log_position=following.end,
+            leadership_term_id=term,
+            term_base_log_position=base,
+            log_position=self.replication.end,
+            leader_recording_id=0,
+            timestamp=self._clock.now_ms(),
+            leader_member_id=self._state.member_id,
+            log_session_id=self.session_id,
+            app_version=APP_VERSION,
+            is_startup=self.is_startup,
+            commit_position=self._applier.commit_position,
+            replication_position=self.commit.replication_position,
+            terms=log_matching.spans_around(terms, log_term, leader_term=term, base=base),
+            oldest_position=self._store.start_position,
+            lease_ms=self._state.timeouts.lease_ms,
+        )
 
     # --- tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send heartbeats, watch the quorum, form batches, serve catch-ups; until cancelled."""
+        """Run the tasks of the leader; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher)
             nursery.start_soon(self._heartbeats)
-            nursery.start_soon(self._announcements.run)
+            nursery.start_soon(self.commit.run)
             nursery.start_soon(self._watch_quorum)
-            nursery.start_soon(self._disk.run)
+            nursery.start_soon(self._disk.run, self, self.replication, self.handover, nursery)
             nursery.start_soon(self._go_on)
-            nursery.start_soon(self.timekeeper.run)
-            nursery.start_soon(self.catchups.run)
-            nursery.start_soon(self.controls.run)
+            nursery.start_soon(self._timer_entries.run)
+            nursery.start_soon(self._catchups.run)
+            nursery.start_soon(self._operator.run)
             nursery.start_soon(self.reads.run)
-            nursery.start_soon(self.controls.by_rule)
+            nursery.start_soon(self._snapshots_by_rule)
 
-    def open(self) -> None:
-        """Take requests from now on (the election is closed)."""
-        self.accepting = True
-        self._work.notify()
-        self.timekeeper.look_again()
-
-    async def drain(self) -> None:
-        """Take no more requests, and wait until those in flight are committed."""
-        self.accepting = False
-        applier = self.core.applier
-        while (self.proposals.in_flight or applier.lagging) and self.ended is None:
-            await applier.progressed.wait()
-
-    async def level(self, follower: Follower) -> None:
-        """Wait until a follower has all of our log; we must not be accepting any more."""
-        while follower.match < self.publication_position:
-            await self.changed.wait()
+    async def prefer(self) -> Never:
+        """Hand over to a member of a higher priority, once one is steady; until cancelled."""
+        preference = Preference(
+            state=self._state,
+            links=self._links,
+            applier=self._applier,
+            followers=self.followers,
+            handover=self.handover,
+            free=lambda: self.replication.accepting and not self._operator.busy,
+        )
+        await preference.run()
 
     async def _flusher(self) -> Never:
         while True:
@@ -375,26 +501,34 @@ class Leadership(Role):
             self.flush()
 
     async def _go_on(self) -> Never:
-        """Go on with what had to wait until what is committed was applied."""
+        """Continue with what had to wait until the commits were applied."""
         while True:
-            await self.core.applier.caught_up.wait()
+            await self._applier.caught_up.wait()
             self._advance()
             self.flush()
 
     async def _heartbeats(self) -> Never:
         while True:
             self.reads.renew_lease()
-            self.announce_commit(now_ms=self.timekeeper.now_ms())
-            self.controls.replicas.look()
-            await trio.sleep(self.core.timeouts.leader_heartbeat_interval)
+            self.replication.announce_commit(now_ms=self._clock.now_ms())
+            self._waits.look()
+            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
 
     async def _watch_quorum(self) -> None:
         """Step down when a quorum has not been heard for too long."""
-        timeout = self.core.timeouts.leader_heartbeat_timeout
+        timeout = self._state.timeouts.leader_heartbeat_timeout
 
-        # In the election followers replicate and replay before they report; likewise in a handover.
+        # In an election, followers replicate and replay before they report; a hand-over waits.
         def due() -> float:
-            return self.quorum_heard_at() + (timeout if self.accepting else 2 * timeout)
+            return self.quorum_heard_at() + (timeout if self.replication.accepting else 2 * timeout)
 
         await overdue(due, timeout)
         self.end("inactive follower quorum")
+
+    async def _snapshots_by_rule(self) -> Never:
+        """Have all members take a snapshot whenever the policy asks for one."""
+        while True:
+            await look_again(self._state.timeouts.leader_heartbeat_timeout)
+            asked = self._ruled > self._applier.applied_position
+            if self.replication.accepting and self._snapshots.due and not asked:
+                self._ruled = self.replication.append_action(SNAPSHOT)

@@ -20,43 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..protocol import rules
+from ..protocol import quorum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .follower_progress import Follower
 
-MAX_LEASE_MS: Final = 600_000
-"""For longer nobody promises anything."""
-
 HELD_SHARE: Final = 0.9
 """What a leader takes of the lease: its clock may be slower than a follower's by a tenth."""
-
-
-class Promise:
-    """To help nobody else to lead; a member has one, in all its roles.
-
-    Args:
-        seconds: that one from before the start may last.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._until = trio.current_time() + seconds
-
-    def give(self, seconds: float) -> None:
-        """Promise it for so long from now on."""
-        if seconds:
-            self._until = max(self._until, trio.current_time() + seconds)
-
-    def release(self) -> None:
-        """The leader to which it was given leads no more, or wants us to."""
-        self._until = trio.current_time()
-
-    @property
-    def binds(self) -> bool:
-        """Whether it is to be kept still."""
-        return trio.current_time() < self._until
 
 
 class Lease:
@@ -94,5 +66,5 @@ class Lease:
             return 0.0
         now = trio.current_time()
         voters = (each.promised_at for each in followers if each.votes)
-        promised_at = rules.quorum_time([now, *voters], self._members)
+        promised_at = quorum.quorum_time([now, *voters], self._members)
         return max(promised_at + HELD_SHARE * self.seconds - now, 0.0)

@@ -1,29 +1,54 @@
-"""The log's time: what a leader stamps on the batches of its term.
+"""The log's time, and the entries that a leader records although nobody writes.
 
-It follows the leader's clock, as far as that is believed (:mod:`.clocks`), and never goes back. A
-leader whose clock lies behind what the log says already (its predecessor's lay ahead) must not wait
-until its clock gets there: keys would not expire until then. So the log's time goes on from where
-it was, at nine tenths of the pace, until the clock has caught up with it.
+The log's time is what a leader stamps on the batches of its term. It follows the leader's clock, as
+far as that is trusted (:mod:`..clocks`), and it never goes back. If a leader's clock was ahead, the
+next leader's clock is behind the log. Log time must not stop until that clock catches up, because
+keys would not expire. So it runs 10 % slow until it is caught up.
+
+Two reasons make a leader record an entry without content:
+
+- The service wants log time to advance at a certain moment, for a timer or an expiring key.
+- The commit position of the last batch is in no batch until another one follows. A reader that has
+  nothing but a member's directory would take that batch for uncommitted for hours. So one entry is
+  recorded when the log becomes idle. That the entry's own commit is in no batch does no harm, since
+  it has no content. There is one for each idle time, so an idle cluster writes nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final, Never
 
 import trio
+
+from ...storage import Entry, EntryKind
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..state_machine.applier import Applier
+    from .replication import Replication
+
 log = logging.getLogger("quorate.node")
 
-SLOW_MS_PER_SECOND = 900
-SKEW_TO_TELL_MS = 1000
+SLOW_MS_PER_SECOND: Final = 900
+"""Pace of log time while the clock is behind it. If smaller, keys live longer after a leader whose
+clock was ahead. If larger, it takes longer until log time is right; at 1000 it never is."""
+
+LOGGED_SKEW_MS: Final = 1000
+"""A clock that is further behind log time is logged. If smaller, harmless skew fills the log. If
+larger, an operator hears of a wrong clock too late."""
+
+IDLE_SECONDS: Final = 1.0
+"""After this time without a batch the log is idle, which is noticed within the same time again. If
+smaller, clients that pause between writes cost up to twice as many batches. If larger, readers of a
+directory see the last batch later."""
 
 
-class LogTime:
-    """The time of one term of leadership.
+class LogClock:
+    """The log's time during one term of leadership.
 
     Args:
         clock_ms: the clock to follow, milliseconds since the epoch.
@@ -32,10 +57,10 @@ class LogTime:
 
     def __init__(self, clock_ms: Callable[[], int], last_ms: int) -> None:
         self._clock_ms = clock_ms
-        self._last_ms = last_ms  # ...at
-        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self._last_ms = last_ms  # at `_last_at`
+        self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
         self._last_at = self._now()
-        if (behind := last_ms - clock_ms()) > SKEW_TO_TELL_MS:
+        if (behind := last_ms - clock_ms()) > LOGGED_SKEW_MS:
             log.warning(
                 "the clock is %.3g s behind the log's time, which goes on at %d %% of the pace",
                 behind / 1000,
@@ -43,10 +68,68 @@ class LogTime:
             )
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never less than before."""
+        """Return milliseconds since the epoch; never less than before."""
         at, clock = self._now(), self._clock_ms()
         least = self._last_ms + int((at - self._last_at) * SLOW_MS_PER_SECOND)
         if clock < least:
             return least
         self._last_ms, self._last_at = clock, at
         return clock
+
+
+class TimerEntries:
+    """Records the timer entries of a leadership.
+
+    Args:
+        clock: the log's time.
+        applier: its service knows when log time must next advance.
+        replication: appends the entries.
+    """
+
+    def __init__(self, clock: LogClock, applier: Applier, replication: Replication) -> None:
+        self._clock = clock
+        self._applier = applier
+        self._replication = replication
+        self._changed = Signal()
+        self._due_ms: float = math.inf
+        self._resting = False  # nothing is due before something is committed
+        self._own_end = -1  # where our last entry ends: what is below is known to be committed
+        self._log_end, self._idle_at = -1, math.inf  # the end of the log, and when it is idle
+
+    def look_again(self) -> None:
+        """Something was committed, or requests are taken again: check whether more is due."""
+        if self._resting:
+            self._changed.notify()
+            return
+        due = self._applier.service.next_deadline_ms()
+        if due is not None and due < self._due_ms:
+            self._changed.notify()
+
+    async def run(self) -> Never:
+        """Record an entry whenever one is due and no batch is under way; until cancelled."""
+        while True:
+            # One reading of the clock for both: `until` from a later one might never be reached.
+            now = trio.current_time()
+            until = self._due_at(now)
+            if until > now:
+                self._resting = until == math.inf
+                await self._changed.wait(until)
+            else:
+                # A batch under way advances log time itself, when it is applied.
+                if not self._replication.in_flight:
+                    self._replication.append([Entry(EntryKind.TIMER)])
+                    self._own_end = self._replication.end
+                await self._applier.progressed.wait()
+
+    def _due_at(self, now: float) -> float:
+        """Return when an entry is due (trio's clock); infinity for never."""
+        due, self._due_ms = self._applier.service.next_deadline_ms(), math.inf
+        if not self._replication.accepting:
+            return math.inf
+        if self._replication.end != self._log_end:
+            self._log_end, self._idle_at = self._replication.end, now + IDLE_SECONDS
+        idle_at = math.inf if self._log_end == self._own_end else self._idle_at
+        if due is None:
+            return idle_at
+        self._due_ms = due
+        return min(idle_at, now + max(due - self._clock.now_ms(), 0) / 1000)

@@ -1,260 +1,101 @@
-"""What an operator may ask the leader to do: one thing at a time, answered when it is done.
+"""An operator's requests to the leader: one at a time, each answered when it is done.
 
-A control request travels like a client's: through any member, forwarded to the leader, parked
-while there is none. Its payload is words: a verb and its arguments.
+A control request travels like a client's: through any member, forwarded to the leader, parked while
+there is none. Its payload is words: a verb and its arguments. They are parsed once, when the
+request arrives (`parse_untrusted`); from there on it is an `Order`. So an operator can only ask for
+what the grammar has, and nothing inside the member is controlled by text.
+
+WAIT is an exception to "one at a time": it waits for followers, and holds up nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Final, Never
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Never, TypeAlias, assert_never
 
+import attrs
 import trio
 
 from ...errors import RefusedError, UnknownOutcomeError
-from ...transport import AdmissionRequest, TimeoutNow
-from ..membership.admission import on_admission_request
-from ..protocol.role import Signal, look_again
-from ..state_machine import actions
-from .termination import Termination
-from .wait_replicas import Replicas
+from ..protocol.signal import Signal
+from ..state_machine.actions import RESUME, SNAPSHOT, SUSPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Collection
 
-    from ...transport import TerminationAck
-    from ..requests.gateway import Request
-    from .follower_progress import Follower
-    from .leadership import Leadership
+    from ..protocol.role import Role
+    from ..requests.request import Request
+    from ..state import MemberState
+    from ..state_machine.actions import Actions
+    from ..state_machine.snapshots import Snapshots
+    from .handover import Handover
+    from .replication import Replication
+    from .termination import Termination
+    from .wait_replicas import ReplicaWaits
 
 MAX_WAITING: Final = 64
-EVEN_IF_BEHIND: Final = "even-if-behind"
-BY_PRIORITY: Final = "by-priority"
-WAIT: Final = b"wait "
-DISK_STALLED: Final = "disk-stalled"
+"""Requests that wait for the one under way. If smaller, scripts of operators are refused. If
+larger, a client that sends nothing else takes more memory."""
+
+_EVEN_IF_BEHIND: Final = "even-if-behind"
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 _POSITION: Final = re.compile(r"\b(?:at|position) (\d+)")
 
 
-def positions_of(answer: str) -> list[int]:
-    """Return the positions of the log that a leader's answer names, in its order."""
-    return [int(found) for found in _POSITION.findall(answer)]
+class Verb(Enum):
+    """The requests without arguments."""
+
+    FOUND = "found"
+    SNAPSHOT = "snapshot"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    SHUTDOWN = "shutdown"
+    ABORT = "abort"
 
 
-class Controls:
-    """The control requests of one leadership.
+@attrs.frozen
+class Transfer:
+    """Hand the leadership to a member.
 
-    Attributes:
-        termination: of the whole cluster.
-        replicas: those that wait until followers have what is committed.
-        successor: the member that we have asked to take over, as long as we wait for it.
+    Args:
+        member_id: the member.
+        even_if_behind: although its log may be shorter than the leader's.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
-        self._waiting: deque[Request] = deque()
-        self._running: Request | None = None
-        self.successor: int | None = None
-        self.termination = Termination(leadership)
-        self.replicas = Replicas(leadership)
-        self._asked = Signal()
-        self._ruled = 0
-        self._verbs: dict[str, Callable[[list[str]], Awaitable[str]]] = {
-            "found": self._found,
-            "transfer": self._transfer,
-            "snapshot": self._snapshot,
-            "suspend": self._suspend,
-            "resume": self._resume,
-            "shutdown": self._shutdown,
-            "abort": self._abort,
-        }
-
-    def submit(self, request: Request) -> None:
-        """Take a request; those before it are done first, but for those that wait for followers."""
-        if request.payload.startswith(WAIT):
-            try:
-                words = _words_untrusted(request.payload)
-            except RefusedError as error:
-                request.done(error)
-            else:
-                self.replicas.submit(request, words[1:])
-            return
-        if len(self._waiting) >= MAX_WAITING:
-            request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))
-            return
-        self._waiting.append(request)
-        self._asked.notify()
-
-    def on_follower(self, follower: Follower, message: AdmissionRequest | TerminationAck) -> None:
-        """Hear what a follower asks for, or has done."""
-        if isinstance(message, AdmissionRequest):
-            on_admission_request(self._leadership, follower, message)
-        else:
-            self.termination.on_ack(follower.member_id, message)
-
-    def surrender(self) -> list[Request]:
-        """End the one that runs; return those that were not begun."""
-        running, self._running = self._running, None
-        ended = self._leadership.ended
-        if running is not None and ended is not None:
-            if ended.in_order:
-                running.done(ended.reason.encode())
-            else:
-                running.done(UnknownOutcomeError(f"the leadership has ended: {ended.reason}"))
-        waiting = [*self._waiting, *self.replicas.surrender()]
-        self._waiting.clear()
-        return waiting
-
-    async def run(self) -> Never:
-        """Do what is asked for; until cancelled."""
-        while True:
-            while not self._waiting:
-                await self._asked.wait()
-            request = self._running = self._waiting.popleft()
-            try:
-                answer: bytes | RefusedError = (await self._do(request.payload)).encode()
-            except RefusedError as error:
-                answer = error
-            if self._running is request:  # else the leadership has ended, and so it was answered
-                self._running = None
-                request.done(answer)
-
-    async def _do(self, payload: bytes) -> str:
-        verb, *arguments = _words_untrusted(payload)
-        if verb not in self._verbs:
-            known = ", ".join(self._verbs)
-            raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
-        return await self._verbs[verb](arguments)
-
-    async def _found(self, _arguments: list[str]) -> str:
-        """Refuse: only a member that waits for a new cluster can do that (:mod:`.admission`)."""
-        await trio.lowlevel.checkpoint()
-        raise RefusedError(
-            "the cluster is founded already. A member that was left out joins when it is started; "
-            "one that has lost its disk joins with quorate recover"
-        )
-
-    # --- transfer ---------------------------------------------------------------------------------
-
-    async def _transfer(self, arguments: list[str]) -> str:
-        """Hand the leadership over, in order: first the target gets all of the log.
-
-        New writes wait meanwhile, and go to the new leader; none is lost (Raft dissertation,
-        section 3.10; BlazingMQ: the designated leader). "even-if-behind": or the target gets what
-        it lacks once it has won (:mod:`.levelling`).
-        """
-        leadership = self._leadership
-        options = {EVEN_IF_BEHIND, BY_PRIORITY, DISK_STALLED} & {*arguments[1:]}
-        even_if_behind = EVEN_IF_BEHIND in options
-        target = self._member_untrusted([word for word in arguments if word not in options])
-        if target == leadership.core.member_id:
-            return f"member {target} leads already"
-        follower = leadership.followers[target]
-        if follower.standby:
-            raise RefusedError(f"member {target} is a standby: it has no vote and never leads")
-        if not follower.votes:
-            raise RefusedError(f"member {target} is not admitted yet: its store is new")
-        follows = follower.may_take_over
-        if not leadership.core.links.connected(target) or not (follows or even_if_behind):
-            raise RefusedError(
-                f"member {target} does not follow: its log is known up to {follower.match} of "
-                f"{leadership.publication_position}"
-            )
-        leadership.accepting = False
-        try:
-            with trio.move_on_after(leadership.core.timeouts.leader_heartbeat_timeout):
-                if DISK_STALLED not in options:  # what is in flight is committed by the next one
-                    await leadership.drain()
-                if not even_if_behind:
-                    await leadership.level(follower)
-                own, by_operator = leadership.core.member_id, options <= {EVEN_IF_BEHIND}
-                takeover = TimeoutNow(leadership.term, own, target, even_if_behind, by_operator)
-                self.successor = target
-                leadership.reads.lease.void(leadership.followers.values())
-                leadership.core.send(target, takeover)
-                await trio.sleep_forever()  # the end of the leadership is the answer
-        finally:
-            self.successor = None
-            if leadership.ended is None:
-                leadership.open()
-        raise RefusedError(f"member {target} did not take over in time")
-
-    # --- snapshot ---------------------------------------------------------------------------------
-
-    async def _snapshot(self, arguments: list[str]) -> str:
-        """Have all members take a snapshot at one position; wait for our own."""
-        leadership = self._leadership
-        snapshots = leadership.core.snapshots
-        if arguments:
-            raise RefusedError(f"snapshot takes no arguments, found {' '.join(arguments)!r}")
-        if snapshots.service is None:
-            raise RefusedError("this service has no snapshots")
-        if snapshots.writing is not None:
-            raise RefusedError("a snapshot is being taken already")
-        began = trio.current_time()
-        position = leadership.append_action(actions.SNAPSHOT)
-        if await snapshots.taken(position) is None:
-            raise RefusedError(f"no snapshot at {position}: {snapshots.failure or 'see the log'}")
-        return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
-
-    async def _suspend(self, arguments: list[str]) -> str:
-        """Take no commands from now on, whoever leads; reads go on."""
-        return await self._set_suspended(arguments, suspended=True)
-
-    async def _resume(self, arguments: list[str]) -> str:
-        """Take commands again."""
-        return await self._set_suspended(arguments, suspended=False)
-
-    async def _set_suspended(self, arguments: list[str], *, suspended: bool) -> str:
-        core, verb = self._leadership.core, "suspend" if suspended else "resume"
-        if arguments:
-            raise RefusedError(f"{verb} takes no arguments, found {' '.join(arguments)!r}")
-        if core.suspended is suspended:
-            state = "suspended already" if suspended else "not suspended"
-            raise RefusedError(f"the cluster is {state}")
-        action = actions.SUSPEND if suspended else actions.RESUME
-        position = self._leadership.append_action(action)
-        while core.suspended is not suspended:
-            await core.actions.changed.wait()
-        return f"{'suspended' if suspended else 'resumed'} at {position}"
-
-    async def _shutdown(self, arguments: list[str]) -> str:
-        """Have all members take a snapshot, and stop, at one position."""
-        snapshot = await self._snapshot(arguments)
-        return f"{snapshot}; {await self.termination.run()}"
-
-    async def _abort(self, arguments: list[str]) -> str:
-        """Have all members stop at one position, without a snapshot."""
-        if arguments:
-            raise RefusedError(f"abort takes no arguments, found {' '.join(arguments)!r}")
-        return await self.termination.run()
-
-    async def by_rule(self) -> Never:
-        """Have a snapshot taken whenever the rule asks for one."""
-        leadership = self._leadership
-        core = leadership.core
-        while True:
-            await look_again(core.timeouts.leader_heartbeat_timeout)
-            asked = self._ruled > core.applier.applied_position
-            if leadership.accepting and core.snapshots.due and not asked:
-                self._ruled = leadership.append_action(actions.SNAPSHOT)
-
-    def _member_untrusted(self, arguments: list[str]) -> int:
-        members = (self._leadership.core.member_id, *self._leadership.core.peers)
-        if len(arguments) != 1 or not arguments[0].isdecimal() or int(arguments[0]) not in members:
-            given = " ".join(arguments)
-            known = ", ".join(map(str, sorted(members)))
-            raise RefusedError(
-                f"transfer to {given!r}: expected the id of a member, one of {known}"
-            )
-        return int(arguments[0])
+    member_id: int
+    even_if_behind: bool = False
 
 
-def _words_untrusted(payload: bytes) -> list[str]:
-    """Split a control request into its words.
+@attrs.frozen
+class Wait:
+    """Wait until followers have everything that is committed now.
+
+    Args:
+        count: how many followers.
+        seconds: how long at most; infinity for no limit.
+    """
+
+    count: int
+    seconds: float
+
+
+Order: TypeAlias = Verb | Transfer | Wait
+"""A request of an operator, parsed."""
+
+_VERBS: Final = ("transfer", "wait", *(verb.value for verb in Verb))
+
+
+def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
+    """Parse a control request.
+
+    Args:
+        payload: its words.
+        members: the ids of all members.
 
     Raises:
-        RefusedError: it is not text, or has no words.
+        RefusedError: it is no request that a leader knows.
     """
     try:
         words = payload.decode("ascii").split()
@@ -262,4 +103,195 @@ def _words_untrusted(payload: bytes) -> list[str]:
         words = []
     if not words:
         raise RefusedError("a control request is a verb and its arguments, in ASCII")
-    return words
+    verb, arguments = words[0], words[1:]
+    given = " ".join(arguments)
+    if verb == "transfer":
+        return _transfer_untrusted(arguments, members)
+    if verb == "wait":
+        match arguments:
+            case [count, timeout_ms] if all(map(_NUMBER.fullmatch, arguments)):
+                return Wait(int(count), int(timeout_ms) / 1000 or float("inf"))
+            case _:
+                expected = "wait takes a number of followers and one of milliseconds"
+                raise RefusedError(f"{expected}, found {given!r}")
+    if verb not in _VERBS:
+        known = ", ".join(_VERBS)
+        raise RefusedError(f"{verb!r} is none of the things a leader can do: {known}")
+    if arguments:
+        raise RefusedError(f"{verb} takes no arguments, found {given!r}")
+    return Verb(verb)
+
+
+def _transfer_untrusted(arguments: list[str], members: Collection[int]) -> Transfer:
+    match arguments:
+        case [member, *rest] if rest in ([], [_EVEN_IF_BEHIND]):
+            if _NUMBER.fullmatch(member) and int(member) in members:
+                return Transfer(int(member), even_if_behind=bool(rest))
+        case _:
+            pass
+    known = ", ".join(map(str, sorted(members)))
+    given = " ".join(arguments)
+    raise RefusedError(f"transfer to {given!r}: expected the id of a member, one of {known}")
+
+
+def positions_of(answer: str) -> list[int]:
+    """Return the log positions that a leader's answer names, in its order."""
+    return [int(position) for position in _POSITION.findall(answer)]
+
+
+class Operator:
+    """The operator's requests to one leadership.
+
+    Args:
+        role: the leader's role; its end may be an answer.
+        state: of the member.
+        snapshots: of the service.
+        actions: executes what the log asks of all members.
+        replication: appends such actions.
+        handover: hands the leadership over.
+        termination: stops the whole cluster.
+        waits: answers WAIT.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        state: MemberState,
+        snapshots: Snapshots,
+        actions: Actions,
+        replication: Replication,
+        handover: Handover,
+        termination: Termination,
+        waits: ReplicaWaits,
+    ) -> None:
+        self._role = role
+        self._state = state
+        self._snapshots = snapshots
+        self._actions = actions
+        self._replication = replication
+        self._handover = handover
+        self._termination = termination
+        self._waits = waits
+        self._waiting: deque[tuple[Request, Order]] = deque()
+        self._running: tuple[Request, Order] | None = None
+        self._asked = Signal()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or is under way."""
+        return bool(self._running or self._waiting)
+
+    def submit(self, request: Request) -> None:
+        """Take a request; those before it are done first, except WAIT, which holds up nothing."""
+        try:
+            members = (self._state.member_id, *self._state.peers)
+            order = parse_untrusted(request.payload, members)
+        except RefusedError as error:
+            request.done(error)
+            return
+        if isinstance(order, Wait):
+            self._waits.submit(request, order.count, order.seconds)
+        elif len(self._waiting) >= MAX_WAITING:
+            request.done(RefusedError(f"{MAX_WAITING} control requests wait already"))
+        else:
+            self._waiting.append((request, order))
+            self._asked.notify()
+
+    def surrender(self) -> list[Request]:
+        """Answer the request under way; return those that were not begun."""
+        running, self._running = self._running, None
+        ended = self._role.ended
+        if running is not None and ended is not None:
+            request, order = running
+            # Only a hand-over ends a leadership in order. For any other request it came between.
+            if ended.in_order and isinstance(order, Transfer):
+                request.done(ended.reason.encode())
+            else:
+                request.done(UnknownOutcomeError(f"the leadership has ended: {ended.reason}"))
+        waiting = [request for request, _ in self._waiting]
+        self._waiting.clear()
+        return [*waiting, *self._waits.surrender()]
+
+    async def run(self) -> Never:
+        """Do what is asked for, one request after the other; until cancelled."""
+        while True:
+            while not self._waiting:
+                await self._asked.wait()
+            # Nothing may be appended while another member is asked to take over.
+            await self._handover.idle()
+            running = self._running = self._waiting.popleft()
+            request, order = running
+            try:
+                answer: bytes | RefusedError = (await self._do(order)).encode()
+            except RefusedError as error:
+                answer = error
+            if self._running is running:  # else the leadership has ended, which answered it
+                self._running = None
+                request.done(answer)
+
+    async def _do(self, order: Order) -> str:
+        """Do what an operator asks for; return what was done, in words.
+
+        Raises:
+            RefusedError: it cannot be done; nothing has changed.
+        """
+        match order:
+            case Transfer():
+                return await self._transfer(order)
+            case Verb.FOUND:
+                # Only a member that waits for a new cluster can do that (`membership.founding`).
+                await trio.lowlevel.checkpoint()
+                raise RefusedError(
+                    "the cluster is founded already. A member that was left out joins when it is "
+                    "started; one that has lost its disk joins with quorate recover"
+                )
+            case Verb.SNAPSHOT:
+                return await self._snapshot()
+            case Verb.SUSPEND:
+                return await self._set_suspended(suspended=True)
+            case Verb.RESUME:
+                return await self._set_suspended(suspended=False)
+            case Verb.SHUTDOWN:
+                snapshot = await self._snapshot()
+                await self._handover.idle()  # one may have begun during the snapshot
+                return f"{snapshot}; {await self._termination.run()}"
+            case Verb.ABORT:
+                return await self._termination.run()
+            case Wait():  # pragma: no cover - `submit` has given it to those that wait
+                raise AssertionError("WAIT is not done in turn")
+            case _:
+                assert_never(order)
+
+    async def _transfer(self, order: Transfer) -> str:
+        """Hand the leadership over, unless the member leads already."""
+        target = order.member_id
+        if target != self._state.member_id:
+            behind = order.even_if_behind
+            await self._handover.to(target, even_if_behind=behind, by_operator=True)
+            await trio.sleep_forever()  # the end of the role is the answer: see `surrender`
+        return f"member {target} leads already"
+
+    async def _snapshot(self) -> str:
+        """Have all members take a snapshot at one position; wait for our own."""
+        snapshots = self._snapshots
+        if snapshots.service is None:
+            raise RefusedError("this service has no snapshots")
+        if snapshots.writing is not None:
+            raise RefusedError("a snapshot is being taken already")
+        began = trio.current_time()
+        position = self._replication.append_action(SNAPSHOT)
+        if await snapshots.taken(position) is None:
+            raise RefusedError(f"no snapshot at {position}: {snapshots.failure or 'see the log'}")
+        return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
+
+    async def _set_suspended(self, *, suspended: bool) -> str:
+        """Have the cluster take no commands, whoever leads, or take them again; reads go on."""
+        if self._state.suspended is suspended:
+            now = "suspended already" if suspended else "not suspended"
+            raise RefusedError(f"the cluster is {now}")
+        action = SUSPEND if suspended else RESUME
+        position = self._replication.append_action(action)
+        while self._state.suspended is not suspended:
+            await self._actions.changed.wait()
+        return f"{'suspended' if suspended else 'resumed'} at {position}"

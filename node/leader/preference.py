@@ -1,10 +1,12 @@
 """Leadership returns to the member that the configuration prefers, and stays there.
 
-After trouble whoever can lead does. Once a member of a higher priority has been level and steady
-for a while, the leader hands over to it, in order, as an operator would have it do. What keeps that
-from going to and fro: only a higher priority is a reason, nothing else ever hands over by itself;
-"for a while" is ten heartbeat timeouts, and twice as long after each time that it did not last; and
-a leader that an operator chose stays until there is trouble again.
+After a failure, any member that can lead does. Once a member of a higher priority has been caught
+up and steady for a while, the leader hands over to it in order. Three rules keep leadership from
+going back and forth:
+
+- Only a higher priority is a reason.
+- "A while" is ten heartbeat timeouts, and twice as long after each hand-over that did not last.
+- A leader that an operator chose stays until the next failure.
 """
 
 from __future__ import annotations
@@ -15,88 +17,106 @@ from typing import TYPE_CHECKING, Final, Never
 import trio
 
 from ...errors import RefusedError
-from ..requests.gateway import Request, RequestKind
-from .operator import BY_PRIORITY
 
 if TYPE_CHECKING:
-    from ...errors import RequestError
-    from ..state import Returned
-    from .follower_progress import Follower
-    from .leadership import Leadership
+    from collections.abc import Callable
+
+    from ...transport import Links
+    from ..state import MemberState, Returned
+    from ..state_machine.applier import Applier
+    from .follower_progress import Follower, Followers
+    from .handover import Handover
 
 log = logging.getLogger("quorate.node")
 
 STEADY_TIMEOUTS: Final = 10
-"""Heartbeat timeouts for which a member must be level and steady."""
+"""Heartbeat timeouts for which a member must be caught up and steady. If smaller, a member that
+comes and goes takes the leadership each time. If larger, it returns later."""
 
 MAX_DOUBLINGS: Final = 6
+"""Limit of the doubling after hand-overs that did not last. If smaller, an unstable member gets the
+leadership more often. If larger, a repaired member waits for hours."""
 
 
 class Preference:
-    """Looks for a member that should rather lead.
+    """Hands over to a member of a higher priority, once it is steady.
 
     Args:
-        leadership: that would be handed over.
+        state: of the member; records how hand-overs went.
+        links: to the followers.
+        applier: knows what is committed.
+        followers: the other members.
+        handover: of this leadership.
+        free: returns whether the leader takes requests and no operator's request is under way.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
-        self._core = leadership.core
-        members = {member.member_id: member.priority for member in self._core.config.members}
-        own = members[self._core.member_id]
-        self._preferred = sorted(
-            (each for each in members if members[each] > own), key=lambda each: -members[each]
-        )
+    def __init__(
+        self,
+        *,
+        state: MemberState,
+        links: Links,
+        applier: Applier,
+        followers: Followers,
+        handover: Handover,
+        free: Callable[[], bool],
+    ) -> None:
+        self._state = state
+        self._links = links
+        self._applier = applier
+        self._followers = followers
+        self._handover = handover
+        self._free = free
+        members = {member.member_id: member.priority for member in state.config.members}
+        own = members[state.member_id]
+        self._preferred = [each for each in members if members[each] > own]
         self._since = dict.fromkeys(self._preferred, trio.current_time())
-        self._commit = self._core.applier.commit_position
-        self._patience = STEADY_TIMEOUTS * self._core.timeouts.leader_heartbeat_timeout
+        self._commit = applier.commit_position
+        self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
-            self._judge(self._core.returned[member])
+            self._judge(state.returned[member])
 
     async def run(self) -> Never:
-        """Look at every heartbeat; until cancelled."""
+        """Check at every heartbeat; until cancelled."""
         if not self._preferred:
             await trio.sleep_forever()
         while True:
-            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
+            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
             self._look()
-            self._commit = self._core.applier.commit_position
-            due = [each for each in self._preferred if self._steady(each)]
-            if due and self._leadership.accepting:
-                self._hand_over(due[0])
+            self._commit = self._applier.commit_position
+            best = self._handover.best_of(filter(self._steady, self._preferred))
+            if best is not None and self._free():
+                await self._hand_over(best)
 
     def _look(self) -> None:
-        """Begin to count anew for whom something is amiss."""
+        """Restart the time of each member that is not fine now."""
         now = trio.current_time()
         for member in self._preferred:
-            if not self._fine(self._leadership.followers[member], now):
+            if not self._fine(self._followers[member], now):
                 self._since[member] = now
 
     def _fine(self, follower: Follower, now: float) -> bool:
         """Whether it follows, was heard just now, and has what was committed one look ago."""
-        recent = now - follower.heard_at < self._core.timeouts.leader_heartbeat_timeout / 2
-        linked = self._core.links.connected(follower.member_id)
+        recent = now - follower.heard_at < self._state.timeouts.leader_heartbeat_timeout / 2
+        linked = self._links.connected(follower.member_id)
         return linked and follower.may_take_over and recent and follower.match >= self._commit
 
     def _judge(self, returned: Returned) -> None:
-        """Since we lead again, say whether what we once handed over has lasted."""
+        """Now that we lead again, record whether our last hand-over to a member has lasted."""
         if returned.at is not None:
             lasted = trio.current_time() - returned.at > STEADY_TIMEOUTS * self._patience
             returned.failures = 0 if lasted else min(returned.failures + 1, MAX_DOUBLINGS)
             returned.at = None
 
     def _steady(self, member: int) -> bool:
-        patience = self._patience * (1 << self._core.returned[member].failures)
+        """Whether a member has been fine for long enough."""
+        patience = self._patience * (1 << self._state.returned[member].failures)
         return trio.current_time() - self._since[member] >= patience
 
-    def _hand_over(self, member: int) -> None:
-        self._since[member] = self._core.returned[member].at = trio.current_time()
-        log.info("member %d: hands over to member %d by priority", self._core.member_id, member)
-        words = f"transfer {member} {BY_PRIORITY}".encode()
-        self._leadership.submit(Request(RequestKind.CONTROL, words, 0, _tell))
-
-
-def _tell(result: bytes | RequestError) -> None:
-    """Say why it came to nothing; it will be tried again."""
-    if isinstance(result, RefusedError):
-        log.info("not handed over by priority: %s", result)
+    async def _hand_over(self, member: int) -> None:
+        """Hand over to a member; if it does not take over, its time begins again."""
+        self._since[member] = self._state.returned[member].at = trio.current_time()
+        log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
+        try:
+            await self._handover.to(member)
+        except RefusedError as error:
+            log.info("member %d: not handed over by priority: %s", self._state.member_id, error)

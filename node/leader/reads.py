@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Never
 import attrs
 import trio
 
-from ...ready import stay_awake
-from ..protocol import rules
-from ..protocol.role import Signal
-from ..requests.gateway import still_wanted
+from ..protocol import quorum
+from ..protocol.signal import Signal
+from ..requests.request import still_wanted
 from ..state_machine.applier import SLICE_SECONDS
 from .lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..requests.gateway import Request
-    from ..state import Core
+    from ..requests.request import Request
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
     from .follower_progress import Follower
 
 # Rounds on their way at once: a second one may start while the first is answered.
@@ -50,7 +50,8 @@ class Reads:
     """The reads that wait on a leader.
 
     Args:
-        core: of the leader.
+        state: of the leader.
+        applier: has the state that is read.
         followers: the leader's, by their ids.
 
     Attributes:
@@ -60,10 +61,13 @@ class Reads:
         rounds: that wait for a quorum.
     """
 
-    def __init__(self, core: Core, followers: dict[int, Follower]) -> None:
+    def __init__(
+        self, state: MemberState, applier: Applier, followers: dict[int, Follower]
+    ) -> None:
         self.confirm_id = 0
-        self.lease = Lease(core.timeouts.leader_lease, core.size)
-        self._core = core
+        self.lease = Lease(state.timeouts.leader_lease, state.size)
+        self._state = state
+        self._applier = applier
         self._followers = followers
         self.waiting: list[Request] = []
         self.rounds: deque[Round] = deque()
@@ -90,9 +94,9 @@ class Reads:
             return False
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
-        certain = self._core.size == 1 or self.lease_left > 0
+        certain = self._state.size == 1 or self.lease_left > 0
         number = 0 if certain else self.make_number()
-        self.rounds.append(Round(number, self._core.applier.commit_position, reads))
+        self.rounds.append(Round(number, self._applier.commit_position, reads))
         if certain:
             self.answer(())
             if self.waiting:  # perhaps it was the leadership's own task that called us
@@ -134,14 +138,13 @@ class Reads:
         """
         if not self.rounds:
             return bool(self.waiting)
-        confirmed = rules.quorum_position([self.confirm_id, *echoed], self._core.size)
-        applied = self._core.applier.applied_position
+        confirmed = quorum.quorum_position([self.confirm_id, *echoed], self._state.size)
+        applied = self._applier.applied_position
         busy = bool(self._confirmed)
         while self.rounds and self.rounds[0].confirm_id <= confirmed:
             if applied < self.rounds[0].position:
                 break  # still being read back; the next report looks again
             self._confirmed += self.rounds.popleft().reads
-            stay_awake()  # clients get answers, and ask again
         if not busy:
             self._answer_confirmed()
             if self._confirmed:
@@ -161,7 +164,7 @@ class Reads:
 
     def _answer_confirmed(self) -> None:
         """Answer for one slice."""
-        query = self._core.applier.service.query
+        query = self._applier.service.query
         until = trio.current_time() + SLICE_SECONDS
         while self._confirmed:
             read = self._confirmed.popleft()

@@ -1,4 +1,12 @@
-"""The leader's commands on their way: those that wait for a batch, and the batches in flight."""
+"""Replication: batches of commands, the window of batches in flight, and each follower's live log.
+
+The hot path is short and synchronous. Commands gather in the window while the event loop turns. At
+the end of a client port's turn `flush` makes a batch of all of them, encodes it once, sends the
+same bytes to every follower, and gives them to our own recorder.
+
+Commit positions travel the same way: in the header of the next batch, or, if there is none, in a
+message (`announce_commit`). So this file owns all that followers are sent in order.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +14,68 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ...errors import RefusedError
-from ...storage import DESCRIPTOR_BYTES, Entry, EntryKind
-from ..requests.gateway import still_wanted
+from ...storage import DESCRIPTOR_BYTES, BatchHeader, Entry, EntryKind, encode_batch
+from ...transport import NULL_VALUE, CommitPosition, LogBatch, LogJoined, encode
+from ..requests.request import still_wanted
+from ..state_machine.applier import PendingBatch
 
 if TYPE_CHECKING:
-    from ..requests.gateway import Request
-    from ..state import Core
+    from collections.abc import Callable
+
+    from ...storage import Store
+    from ...transport import Links
+    from ..protocol.role import Role
+    from ..requests.request import Request
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
+    from .follower_progress import Follower, Followers
+    from .reads import Reads
 
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
-"""With one more request of the usual largest size it fits the queue of a link."""
-
-ENOUGH_COMMANDS: Final = 100
-"""So many cost more to carry than a batch does by itself."""
+"""Bytes of log in flight, after which no batch is added. If smaller, large values wait for each
+other. If larger, these bytes and one more request of the largest size overflow a link's queue."""
 
 
-def entries_of(requests: list[Request]) -> list[Entry]:
-    """Return the entries of the log that a batch of commands comes to."""
-    kind = EntryKind.COMMAND  # a member of an enumeration is slow to get at
-    return [Entry(kind, each.payload, each.flags, each.session, each.sequence) for each in requests]
-
-
-class Proposals:
-    """The window of a leadership.
+class Window:
+    """The commands of a leadership that are in no batch yet, and its batches in flight.
 
     Args:
-        core: of the member.
+        state: of the member.
+        applier: knows what is committed, and whether it lags.
 
     Attributes:
-        waiting: commands that are in no batch yet; `Leadership` appends to it.
-        in_flight: where the batches end that are not committed, and how many commands each has.
+        waiting: commands that are in no batch yet, in the order of their arrival.
+        in_flight: for each uncommitted batch the log position where it ends.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, state: MemberState, applier: Applier) -> None:
+        self._state = state
+        self._applier = applier
         self.waiting: list[Request] = []
-        self.in_flight: deque[tuple[int, int]] = deque()
-        self._commands = 0  # of all in flight
+        self.in_flight: deque[int] = deque()
 
     def withdraw(self) -> list[Request]:
-        """Give back the commands that are in no batch."""
+        """Remove and return the commands that are in no batch."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
     def take(self) -> list[Request]:
-        """Take commands for one batch, as many as fit and at least one; none if it has to wait."""
+        """Remove and return commands for one batch; none if it has to wait.
+
+        As many as fit into a batch, and at least one however large it is.
+        """
         if not self.waiting or not self._has_room():
             return []
-        if self._core.suspended:
-            while self.waiting:  # clients ask for more upon that, which is refused too
+        if self._state.suspended:
+            # Each refusal may make its client send the next command, which is refused too.
+            while self.waiting:
                 for request in self.withdraw():
                     request.done(
                         RefusedError("the cluster is suspended by an operator; nothing was done")
                     )
             return []
         self.waiting = [*still_wanted(self.waiting)]
-        size, limit = 0, self._core.config.limits.max_batch_bytes
+        size, limit = 0, self._state.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES
             if size > limit and count:
@@ -71,29 +86,163 @@ class Proposals:
         return taken
 
     def _has_room(self) -> bool:
-        """Whether one more batch may be on its way; one always may.
-
-        Clients that were answered together send their next commands one after the other. A batch of
-        the first few of them would cost every member as much as one of all, so few beside many
-        that are under way wait for more, at most until those are committed.
-        """
-        applier, most = self._core.applier, self._core.config.limits.batches_in_flight
-        if applier.lagging:  # what is committed faster than it is applied would pile up
+        """Whether one more batch may be in flight; one always may."""
+        applier, most = self._applier, self._state.config.limits.batches_in_flight
+        # Batches that are committed faster than they are applied would pile up in memory.
+        if applier.lagging:
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1][0] - applier.commit_position
-        if len(self.in_flight) >= most or size >= MAX_IN_FLIGHT_BYTES:
-            return False
-        least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
-        return sum(request.commands for request in self.waiting) >= least
+        size = self.in_flight[-1] - applier.commit_position
+        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
 
-    def sent(self, end: int, commands: int) -> None:
-        """A batch of so many commands that ends there is on its way."""
-        self.in_flight.append((end, commands))
-        self._commands += commands
+    def sent(self, end: int) -> None:
+        """Note that a batch that ends at `end` is in flight."""
+        self.in_flight.append(end)
 
     def committed(self, position: int) -> None:
-        """Everything below is committed."""
-        while self.in_flight and self.in_flight[0][0] <= position:
-            self._commands -= self.in_flight.popleft()[1]
+        """Note that everything below `position` is committed."""
+        while self.in_flight and self.in_flight[0] <= position:
+            self.in_flight.popleft()
+
+
+class Replication:
+    """Appends to the log of one term, and sends it to the followers.
+
+    Args:
+        term: the leadership term.
+        session_id: names the live log of this term.
+        role: the leader's role; after its end nothing is flushed.
+        state: of the member.
+        store: its log.
+        links: to the followers.
+        applier: applies what is committed, with the requests that wait for it.
+        followers: the other members.
+        now_ms: returns the log's time, with which batches are stamped.
+        reads: its confirmation number travels with each batch and announcement.
+        before_append: called before a batch is given to the store.
+
+    Attributes:
+        window: commands that wait, and batches in flight.
+        end: where the log ends, including what is not durable yet.
+        accepting: requests are put into the log; not during the election, a hand-over or the end.
+        announced: the highest commit position that was sent to the followers.
+    """
+
+    def __init__(
+        self,
+        term: int,
+        session_id: int,
+        *,
+        role: Role,
+        state: MemberState,
+        store: Store,
+        links: Links,
+        applier: Applier,
+        followers: Followers,
+        now_ms: Callable[[], int],
+        reads: Reads,
+        before_append: Callable[[], None],
+    ) -> None:
+        self.window = Window(state, applier)
+        self.end = store.append_position
+        self.accepting = False
+        self.announced = 0
+        self._term = term
+        self._session_id = session_id
+        self._role = role
+        self._own = state.member_id
+        self._store = store
+        self._links = links
+        self._applier = applier
+        self._followers = followers
+        self._now_ms = now_ms
+        self._reads = reads
+        self._before_append = before_append
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch is not committed yet."""
+        return bool(self.window.in_flight)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make batches of the commands that wait, as far as the window allows."""
+        while requests := self.window.take():
+            kind = EntryKind.COMMAND  # looked up once: a member of an enumeration is slow to get
+            entries = [
+                Entry(kind, each.payload, each.flags, each.session, each.sequence)
+                for each in requests
+            ]
+            self.append(entries, requests)
+
+    def append(self, entries: list[Entry], requests: list[Request] | None = None) -> None:
+        """Append a batch of entries: send it to the live followers, and have it recorded here.
+
+        Args:
+            entries: of the batch.
+            requests: for each entry the request that waits for its reply; none unless given.
+        """
+        self._before_append()
+        self.announced = self._applier.commit_position
+        position, now_ms = self.end, self._now_ms()
+        batch = encode_batch(
+            entries,
+            term=self._term,
+            position=position,
+            timestamp_ms=now_ms,
+            commit_position=self.announced,
+        )
+        frame = encode(LogBatch(self._term, self._reads.confirm_id, batch))
+        for follower in self._followers.values():
+            if follower.live:
+                # A full or broken link drops the frame: the follower has a gap from here on, and
+                # joins the live log again when it has noticed.
+                follower.live = self._links.send_frame(follower.member_id, frame)
+        size, count = len(batch), len(entries)
+        self.end += size
+        self.window.sent(self.end)
+        header = BatchHeader(self._term, position, size, count, now_ms, self.announced)
+        # Offered first, so that the batch is in memory whenever it is committed.
+        self._applier.offer(PendingBatch(header, None, entries, requests or [None] * count))
+        self._store.append(batch, header=header)
+
+    def append_action(self, action: bytes) -> int:
+        """Append an action of all members (:mod:`..state_machine.actions`); return its position."""
+        self.append([Entry(EntryKind.CLUSTER_ACTION, action)])
+        return self.end
+
+    # --- to the followers -------------------------------------------------------------------------
+
+    def subscribe(self, follower: Follower) -> None:
+        """Let a follower join the live log: it gets every batch from here on, in order."""
+        position = self.end
+        joined = LogJoined(self._term, self._session_id, position, self._own)
+        follower.live = self._links.send_frame(follower.member_id, encode(joined))
+        follower.join_position = position
+
+    def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
+        """Send the commit position, and ask the followers to echo the confirmation number.
+
+        Args:
+            reached: committed, although the applier does not know it yet.
+            now_ms: the log's time, which a heartbeat carries.
+        """
+        self.announced = commit = max(reached, self._applier.commit_position)
+        number = self._reads.confirm_id
+        self._links.broadcast(CommitPosition(self._term, commit, self._own, number, now_ms))
+
+    # --- pauses -----------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Stop taking requests, and wait until the batches in flight are committed and applied."""
+        self.accepting = False
+        applier = self._applier
+        while (self.in_flight or applier.lagging) and self._role.ended is None:
+            await applier.progressed.wait()
+
+    async def wait_caught_up(self, follower: Follower) -> None:
+        """Wait until a follower has the whole log; nothing may be appended during that."""
+        while follower.match < self.end:
+            await self._role.changed.wait()

@@ -15,20 +15,25 @@ import attrs
 import cattrs
 
 from ...errors import WireError
-from .commit import APP_VERSION
 
 if TYPE_CHECKING:
-    from .leadership import Leadership
+    from collections.abc import Sequence
+
+    from ...storage.log.term_table import ForcedRow
 
 __all__ = [
+    "APP_VERSION",
     "MAX_EVENT_BYTES",
     "MAX_REASON_CHARACTERS",
     "ForcedQuorum",
     "TermEvent",
     "decode_term_event_untrusted",
     "encode_term_event",
-    "term_event",
+    "forced_at",
 ]
+
+APP_VERSION: Final = 1
+"""The version of the leader's software, as its terms record it."""
 
 MAX_REASON_CHARACTERS: Final = 200
 MAX_EVENT_BYTES: Final = 4096
@@ -76,29 +81,16 @@ class TermEvent:
     forced: ForcedQuorum | None = None
 
 
-def term_event(leadership: Leadership, *, reason: str, election_seconds: float) -> TermEvent:
-    """Say what there is to say of a term that begins.
+def forced_at(forced: Sequence[ForcedRow], base: int) -> ForcedQuorum | None:
+    """Return the forced quorum with which a term begins at `base`, None if there is none.
 
     Args:
-        leadership: its leader's role, ready to open it.
-        reason: why the election began.
-        election_seconds: how long it took.
+        forced: all that the log has, in its order.
+        base: where the term begins.
     """
-    core = leadership.core
-    forced = core.store.recorded.forced
-    here = None
-    if forced and forced[-1].position == leadership.base:
-        here = ForcedQuorum(forced[-1].timestamp_ms, f"{forced[-1].instance_id:016x}")
-    return TermEvent(
-        leader_member_id=core.member_id,
-        log_session_id=leadership.session_id,
-        term_base_log_position=leadership.base,
-        app_version=APP_VERSION,
-        reason=reason[:MAX_REASON_CHARACTERS],
-        election_ms=round(election_seconds * 1000),
-        ready_members=leadership.ready_members(),
-        forced=here,
-    )
+    if not forced or forced[-1].position != base:
+        return None
+    return ForcedQuorum(forced[-1].timestamp_ms, f"{forced[-1].instance_id:016x}")
 
 
 def encode_term_event(event: TermEvent) -> bytes:

@@ -1,10 +1,12 @@
 """Orderly termination: all members stop at one position of the log (Aeron: TerminationPosition).
 
-The leader takes no more requests, lets what is in flight be committed, and tells its followers the
-position at which the log ends. A follower that has applied everything up to there says so, stands
-in no election any more, and stops; the leader does when all that it can reach have said so, or
-after a while. A follower that knows the position needs no leader any more to get there, if it has
-the log; one that has not goes into an election as ever, and is a member of what is left.
+The leader stops taking requests, waits until everything in flight is committed, and sends its
+followers the position at which the log ends. A follower that has applied everything up to there
+acknowledges, stands in no election any more, and stops. The leader stops when all reachable
+followers have acknowledged, or after a while.
+
+A follower that knows the position needs no leader to get there if it has the log. A follower
+without the log goes into an election as always, with the members that remain.
 """
 
 from __future__ import annotations
@@ -14,85 +16,91 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import RefusedError
-from ...transport import TerminationAck, TerminationPosition
-from ..protocol.role import Signal
+from ...transport import TerminationPosition
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
-    from ..follower.following import Following
-    from .leadership import Leadership
+    from collections.abc import Callable
+
+    from ...transport import Links, TerminationAck
+    from ..state import MemberState
+    from .follower_progress import Followers
+    from .replication import Replication
 
 TERMINATION_SECONDS: Final = 10.0
-"""How long the leader waits for its followers (Aeron: termination timeout)."""
+"""How long the leader waits for its followers (Aeron: termination timeout). If smaller, a slow one
+is left behind and looks for a leader. If larger, a stuck one holds up the stop."""
 
 
 class Termination:
-    """The leader's side.
+    """The leader's side of a termination.
 
     Args:
-        leadership: whose.
+        term: the leadership term.
+        state: of the member.
+        links: to the followers.
+        followers: the other members.
+        replication: is drained.
+        reopen: has the leader take requests again.
     """
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
+    def __init__(
+        self,
+        term: int,
+        *,
+        state: MemberState,
+        links: Links,
+        followers: Followers,
+        replication: Replication,
+        reopen: Callable[[], None],
+    ) -> None:
+        self._term = term
+        self._state = state
+        self._links = links
+        self._followers = followers
+        self._replication = replication
+        self._reopen = reopen
         self._position = -1
         self._stopped: dict[int, None] = {}
         self._heard = Signal()
 
     def on_ack(self, sender: int, message: TerminationAck) -> None:
-        """A follower stops."""
+        """Note that a follower stops."""
         if message.log_position == self._position:
             self._stopped[sender] = None
             self._heard.notify()
 
     async def run(self) -> str:
-        """Stop the cluster; say who stops where.
+        """Stop the cluster; return which members stop where, in words.
 
         Raises:
-            RefusedError: what was in flight could not be committed; nothing has changed.
+            RefusedError: the batches in flight were not committed in time; nothing has changed.
         """
-        leadership, core = self._leadership, self._leadership.core
-        with trio.move_on_after(2 * core.timeouts.leader_heartbeat_timeout) as scope:
-            await leadership.drain()
+        state, replication = self._state, self._replication
+        with trio.move_on_after(2 * state.timeouts.leader_heartbeat_timeout) as scope:
+            await replication.drain()
         if scope.cancelled_caught:
-            leadership.open()
+            self._reopen()
             raise RefusedError("what is in flight is not committed: no quorum answers")
-        self._position = leadership.publication_position
-        leadership.announce_commit()
+        self._position = replication.end
+        # No batch will carry the last commit position.
+        replication.announce_commit()
         with trio.move_on_after(TERMINATION_SECONDS):
             while missing := self._missing():
                 for peer in missing:
-                    core.send(peer, TerminationPosition(leadership.term, self._position))
-                pause = trio.current_time() + core.timeouts.leader_heartbeat_interval
+                    self._links.send(peer, TerminationPosition(self._term, self._position))
+                pause = trio.current_time() + state.timeouts.leader_heartbeat_interval
                 await self._heard.wait(pause)
-        core.terminate()
-        who = ", ".join(map(str, sorted([core.member_id, *self._stopped])))
-        left = ", ".join(str(peer) for peer in core.peers if peer not in self._stopped)
+        state.terminate()
+        stopped = ", ".join(map(str, sorted([state.member_id, *self._stopped])))
+        left = ", ".join(str(peer) for peer in state.peers if peer not in self._stopped)
         rest = f"; not reached: {left}" if left else ""
-        return f"members {who} stop at position {self._position}{rest}"
+        return f"members {stopped} stop at position {self._position}{rest}"
 
     def _missing(self) -> list[int]:
-        """Followers that can be reached and have not said that they stop."""
-        leadership = self._leadership
+        """Return the followers that can be reached and have not acknowledged."""
         return [
             peer
-            for peer, follower in leadership.followers.items()
-            if peer not in self._stopped
-            and leadership.core.links.connected(peer)
-            and follower.ready
+            for peer, follower in self._followers.items()
+            if peer not in self._stopped and self._links.connected(peer) and follower.ready
         ]
-
-
-async def terminate_follower(role: Following) -> None:
-    """Wait until the leader names the position, get there, say so, and stop."""
-    core = role.core
-    while role.termination is None:
-        await role.terminates.wait()
-    await core.applier.applied(role.termination)
-    while core.applier.lagging:  # what the last batch asks for has not begun
-        await core.applier.caught_up.wait()
-    await core.snapshots.quiet()
-    core.terminate()
-    while True:  # as long as the role lasts: the leader may not have heard it
-        ack = TerminationAck(role.term, role.termination, core.member_id)
-        core.send(role.leader_id, ack)
-        await trio.sleep(core.timeouts.leader_heartbeat_interval)

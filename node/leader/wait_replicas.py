@@ -1,12 +1,11 @@
-"""Requests that wait until so many followers have all that was committed when they came (WAIT).
+"""WAIT: requests that wait until a number of followers have everything that was committed.
 
-A write that was acknowledged is on a quorum already. Who wants it on more members says so, and for
-how long it may take; the answer is how many followers have it then.
+An acknowledged write is already on a quorum. A client that wants it on more members sends WAIT with
+their number and a timeout, and gets the number of followers that have it then.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -15,16 +14,25 @@ import trio
 from ...errors import RefusedError
 
 if TYPE_CHECKING:
-    from ..requests.gateway import Request
-    from .leadership import Leadership
+    from ..requests.request import Request
+    from ..state_machine.applier import Applier
+    from .follower_progress import Followers
 
 MAX_WAITING: Final = 1024
-_NUMBER: Final = re.compile("[0-9]{1,18}")
+"""Requests that wait at once. If smaller, many clients are refused. If larger, each heartbeat and
+each report of a follower takes longer."""
 
 
 @attrs.frozen(eq=False)
-class Waiting:
-    """A request, the position that it waits for, on how many followers, and until when."""
+class WaitRequest:
+    """A request that waits.
+
+    Args:
+        request: gets the number of followers as its reply.
+        position: they must have everything below it.
+        count: so many followers are enough.
+        deadline: when it is answered at the latest (trio's clock).
+    """
 
     request: Request
     position: int
@@ -32,36 +40,41 @@ class Waiting:
     deadline: float
 
 
-class Replicas:
-    """The waiting requests of one leadership."""
+class ReplicaWaits:
+    """The waiting requests of one leadership.
 
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
-        self._waiting: list[Waiting] = []
+    Args:
+        applier: knows what is committed.
+        followers: the other members, with their positions.
+    """
 
-    def submit(self, request: Request, arguments: list[str]) -> None:
-        """Take a request: how many followers, and how many milliseconds, 0 for any number."""
-        match arguments:
-            case [count, timeout_ms] if all(map(_NUMBER.fullmatch, arguments)):
-                timeout = int(timeout_ms) / 1000 or float("inf")
-            case _:
-                refused = "wait takes a number of followers and one of milliseconds"
-                request.done(RefusedError(f"{refused}, found {' '.join(arguments)!r}"))
-                return
+    def __init__(self, applier: Applier, followers: Followers) -> None:
+        self._applier = applier
+        self._followers = followers
+        self._waiting: list[WaitRequest] = []
+
+    def submit(self, request: Request, count: int, seconds: float) -> None:
+        """Take a request.
+
+        Args:
+            request: to answer.
+            count: how many followers it waits for.
+            seconds: how long at most; infinity for no limit.
+        """
         if len(self._waiting) >= MAX_WAITING:
             request.done(RefusedError(f"{MAX_WAITING} requests wait for followers already"))
             return
-        position = self._leadership.core.applier.commit_position
-        until = trio.current_time() + timeout
-        self._waiting.append(Waiting(request, position, int(count), until))
+        deadline = trio.current_time() + seconds
+        one = WaitRequest(request, self._applier.commit_position, count, deadline)
+        self._waiting.append(one)
         self.look()
 
     def look(self) -> None:
-        """Answer those whose time has come, or whose followers have."""
+        """Answer the requests whose followers have enough, or whose time is over."""
         if not self._waiting:
             return
         now = trio.current_time()
-        matches = [each.match for each in self._leadership.followers.values()]
+        matches = [each.match for each in self._followers.values()]
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             reached = sum(match >= one.position for match in matches)
@@ -73,6 +86,6 @@ class Replicas:
                 self._waiting.append(one)
 
     def surrender(self) -> list[Request]:
-        """Give them all back; another leader may be asked."""
+        """Return all waiting requests; another leader may answer them."""
         waiting, self._waiting = self._waiting, []
         return [one.request for one in waiting]

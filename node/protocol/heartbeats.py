@@ -1,4 +1,4 @@
-"""What is heard of another member on its link to us: heartbeats, and those that did not come."""
+"""The heartbeats of one other member, and those that did not come."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import math
 import trio
 
 
-class Pulse:
-    """The heartbeats of one member: of a leader its commit positions, of a follower its reports.
+class Heartbeats:
+    """What was heard of a member: of a leader its commit positions, of a follower its reports.
 
     Args:
-        interval: seconds in which one is due.
+        interval: seconds within which one is due.
 
     Attributes:
-        heard_at: when something was last heard of it (trio's clock); minus infinity before.
-        heartbeats: how many came.
+        heard_at: when something was last heard of the member (trio's clock); minus infinity before.
+        count: heartbeats heard.
     """
 
     def __init__(self, interval: float) -> None:
         self.heard_at = -math.inf
-        self.heartbeats = 0
+        self.count = 0
         self._interval = interval
         self._missed = 0
         self._now = trio.lowlevel.current_clock().current_time
 
-    def beat(self) -> None:
-        """A heartbeat, or what stands for one, has come."""
-        self.sign()
-        self.heartbeats += 1
+    def heartbeat(self) -> None:
+        """Note a heartbeat, or a message that stands for one."""
+        self.alive()
+        self.count += 1
 
-    def sign(self) -> None:
-        """It is alive: a part of a message has come, which may take long to come whole."""
+    def alive(self) -> None:
+        """Note that the member lives: a part of a message came, the rest of which may take long."""
         now = self._now()
         if now - self.heard_at > self._interval:
             self._missed += self._overdue(now)
@@ -39,7 +39,7 @@ class Pulse:
 
     @property
     def missed(self) -> int:
-        """How many intervals passed without a sign of life, but for that in which one is due."""
+        """Heartbeat intervals missed, not counting the current one."""
         return self._missed + self._overdue(self._now())
 
     def _overdue(self, now: float) -> int:

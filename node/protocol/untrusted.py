@@ -23,13 +23,12 @@ import attrs
 import trio
 
 from ...transport import Message, NewLeadershipTerm
-from . import rules
+from . import log_matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...storage import TermRow
-    from ..state import Core
 
 log = logging.getLogger("quorate.node")
 
@@ -59,11 +58,13 @@ class TermBound:
     """Judges whether the terms of a message are near enough to ours.
 
     Args:
-        core: of the member.
+        member_id: of this member, for the log.
+        known_term: returns the highest term that we promised, lived in, or have in our log.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, member_id: int, known_term: Callable[[], int]) -> None:
+        self._member_id = member_id
+        self._known_term = known_term
         self._bound = -1
         self._stands_until = float("-inf")
 
@@ -77,8 +78,7 @@ class TermBound:
         )
 
     def _look(self, sender: int, message: Message, term: int) -> bool:
-        core, now = self._core, trio.current_time()
-        known = max(core.promised.candidate_term, core.store.log_term, core.leadership_term)
+        now, known = trio.current_time(), self._known_term()
         self._bound = max(self._bound, known + TERM_STEP)
         if term <= self._bound:
             return True
@@ -86,7 +86,7 @@ class TermBound:
             self._stands_until = now + STEP_SECONDS
             log.warning(
                 "term_refused member=%d sender=%d message=%s term=%d known=%d bound=%d",
-                core.member_id,
+                self._member_id,
                 sender,
                 type(message).__name__,
                 term,
@@ -97,40 +97,9 @@ class TermBound:
         return False
 
 
-async def is_refused(
-    core: Core, sender: int, message: NewLeadershipTerm, decision: rules.Following
-) -> bool:
-    """Say whether a leader is not followed, and log why.
-
-    Args:
-        core: of the member.
-        sender: the leader.
-        message: what it says.
-        decision: what that means for our log.
-    """
-    why = contradiction(
-        message, decision, terms=core.store.terms, append=core.store.append_position
-    )
-    if isinstance(decision, rules.Truncate):
-        why = await cut_contradiction(core, decision.to)
-    if why:
-        refuse_leader(core, sender, why)
-    return bool(why)
-
-
-async def cut_contradiction(core: Core, position: int) -> str:
-    """Say why our log is not truncated to a position, in words; empty if it may be."""
-    commit = core.applier.commit_position
-    if position < commit:
-        return f"it asks to truncate to {position}, below the commit position {commit}"
-    if await core.store.boundary(position) != position:
-        return f"it asks to truncate to {position}, inside of a batch"
-    return ""
-
-
 def contradiction(
     message: NewLeadershipTerm,
-    decision: rules.Following,
+    decision: log_matching.LogDecision,
     *,
     terms: Sequence[TermRow],
     append: int,
@@ -147,21 +116,15 @@ def contradiction(
     closed = bool(terms) and terms[-1].end is not None
     term, base = message.leadership_term_id, message.term_base_log_position
     match decision:
-        case rules.Replay() if log_term > term:
+        case log_matching.Replay() if log_term > term:
             return f"it leads term {term}, our log ends in term {log_term}"
-        case rules.Replay() if log_term < term and base != append:
+        case log_matching.Replay() if log_term < term and base != append:
             return f"its term begins at {base}, inside of our log, which ends at {append}"
-        case rules.Replicate(base=None) if closed:
+        case log_matching.Replicate(base=None) if closed:
             return f"it has more of term {log_term}, which ended at {append}"
-        case rules.Replicate(term=wanted, base=int()) if not log_term < wanted < term:
+        case log_matching.Replicate(term=wanted, base=int()) if not log_term < wanted < term:
             return f"term {wanted} is to be replicated between {log_term} and {term}"
-        case rules.Replicate(base=int(begin), stop=stop) if not begin == append <= stop:
+        case log_matching.Replicate(base=int(begin), stop=stop) if not begin == append <= stop:
             return f"the next term has {begin} to {stop}, our log ends at {append}"
         case _:
             return ""
-
-
-def refuse_leader(core: Core, sender: int, why: str) -> None:
-    """Log that a leader is not followed. Among honest members it is a bug: see `Core.refused`."""
-    core.refused(why)
-    log.error("leader_refused member=%d sender=%d reason=%r", core.member_id, sender, why)

@@ -1,14 +1,13 @@
-"""A backup: a snapshot of a cluster and the committed log behind it, in a directory elsewhere.
+"""A backup: a snapshot of a cluster and the committed log after it, in a directory elsewhere.
 
-The directory is like a member's (``log`` and ``snapshots``), so the same tools read it; as a
-member's it is refused, for it belongs to none. It begins with the cluster's newest snapshot, or
-with the log's beginning if there is none, and goes on where it ended, whenever and from whichever
-member. Before that the last batch here is compared with the cluster's: a log of another history,
-of a cluster that was restored meanwhile, is never mixed in. (Aeron: ClusterBackup.)
+The directory is laid out like a member's (``log`` and ``snapshots``), so the same tools read it; no
+member accepts it, because it belongs to none. It begins with the cluster's newest snapshot, or with
+the beginning of the log. Any later run continues it, from any member. Before that, its last batch
+is compared with the cluster's, so logs of two histories are never mixed. (Aeron: ClusterBackup.)
 
-A newer snapshot is fetched once there is as much log behind the one before as its file is long:
-then a restore never replays much more than it loads, and half of the directory is log. Nothing is
-ever removed from a backup.
+A newer snapshot is fetched once the log after the last one is as long as the newer one's file. So a
+restore never replays much more than it loads, and half of the directory is log. Nothing is ever
+removed from a backup.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import StorageError, StoreMismatchError, TransportError, WireError
-from ...storage import SnapshotFolder, Store, TermRow, ThreadExecutor, decode_header_untrusted
+from ...storage import SnapshotFolder, Store, ThreadExecutor, decode_header_untrusted
 from ...storage.log.term_table import term_at
-from ...transport import NULL_VALUE, WEATHER
+from ...transport import CONNECTION_ERRORS, NULL_VALUE
 from ...transport.streams import describe
-from ..follower.fetching import fetch_snapshot
+from ..follower.snapshot_install import fetch_snapshot
 from ..one_error import one_error
 from .replay_client import END_OF_TIME, PATIENCE_SECONDS
 
@@ -36,25 +35,28 @@ if TYPE_CHECKING:
 
     from ...storage import ExecutorFactory, SnapshotHead, Write
     from ...transport import BackupResponse
-    from .replay_client import Batch, Replay, ReplayClient
+    from .replay_client import Batch, ReplayClient, ReplayStream
 
 log = logging.getLogger("quorate.node")
 
 BACKUP_MEMBER: Final = NULL_VALUE
-"""Whose store a backup is: no member's."""
+"""The member id in a backup's store: no member has it."""
 
 SAVE_BYTES: Final = 4 << 20
-"""So much log is taken before it is waited for that it is durable."""
+"""Log bytes received before they are made durable. If smaller, a backup waits for its disk more
+often. If larger, a crash loses more, which is fetched again."""
 
 SNAPSHOT_SECONDS: Final = 3600.0
-"""How often a backup that follows looks for a newer snapshot. (Aeron: the backup interval.)"""
+"""How often a backup that follows looks for a newer snapshot (Aeron: the backup interval). If
+smaller, members are asked more often. If larger, a restore may replay more log."""
 
 RETRY_SECONDS: Final = 1.0
-"""Pause after trouble with a member."""
+"""Pause after a failure of a member. If smaller, a dead cluster is asked more often. If larger, a
+backup resumes later."""
 
 
 class Backup:
-    """A backup that is open; made by :func:`open_backup`.
+    """An open backup; made by :func:`open_backup`.
 
     Attributes:
         store: its log.
@@ -62,26 +64,26 @@ class Backup:
     """
 
     def __init__(
-        self, directory: Path, store: Store, client: ReplayClient, tell: Callable[[str], None]
+        self, directory: Path, store: Store, client: ReplayClient, report: Callable[[str], None]
     ) -> None:
         self.store = store
         self.directory = directory
         self._folder = SnapshotFolder(directory / "snapshots")
         self._client = client
-        self._tell = tell
-        self._told = ""
+        self._report = report
+        self._last_said = ""
         self._source: int | None = None
-        self._level = False
+        self._caught_up = False
 
     async def run(self, *, follow: bool = False) -> None:
-        """Bring it to what is committed now; if it is to follow, keep it there until cancelled.
+        """Bring the backup up to what is committed now; if it follows, keep it so until cancelled.
 
         Raises:
-            TransportError, OSError, trio's errors of streams: no member could be reached, or each
-                was lost again and again; never if it follows.
-            PrunedError: the cluster's log does not reach back to where this one ends.
-            StoreMismatchError: the cluster's log is not the one that is here.
-            StorageError: the disk failed or is full; or a snapshot is damaged.
+            TransportError, OSError, trio's stream errors: no member could be reached, or each was
+            lost repeatedly; never if it follows.
+            PrunedError: the cluster's log does not reach back to where the backup ends.
+            StoreMismatchError: the cluster's log is another one than the backup's.
+            StorageError: the disk failed or is full, or a snapshot is damaged.
         """
         await self.store.executor.read(self._clear_up)
         failures, stop = 0, END_OF_TIME
@@ -96,11 +98,11 @@ class Backup:
                 with trio.move_on_after(SNAPSHOT_SECONDS):
                     await self._record(answers, stop)
                 await self._refresh()
-            except (*WEATHER, TransportError) as trouble:
+            except (*CONNECTION_ERRORS, TransportError) as trouble:
                 failures = 1 if self.store.append_position > before else failures + 1
                 if not follow and failures > len(self._client.addresses):
                     raise
-                self._say(f"{describe(trouble)}: trying again")
+                self._say(f"{describe(trouble)}; retrying")
                 self._source = None
                 await trio.sleep(RETRY_SECONDS)
             else:
@@ -108,10 +110,10 @@ class Backup:
                     return
 
     def _say(self, words: str) -> None:
-        """Tell something, once in a row."""
-        if words != self._told:
-            self._told = words
-            self._tell(words)
+        """Report a message, unless it repeats the last one."""
+        if words != self._last_said:
+            self._last_said = words
+            self._report(words)
 
     def _clear_up(self) -> None:
         store = self.store
@@ -120,19 +122,19 @@ class Backup:
         )
         if missing:
             names = ", ".join(row.name for row in missing)
-            raise StorageError(f"{self._folder.directory}: missing snapshots: {names}")
+            raise StorageError(f"{self._folder.directory}: snapshot files are missing: {names}")
 
     async def _check_service(self, answers: Sequence[BackupResponse]) -> None:
-        """Note of what kind of service the log is.
+        """Record the kind of service that the log belongs to.
 
         Raises:
-            StoreMismatchError: the cluster's is another one than the one that is here.
+            StoreMismatchError: the cluster runs another kind than the backup's.
         """
         known = self.store.recorded.service
         for kind in {said.service: None for said in answers if said.service}:
             if known and kind != known:
                 raise StoreMismatchError(
-                    f"{self.directory}: a backup of a {known}, the cluster runs a {kind}"
+                    f"{self.directory}: a backup of a {known}, but the cluster runs a {kind}"
                 )
             if not known:
                 await self.store.save_service(kind)
@@ -141,7 +143,7 @@ class Backup:
     # --- snapshots --------------------------------------------------------------------------------
 
     async def _begin(self, answers: Sequence[BackupResponse]) -> None:
-        """Begin with the newest snapshot, if nothing is here and there is one."""
+        """Begin with the newest snapshot, if the backup is empty and the cluster has one."""
         if self.store.append_position or self.store.snapshots:
             return
         newest = max(said.snapshot_position for said in answers)
@@ -150,7 +152,7 @@ class Backup:
             await self.store.install(head.row, head.terms, suspended=head.suspended)
 
     async def _refresh(self) -> None:
-        """Fetch a newer snapshot if there is one that is worth it; see the top of this page."""
+        """Fetch a newer snapshot if that is worth it; see the top of this file."""
         store = self.store
         since = store.snapshots[-1].position if store.snapshots else store.start_position
         for said in await self._client.ask():
@@ -161,6 +163,7 @@ class Backup:
                 return
 
     async def _fetch(self, position: int) -> SnapshotHead:
+        """Fetch the snapshot at a position into the backup's folder."""
         self._say(f"fetching the snapshot at {position}")
         try:
             async with await self._client.open_snapshot(position) as stream:
@@ -172,17 +175,17 @@ class Backup:
                     arrived=lambda _offset, _file_bytes: None,
                     patience=PATIENCE_SECONDS,
                 )
-        except WEATHER:
+        except CONNECTION_ERRORS:
             if self._client.snapshot_source is not None:
                 self._client.avoid(self._client.snapshot_source)
             raise
 
     def _judge(self, position: int, head: SnapshotHead) -> None:
-        """Refuse a snapshot that is not what was asked for, or not of the log that is here.
+        """Refuse a snapshot that was not requested, or that belongs to another log.
 
         Raises:
             TransportError: the member has a newer one by now.
-            StorageError: it is of another log.
+            StorageError: it belongs to another log.
         """
         if (head.cluster, head.position) != (self._client.cluster, position):
             raise TransportError(
@@ -191,7 +194,10 @@ class Backup:
             )
         row = term_at(self.store.terms, position - 1)
         if row is not None and row.term != head.term:
-            raise StorageError(f"a snapshot of term {head.term}, the log there is of {row.term}")
+            raise StorageError(
+                f"the snapshot at {position} is of term {head.term}, but the log there is of term "
+                f"{row.term}: they belong to different histories"
+            )
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -202,23 +208,24 @@ class Backup:
         if last is not None:
             begin = decode_header_untrusted(last).position
             if min(said.start_position for said in answers) <= begin:
-                position = begin  # to compare it
+                # Fetched once more, to compare it.
+                position = begin
             else:
                 last = None
         async with await self._client.replay(position, max(stop, position + 1)) as replay:
             if replay.member_id != self._source:
-                self._source, self._level = replay.member_id, False
+                self._source, self._caught_up = replay.member_id, False
                 self._say(f"recording from member {replay.member_id}")
             try:
                 if last is not None:
                     await self._compare(replay, last)
                 await self._take(replay, stop)
-            except WEATHER:
+            except CONNECTION_ERRORS:
                 self._client.avoid(replay.address)
                 raise
 
-    async def _compare(self, replay: Replay, last: bytes) -> None:
-        """Look whether the last batch here is the cluster's too.
+    async def _compare(self, replay: ReplayStream, last: bytes) -> None:
+        """Check that the last batch of the backup is the cluster's too.
 
         Raises:
             StoreMismatchError: it is not.
@@ -227,12 +234,12 @@ class Backup:
             pass
         if batch.data != last:
             raise StoreMismatchError(
-                f"{self.directory}: the last batch here, at {batch.header.position}, is not that "
-                f"of cluster {self._client.cluster!r}: its log is of another history, and needs a "
-                "backup in a directory of its own"
+                f"{self.directory}: its last batch, at {batch.header.position}, is not that of "
+                f"cluster {self._client.cluster!r}, whose log is of another history now: expected "
+                "the same batch; begin a backup in a new directory"
             )
 
-    async def _take(self, replay: Replay, stop: int) -> None:
+    async def _take(self, replay: ReplayStream, stop: int) -> None:
         """Record what comes until `stop`, or until the member has become the leader."""
         unsaved = 0
         while self.store.appended_position < stop:
@@ -243,31 +250,29 @@ class Backup:
             if batch is None or unsaved >= SAVE_BYTES:
                 await self._save()
                 unsaved = 0
-            if batch is None and not self._level:
-                self._level = True
-                self._say(f"level with member {replay.member_id}, at {replay.position}")
+            if batch is None and not self._caught_up:
+                self._caught_up = True
+                self._say(f"caught up with member {replay.member_id}, at {replay.position}")
+            # Leave the leader alone; the next round finds a follower.
             if batch is None and replay.turned:
                 self._client.avoid(replay.address)
                 break
         await self._save()
 
     def _append_untrusted(self, batch: Batch) -> None:
-        """Record a batch behind the others.
+        """Append a batch to the backup's log.
 
         Raises:
-            WireError: it does not go on from them.
+            WireError: it does not continue the log.
         """
         header, submitted = batch.header, self.store.submitted
         known = submitted.terms[-1].term if submitted.terms else -1
         if header.term < known or header.timestamp_ms < submitted.last_timestamp_ms:
-            raise WireError(f"{header} does not go on from term {known}")
-        row = None
-        if header.term > known:
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-        self.store.append(batch.data, term_row=row)
+            raise WireError(f"{header} does not continue the log, which ends in term {known}")
+        self.store.append(batch.data, header=header)
 
     async def _save(self) -> None:
-        """Wait until what came is durable, and note that all of it is committed."""
+        """Wait until everything received is durable, and record that all of it is committed."""
         await self.store.settled()
         if self.store.last_commit_position < self.store.append_position:
             await self.store.save_committed(self.store.append_position)
@@ -281,16 +286,16 @@ async def open_backup(
     *,
     rng: Random,
     executor: ExecutorFactory[Write] = ThreadExecutor,
-    tell: Callable[[str], None] = log.info,
+    report: Callable[[str], None] = log.info,
 ) -> AsyncGenerator[Backup, None]:
-    """Open a backup for the length of the block; begin one if there is none.
+    """Open a backup for the duration of the block; begin one if there is none.
 
     Args:
         directory: of the backup.
         client: of the cluster.
-        rng: draws the instance id of a new one.
+        rng: draws the instance id of a new backup.
         executor: writes to disk on a thread unless given.
-        tell: is told, in words, what is being done.
+        report: called with a text for each step.
 
     Raises:
         StoreMismatchError: the directory is a member's, or the backup is of another cluster.
@@ -306,5 +311,5 @@ async def open_backup(
     with closing(store):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
-            yield Backup(directory, store, client, tell)
+            yield Backup(directory, store, client, report)
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The pace at which all readers from outside together are served."""
+"""The rate at which all outside readers together are served."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import trio
 
 
 class Pace:
-    """A rate that many share: who wants to send waits until what was taken before is paid for.
+    """A rate that several senders share: each waits until earlier sends are paid for.
 
     Args:
-        bytes_per_second: of all of them together.
+        bytes_per_second: of all senders together.
     """
 
     def __init__(self, bytes_per_second: int) -> None:
@@ -17,7 +17,7 @@ class Pace:
         self._free_at = float("-inf")
 
     async def take(self, size: int) -> None:
-        """Wait for the turn of so many bytes; in the order of the calls."""
+        """Wait until `size` bytes may be sent; turns follow the order of the calls."""
         begin = max(trio.current_time(), self._free_at)
         self._free_at = begin + size * self._seconds_per_byte
         await trio.sleep_until(begin)

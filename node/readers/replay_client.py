@@ -1,11 +1,11 @@
 """Reads a cluster's committed log from outside: for backups and exports.
 
-The members are asked what they have, all at the same time; a standby is preferred, and then a
-follower, so that the leader is not disturbed. What it sends is only what is committed, and each
-batch is checked before it is handed on: its checksum, that it begins where the one before ended,
-and that neither terms nor the log's time go back. When a member is lost another one is taken.
+All members are asked at the same time what they have. A standby is preferred, then a follower, so
+that the leader is not disturbed. The chosen member sends only what is committed. Each batch is
+checked before it is returned: its checksum, that it begins where the one before ended, and that
+neither terms nor log time decrease. When a member is lost, another one is used.
 
-Whoever has no event loop (a job on an executor of Spark) runs one for each :func:`fetch`.
+A program without an event loop (a job on an executor of Spark) runs one for each :func:`fetch`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import trio
 from ...errors import PrunedError, TransportError, WireError
 from ...storage import check_received_untrusted
 from ...transport import (
+    CONNECTION_ERRORS,
     NULL_VALUE,
     PROTOCOL_VERSION,
-    WEATHER,
     Address,
     BackupQuery,
     BackupResponse,
@@ -46,10 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a member has for its answer."""
+"""How long a member has for its answer. If smaller, a busy member is ignored. If larger, a stuck
+one holds up each reader that long."""
 
 PATIENCE_SECONDS: Final = 15.0
-"""How long a member may send nothing, though it gives a sign of life each second."""
+"""How long a member may be silent; an idle one sends its commit position each second. If smaller, a
+slow network breaks streams. If larger, a lost member is noticed later."""
 
 END_OF_TIME: Final = (1 << 63) - 1
 """A stop position that no log reaches."""
@@ -60,8 +62,8 @@ class Batch:
     """A committed batch of the log, checked.
 
     Args:
-        header: what it says.
-        data: its bytes.
+        header: of the batch, decoded.
+        data: its bytes, header included.
     """
 
     header: BatchHeader
@@ -69,8 +71,14 @@ class Batch:
 
 
 @attrs.frozen
-class Answer:
-    """What a member says that it has, and the stream on which it said so."""
+class SourceAnswer:
+    """A member's answer to the question what it has, and the stream on which it came.
+
+    Args:
+        address: where the member listens.
+        said: what it has.
+        stream: still open; the log or a snapshot can be requested on it.
+    """
 
     address: Address
     said: BackupResponse
@@ -86,13 +94,13 @@ class ReplayClient:
     """A reader of a cluster's committed log.
 
     Args:
-        cluster: its name; members of another one refuse us.
-        addresses: where members listen for members; they should be all of them.
+        cluster: its name; members of another cluster refuse us.
+        addresses: where members listen for members. Give all of them: fewer means fewer sources.
         network: TCP unless given.
 
     Attributes:
-        snapshot_source: where the member listens that was asked for a snapshot last.
-        unanswered: the addresses where nobody answered, when the members were asked last, and why.
+        snapshot_source: address of the member that was last asked for a snapshot.
+        unanswered: by address, why a member did not answer the last question.
     """
 
     def __init__(
@@ -106,10 +114,10 @@ class ReplayClient:
         self._troubled: list[Address] = []
 
     async def ask(self) -> list[BackupResponse]:
-        """Ask all members what they have; best source first.
+        """Ask all members what they have; return the answers, the best source first.
 
         Raises:
-            TransportError: none answers.
+            TransportError: no member answers.
         """
         answers = await self._ask_all()
         for answer in answers:
@@ -118,18 +126,18 @@ class ReplayClient:
 
     async def replay(
         self, position: int, stop: int = END_OF_TIME, *, covering: bool = False
-    ) -> Replay:
+    ) -> ReplayStream:
         """Open a stream of the committed log from a position on; close it after use.
 
         Args:
-            position: where a batch begins, or the log ends.
-            stop: the last batch that is sent is the one that covers the byte before.
-            covering: the first batch is the one that covers `position`, wherever it begins.
+            position: where a batch begins, or where the log ends.
+            stop: the last batch that is sent is the one that contains the byte before.
+            covering: the first batch is the one that contains `position`, wherever it begins.
 
         Raises:
             PrunedError: every member answers, and none has the log from there on.
-            TransportError: no member answers that has it.
-            OSError, trio's errors of streams: the member was lost just now.
+            TransportError: no member that answers has it.
+            OSError, trio's stream errors: the member was lost just now.
         """
         answers = await self._ask_all()
         able = [answer for answer in answers if answer.said.start_position <= position]
@@ -137,29 +145,29 @@ class ReplayClient:
             if answer not in able[:1]:
                 answer.stream.close()
         if able:
-            replay = Replay(able[0], position, covering=covering)
+            replay = ReplayStream(able[0], position, covering=covering)
             try:
                 await replay.stream.send(ReplayRequest(position, stop))
-            except WEATHER:
+            except CONNECTION_ERRORS:
                 self.avoid(able[0].address)
                 raise
             return replay
         words = (
             f"the log of cluster {self.cluster!r} begins at "
-            f"{min(answer.said.start_position for answer in answers)}, behind {position}"
+            f"{min(answer.said.start_position for answer in answers)}, after {position}"
         )
         raise (
-            TransportError(f"{words}, where members answer")
+            TransportError(f"{words}, on the members that answer")
             if self.unanswered
             else PrunedError(words)
         )
 
     async def open_snapshot(self, position: int) -> FrameStream:
-        """Open a stream on which a member sends its newest snapshot, which is of `position`.
+        """Open a stream on which a member sends its newest snapshot, the one at `position`.
 
         Raises:
-            TransportError: none answers that has it.
-            OSError, trio's errors of streams: the member was lost just now.
+            TransportError: no member that answers has it.
+            OSError, trio's stream errors: the member was lost just now.
         """
         answers = await self._ask_all()
         for answer in answers:
@@ -168,10 +176,10 @@ class ReplayClient:
             if answer.said.snapshot_position == position:
                 self.snapshot_source = answer.address
                 return await self._open(answer.address, StreamPurpose.SNAPSHOT)
-        raise TransportError(f"no member answers that has the snapshot at {position}")
+        raise TransportError(f"no member that answers has the snapshot at {position}")
 
     def avoid(self, address: Address) -> None:
-        """Take another member from now on, until they all have made trouble: this one has."""
+        """Prefer other members from now on, until all of them have failed."""
         if address not in self._troubled:
             self._troubled.append(address)
         if len(self._troubled) == len(self.addresses):
@@ -181,13 +189,13 @@ class ReplayClient:
         hello = Hello(self.cluster, NULL_VALUE, PROTOCOL_VERSION, 0, purpose)
         return await open_stream(self._network, address, hello, LinkLimits())
 
-    async def _ask_all(self) -> list[Answer]:
-        """Ask all members at the same time; best source first.
+    async def _ask_all(self) -> list[SourceAnswer]:
+        """Ask all members at the same time; return the answers, the best source first.
 
         Raises:
-            TransportError: none answers.
+            TransportError: no member answers.
         """
-        answers: list[Answer] = []
+        answers: list[SourceAnswer] = []
         self.unanswered = {}
         async with trio.open_nursery() as nursery:
             for address in self.addresses:
@@ -197,7 +205,7 @@ class ReplayClient:
             raise TransportError(f"no member answers: {why}")
         return sorted(answers, key=self._rank)
 
-    async def _ask(self, address: Address, answers: list[Answer]) -> None:
+    async def _ask(self, address: Address, answers: list[SourceAnswer]) -> None:
         try:
             stream = await self._open(address, StreamPurpose.BACKUP)
             try:
@@ -205,13 +213,13 @@ class ReplayClient:
             except BaseException:
                 stream.close()
                 raise
-        except WEATHER as trouble:
+        except CONNECTION_ERRORS as trouble:
             self.unanswered[address] = trouble
         else:
-            answers.append(Answer(address, said, stream))
+            answers.append(SourceAnswer(address, said, stream))
 
-    def _rank(self, answer: Answer) -> tuple[bool, bool, bool, bool, int, int]:
-        """Order answers: no trouble, knows a leader, a standby, not the leader, most of the log."""
+    def _rank(self, answer: SourceAnswer) -> tuple[bool, bool, bool, bool, int, int]:
+        """Order answers: not failed, knows a leader, is a standby, does not lead, has most log."""
         said, troubled = answer.said, answer.address in self._troubled
         lost = said.leader_member_id == NULL_VALUE
         most = -said.commit_position
@@ -232,19 +240,19 @@ def _said(troubles: dict[Address, Exception]) -> Iterator[tuple[str, str]]:
         yield str(address), str(trouble) or type(trouble).__name__
 
 
-class Replay:
+class ReplayStream:
     """A stream of committed batches from one member; an async context manager.
 
     Attributes:
         address: where the member listens.
         member_id: which one it is.
-        position: up to where batches have come.
-        commit_position: up to where the member has said that the log is committed.
+        position: where the next batch begins.
+        commit_position: the highest commit position that the member has reported.
         turned: the member has become the leader since it was chosen.
-        stream: what it comes over.
+        stream: the connection.
     """
 
-    def __init__(self, source: Answer, position: int, *, covering: bool = False) -> None:
+    def __init__(self, source: SourceAnswer, position: int, *, covering: bool = False) -> None:
         self.address = source.address
         self.member_id = source.said.member_id
         self.position = position
@@ -256,12 +264,12 @@ class Replay:
         self._before: BatchHeader | None = None
 
     async def receive(self) -> Batch | None:
-        """Wait for the next batch; None for a sign of life when there is none.
+        """Wait for the next batch; None if the member only reported that it is alive.
 
         Raises:
-            WireError: what came is no batch of this log; or the member will send no more of it.
+            WireError: the message is no batch of this log, or the member sends no more of it.
             trio.BrokenResourceError: the connection is broken.
-            trio.TooSlowError: nothing came for too long.
+            trio.TooSlowError: nothing came for `PATIENCE_SECONDS`.
         """
         with trio.fail_after(PATIENCE_SECONDS):
             message = await self.stream.receive()
@@ -278,10 +286,10 @@ class Replay:
                 raise WireError(f"expected a LogBatch, found {type(message).__name__}")
 
     def _checked_untrusted(self, message: LogBatch) -> Batch:
-        """Check a batch, and that it goes on from the one before.
+        """Check a batch, and that it continues the one before.
 
         Raises:
-            WireError: it is not what it should be.
+            WireError: it is invalid or does not.
         """
         header, before = check_received_untrusted(message.batch), self._before
         if self._covering and header.position <= self.position < header.end:
@@ -292,7 +300,7 @@ class Replay:
         if header.term > message.leadership_term_id or header.commit_position > header.position:
             raise WireError(f"{header} came in term {message.leadership_term_id}")
         if before and (header.term < before.term or header.timestamp_ms < before.timestamp_ms):
-            raise WireError(f"{header} does not go on from {before}")
+            raise WireError(f"{header} does not continue {before}")
         self._before, self.position = header, header.end
         self.commit_position = max(self.commit_position, header.end)
         return Batch(header, message.batch)
@@ -319,13 +327,13 @@ async def fetch(
 
     Args:
         client: of the cluster.
-        position: where a batch begins, or the log ends.
-        stop: no batch that begins there or behind.
-        limit_bytes: not many more bytes than that.
-        covering: the first batch is the one that covers `position`, wherever it begins.
+        position: where a batch begins, or where the log ends.
+        stop: no batch that begins at or after it is fetched.
+        limit_bytes: stop after this many bytes; the last batch may exceed it.
+        covering: the first batch is the one that contains `position`, wherever it begins.
 
     Raises:
-        TransportError, OSError, trio's errors of streams: the member was lost, or none answers.
+        TransportError, OSError, trio's stream errors: the member was lost, or none answers.
         PrunedError: the log is not kept from there on.
     """
     batches: list[Batch] = []
@@ -335,7 +343,7 @@ async def fetch(
             while replay.position < stop and replay.position - position < limit_bytes:
                 if batch := await replay.receive():
                     batches.append(batch)
-        except WEATHER:
+        except CONNECTION_ERRORS:
             client.avoid(replay.address)
             raise
     return batches

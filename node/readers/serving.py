@@ -1,9 +1,9 @@
-"""What a member sends on streams that others open: ranges of its recording, and its snapshots.
+"""Serves the streams on which others ask for ranges of our log, or for our newest snapshot.
 
-Readers from outside (a backup, an export) get only what is committed, for the rest may yet be
-truncated. All of them together have a few streams (`LinkLimits.streams`) and a rate
-(`limits.reader_bytes_per_second`), and each waits for its network; so they starve neither the
-live log nor the disk.
+Outside readers (a backup, an export) get only what is committed, because the rest may yet be
+truncated. They must not starve the live log or the disk. So all of them together have a few streams
+(`LinkLimits.streams`) and one rate (`limits.reader_bytes_per_second`), and each send waits for its
+network.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from ...errors import DamagedRecordError, StorageError, WireError
@@ -31,155 +32,185 @@ from ...transport import (
 from ..follower.following import Following
 
 if TYPE_CHECKING:
+    from ...storage import Store
     from ...transport import FrameStream, Hello, Message
-    from ..state import Core
+    from ..state import MemberState
+    from ..state_machine.applier import Applier
     from ..state_machine.snapshots import Snapshots
+    from ..upkeep.repair import Repair
     from .pace import Pace
 
 log = logging.getLogger("quorate.node")
 
 
 REQUEST_SECONDS = 5.0
-"""How long who opened a stream has to say what it wants, and at the end to close it."""
+"""How long the other side has for its request, and for closing at the end. If smaller, slow
+networks break streams. If larger, a dead connection occupies one of the few streams for longer."""
 
 STALL_SECONDS = 60.0
-"""How long a reader may take for one message, which is up to 64 MiB long."""
+"""How long a reader may take to accept one message of up to 64 MiB. If smaller, slow readers are
+cut off. If larger, a stuck reader occupies a stream for longer."""
 
 
 SIGN_SECONDS = 1.0
-"""How often a reader of the committed log is told how far that goes, if nothing else is sent."""
+"""How often an idle reader of the committed log gets the commit position. If smaller, idle readers
+cost more. If larger, a reader takes us for dead (`replay_client.PATIENCE_SECONDS`)."""
 
 
-async def serve(core: Core, hello: Hello, stream: FrameStream) -> bool:
-    """Serve a stream on which another asks for what we have; False if it is not one.
+@attrs.frozen(eq=False)
+class Server:
+    """Serves the streams on which others ask for what this member has.
 
-    It is closed on return.
+    Args:
+        state: of the member.
+        store: its log.
+        applier: says what is committed.
+        snapshots: of the service.
+        repair: reads the log.
+        pace: of all readers from outside together.
     """
-    outside = hello.member_id == NULL_VALUE
-    asked = hello.purpose in {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT}
-    if core.standby and asked and not (isinstance(core.role, Following) and core.role.compared):
-        # It has no part in the history of the cluster: before a leader has looked at its log, that
-        # may be from before the cluster was restored, or its quorum forced.
+
+    state: MemberState
+    store: Store
+    applier: Applier
+    snapshots: Snapshots
+    repair: Repair
+    pace: Pace
+
+    async def serve(self, hello: Hello, stream: FrameStream) -> bool:
+        """Serve a stream that asks for our data, and close it; False if it is another kind."""
+        outside = hello.member_id == NULL_VALUE
+        asked = hello.purpose in {StreamPurpose.REPLAY, StreamPurpose.SNAPSHOT}
+        if (
+            self.state.standby
+            and asked
+            and not (isinstance(self.state.role, Following) and self.state.role.compared)
+        ):
+            # A standby takes no part in elections. Until a leader has compared its log, that may
+            # belong to a history from before the cluster was restored, or its quorum forced.
+            return True
+        match hello.purpose:
+            case StreamPurpose.REPLAY:
+                await self._serve_replay(stream, committed=outside)
+            case StreamPurpose.SNAPSHOT:
+                await serve_snapshot(self.snapshots, stream, self.pace if outside else None)
+            case StreamPurpose.BACKUP:
+                await self._serve_backup(stream)
+            case _:
+                return False
         return True
-    match hello.purpose:
-        case StreamPurpose.REPLAY:
-            await serve_replay(core, stream, committed=outside)
-        case StreamPurpose.SNAPSHOT:
-            await serve_snapshot(core.snapshots, stream, core.pace if outside else None)
-        case StreamPurpose.BACKUP:
-            await serve_backup(core, stream)
-        case _:
-            return False
-    return True
 
+    async def _serve_backup(self, stream: FrameStream) -> None:
+        """Send what we have; then, if asked, the log as it is committed, from a position on.
 
-async def serve_backup(core: Core, stream: FrameStream) -> None:
-    """Say what we have; then, if asked, send the log as it is committed, from a position on.
-
-    (Aeron: ConsensusModuleAgent.onBackupQuery, and a replay that is bounded by the commit
-    position.)
-    """
-    query = await _received(stream)
-    if not isinstance(query, BackupQuery):
-        raise WireError(f"expected a BackupQuery, found {type(query).__name__}")
-    await _send(stream, await _standing(core))
-    request = await _received(stream)
-    if request is None:
-        return
-    if not isinstance(request, ReplayRequest):
-        raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
-    try:
-        await _send_committed(core, stream, request)
-        await _received(stream)  # the asking side closes first
-    except DamagedRecordError:
-        raise  # nobody has it: never skipped, and never sent, the member stops
-    except StorageError as error:
-        log.warning("member %d: a backup was refused: %s", core.member_id, error)
-
-
-async def _standing(core: Core) -> BackupResponse:
-    snapshots, newest, file_bytes = core.snapshots, core.snapshots.newest, 0
-    if newest is not None:
+        Aeron: ConsensusModuleAgent.onBackupQuery, and a replay bounded by the commit position.
+        """
+        query = await _received(stream)
+        if not isinstance(query, BackupQuery):
+            raise WireError(f"expected a BackupQuery, found {type(query).__name__}")
+        await _send(stream, await self._offer())
+        request = await _received(stream)
+        if request is None:
+            return
+        if not isinstance(request, ReplayRequest):
+            raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
         try:
-            path = snapshots.folder.path_of(newest)
-            file_bytes = await snapshots.read(lambda: path.stat().st_size)
-        except OSError:
-            newest = None  # just removed
-    return BackupResponse(
-        member_id=core.member_id,
-        leader_member_id=NULL_VALUE if core.leader_id is None else core.leader_id,
-        leadership_term_id=core.leadership_term,
-        start_position=core.store.start_position,
-        commit_position=core.applier.commit_position,
-        snapshot_position=newest.position if newest else NULL_VALUE,
-        snapshot_term=newest.term if newest else NULL_VALUE,
-        snapshot_bytes=file_bytes,
-        standby=core.standby,
-        service=core.store.recorded.service,
-    )
+            await self._send_committed(stream, request)
+            await _received(stream)  # the reader closes first
+        except DamagedRecordError:
+            raise  # no member has it; it is never skipped or sent: the member stops
+        except StorageError as error:
+            log.warning("member %d: backup refused: %s", self.state.member_id, error)
 
+    async def _offer(self) -> BackupResponse:
+        """Return what a reader must know to choose a member: log, newest snapshot, leader."""
+        snapshots, newest, file_bytes = self.snapshots, self.snapshots.newest, 0
+        if newest is not None:
+            try:
+                path = snapshots.folder.path_of(newest)
+                file_bytes = await snapshots.read(lambda: path.stat().st_size)
+            except OSError:
+                newest = None  # removed since we looked
+        return BackupResponse(
+            member_id=self.state.member_id,
+            leader_member_id=NULL_VALUE if self.state.leader_id is None else self.state.leader_id,
+            leadership_term_id=self.state.leadership_term,
+            start_position=self.store.start_position,
+            commit_position=self.applier.commit_position,
+            snapshot_position=newest.position if newest else NULL_VALUE,
+            snapshot_term=newest.term if newest else NULL_VALUE,
+            snapshot_bytes=file_bytes,
+            standby=self.state.standby,
+            service=self.store.recorded.service,
+        )
 
-async def _send_committed(core: Core, stream: FrameStream, request: ReplayRequest) -> None:
-    """Send whole batches below the commit position and the asked stop; wait for more.
+    async def _send_committed(self, stream: FrameStream, request: ReplayRequest) -> None:
+        """Send whole batches below the commit position and the reader's stop; wait for more.
 
-    The first one is the one that covers the asked position: who reads a part of the log does not
-    know where batches begin.
-    """
-    position, told_at = request.position, float("-inf")
-    if core.store.start_position < position < core.applier.commit_position:
-        position = await core.store.boundary(position)
-    while position < request.stop_position:
-        begin, end = position, min(request.stop_position, core.applier.commit_position)
-        for batch in await core.repair.read(position, end=end) if position < end else ():
-            header = decode_header_untrusted(batch[:HEADER_BYTES])
-            if header.end > core.applier.commit_position:
-                break
-            await core.pace.take(len(batch))
-            await _send(stream, LogBatch(core.leadership_term, 0, batch))
-            position = header.end
-        if position > begin:
-            continue
-        if trio.current_time() - told_at >= SIGN_SECONDS:
-            leader = NULL_VALUE if core.leader_id is None else core.leader_id
-            sign = CommitPosition(core.leadership_term, core.applier.commit_position, leader, 0)
-            await _send(stream, sign)
-            told_at = trio.current_time()
-        else:
-            await trio.sleep(core.timeouts.leader_heartbeat_interval)
+        The first batch is the one that covers the requested position: a reader of a part of the log
+        does not know where batches begin.
+        """
+        position, announced_at = request.position, float("-inf")
+        if self.store.start_position < position < self.applier.commit_position:
+            position = await self.store.boundary(position)
+        while position < request.stop_position:
+            begin, end = position, min(request.stop_position, self.applier.commit_position)
+            for batch in await self.repair.read(position, end=end) if position < end else ():
+                header = decode_header_untrusted(batch[:HEADER_BYTES])
+                # The read stops near `end`, but only at the end of a batch, which may lie beyond
+                # it.
+                if header.end > self.applier.commit_position:
+                    break
+                await self.pace.take(len(batch))
+                await _send(stream, LogBatch(self.state.leadership_term, 0, batch))
+                position = header.end
+            if position > begin:
+                continue
+            if trio.current_time() - announced_at >= SIGN_SECONDS:
+                leader = NULL_VALUE if self.state.leader_id is None else self.state.leader_id
+                sign = CommitPosition(
+                    self.state.leadership_term, self.applier.commit_position, leader, 0
+                )
+                await _send(stream, sign)
+                announced_at = trio.current_time()
+            else:
+                await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
 
+    async def _serve_replay(self, stream: FrameStream, *, committed: bool) -> None:
+        """Send a range of our log; members use it to replicate an earlier term, and to repair.
 
-async def serve_replay(core: Core, stream: FrameStream, *, committed: bool) -> None:
-    """Send a range of our recording; a member asks for it to replicate an earlier term.
-
-    A reader that is no member gets only what is committed: the rest may yet be truncated.
-    """
-    request = await _received(stream)
-    if not isinstance(request, ReplayRequest):
-        raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
-    position, stop = request.position, request.stop_position
-    if committed:
-        stop = min(stop, core.applier.commit_position)
-    try:
-        while position < stop:
-            batches = await core.repair.read(position, end=stop)
-            if not batches:
-                return
-            for batch in batches:
-                # The term is looked at after the read: it is raised before a truncation, so a
-                # batch that names the asker's term is of the log that the asker knows.
-                await _send(stream, LogBatch(core.leadership_term, 0, batch))
-                position = decode_header_untrusted(batch[:HEADER_BYTES]).end
-        await _received(stream)  # the asking side closes first
-    except DamagedRecordError:
-        raise  # nobody has it: never skipped, and never sent, the member stops
-    except StorageError as error:
-        log.warning("member %d: a replay was refused: %s", core.member_id, error)
+        An outside reader gets only what is committed: the rest may yet be truncated.
+        """
+        request = await _received(stream)
+        if not isinstance(request, ReplayRequest):
+            raise WireError(f"expected a ReplayRequest, found {type(request).__name__}")
+        position, stop = request.position, request.stop_position
+        if committed:
+            stop = min(stop, self.applier.commit_position)
+        try:
+            while position < stop:
+                batches = await self.repair.read(position, end=stop)
+                if not batches:
+                    return
+                for batch in batches:
+                    # Our term is read after the batch: it is raised before any truncation. So a
+                    # batch sent with the reader's term belongs to the log that the reader knows.
+                    await _send(stream, LogBatch(self.state.leadership_term, 0, batch))
+                    position = decode_header_untrusted(batch[:HEADER_BYTES]).end
+            await _received(stream)  # the reader closes first
+        except DamagedRecordError:
+            raise  # no member has it; it is never skipped or sent: the member stops
+        except StorageError as error:
+            log.warning("member %d: replay refused: %s", self.state.member_id, error)
 
 
 async def serve_snapshot(
     snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None
 ) -> None:
-    """Send our newest snapshot, or the rest of it; a damaged part is told, and never sent."""
+    """Send our newest snapshot, or the rest of it from an offset.
+
+    A damaged part is logged and never sent.
+    """
     request = await _received(stream)
     if not isinstance(request, SnapshotRequest):
         raise WireError(f"expected a SnapshotRequest, found {type(request).__name__}")
@@ -188,6 +219,7 @@ async def serve_snapshot(
         await _send(stream, SnapshotOffer(0, 0, b""))
         return
     path = snapshots.folder.path_of(row)
+    # A reader continues only the very snapshot that it has begun; any other starts at 0.
     offset = request.offset if (request.position, request.term) == (row.position, row.term) else 0
     try:
         with await snapshots.read(partial(SnapshotReader, path)) as reader:
@@ -202,12 +234,13 @@ async def serve_snapshot(
                     await pace.take(len(part))
                 await _send(stream, SnapshotPart(offset, part))
                 offset += len(part)
-            await _received(stream)  # the asking side closes first
+            await _received(stream)  # the reader closes first
     except StorageError as error:
-        log.error("a snapshot was not sent: %s", error)  # noqa: TRY400 - the words say it all
+        log.error("snapshot not sent: %s", error)  # noqa: TRY400 - the message is complete
 
 
 async def _received(stream: FrameStream) -> Message | None:
+    """Wait for the reader's next message; None if it closed the stream."""
     with trio.fail_after(REQUEST_SECONDS):
         return await stream.receive()
 
@@ -218,7 +251,7 @@ async def _send(stream: FrameStream, message: Message) -> None:
 
 
 def _skip(reader: SnapshotReader, offset: int) -> bool:
-    """Read up to an offset; say whether a part begins there."""
+    """Read up to an offset; return whether a part begins there."""
     while reader.end < offset and reader.next_part() is not None:
         pass
     return reader.end == offset

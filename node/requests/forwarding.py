@@ -1,10 +1,12 @@
-"""Requests that other members forward to us, the leader, and how their answers travel.
+"""The leader's end of a forwarded request: how its outcome travels back.
 
-Every one of them is answered, or its sender learns from a broken link that it will not be: large
-replies are bulk, which the link to the sender takes only so much of; everything else is small, and
-closes the link rather than be missed. So a query is not even worked on while too much waits for its
-sender, who is told to ask anew. A command's reply, which can't be made again, may wait twice as
-long; where even that is not enough, its sender is told that it took effect unseen.
+Each forwarded request is answered, or its sender learns from a broken link that no answer will
+come. Small replies always get onto the link; if that is impossible, the link is closed. Large
+replies are bulk: the link takes a limited amount of them. The consequences:
+
+- While too much waits for the sender, a query is not executed; the sender is asked to retry.
+- A command has taken effect and cannot be repeated, so its reply may exceed the limit twice. If
+  even that is not enough, the sender gets an error that says so.
 """
 
 from __future__ import annotations
@@ -22,20 +24,24 @@ from ...errors import (
     UnknownOutcomeError,
 )
 from ...transport import MAX_BATCH_BYTES, ForwardReply, Links, encode
-from .gateway import Request, RequestKind
+from .request import Request, RequestKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...transport import ForwardRequest
 
-# Payloads up to here are no bulk: all the requests that a member may have forwarded, with replies
-# of this size, fit into one queue of a link.
 SMALL_BYTES = 512
+"""Payloads up to this size are not bulk. If smaller, more replies count against the bulk limit. If
+larger, replies to all requests that a member may have forwarded overflow the queue of a link."""
 
 
 class ForwardStatus(IntEnum):
-    """How a forwarded request ended at the other member."""
+    """How a forwarded request ended at the leader.
+
+    REPLY: the payload is the reply. RETRY: nothing was done, try again. Each other status stands
+    for an error, whose text is the payload.
+    """
 
     REPLY = 0
     RETRY = 1
@@ -52,18 +58,18 @@ _ERRORS: dict[int, type[RequestError]] = {
 
 
 def error_of(reply: ForwardReply) -> RequestError:
-    """Give the error that a reply of any other status than REPLY and RETRY stands for."""
+    """Return the error for a reply whose status is neither REPLY nor RETRY."""
     kind = _ERRORS.get(reply.status, UnknownOutcomeError)
     return kind(reply.payload.decode(errors="replace"))
 
 
 @attrs.frozen
-class Answer:
-    """Sends what became of a forwarded request to the member that it came from.
+class ReplySender:
+    """Callback of a forwarded request: sends its outcome to the member that forwarded it.
 
     Args:
         links: of this member.
-        sender: who forwarded it.
+        sender: the member that forwarded it.
         request_id: the sender's number for it.
         kind: of the request.
     """
@@ -74,58 +80,62 @@ class Answer:
     kind: RequestKind
 
     def __call__(self, result: bytes | RequestError) -> None:
-        """Send a result, or why there is none."""
+        """Send a reply or an error."""
         if isinstance(result, RequestError):
-            self.tell(_status_of(result), str(result).encode(errors="replace"))
+            self.send_small(_status_of(result), str(result).encode(errors="replace"))
         elif len(result) <= SMALL_BYTES:
-            self.tell(ForwardStatus.REPLY, result)
+            self.send_small(ForwardStatus.REPLY, result)
         elif len(result) > MAX_BATCH_BYTES:
             query = self.kind is RequestKind.QUERY
             status = ForwardStatus.OVERSIZED if query else ForwardStatus.UNKNOWN
-            self.tell(status, b"a reply of %d bytes is too large to be forwarded" % len(result))
+            self.send_small(
+                status, b"a reply of %d bytes is too large to be forwarded" % len(result)
+            )
         elif not self.links.send_bulk(
             self.sender, ForwardReply(self.request_id, ForwardStatus.REPLY, result)
         ):
-            self._tell_unsent(len(result))
+            self._report_unsent(len(result))
 
-    def _tell_unsent(self, size: int) -> None:
+    def _report_unsent(self, size: int) -> None:
         if self.kind is RequestKind.QUERY:
-            self.tell(ForwardStatus.RETRY)
+            self.send_small(ForwardStatus.RETRY)
         else:
-            self.tell(
+            self.send_small(
                 ForwardStatus.UNKNOWN,
-                b"this write took effect, but its reply of %d bytes was lost: too much waits for "
-                b"the member that forwarded it" % size,
+                b"this write took effect, but its reply of %d bytes was lost: too many bytes wait "
+                b"for the member that forwarded it" % size,
             )
 
-    def tell(self, status: ForwardStatus, payload: bytes = b"") -> None:
-        """Send something small; it is not missed unless the link is lost."""
+    def send_small(self, status: ForwardStatus, payload: bytes = b"") -> None:
+        """Send a small reply. It is delivered unless the link breaks."""
         reply = ForwardReply(self.request_id, status, payload[:SMALL_BYTES])
         self.links.send_frame(self.sender, encode(reply))
 
 
 class ForwardedRequest(Request):
-    """A request of another member's client."""
+    """A request that another member has forwarded."""
 
     __slots__ = ("_answer",)
 
     def __init__(self, links: Links, sender: int, message: ForwardRequest) -> None:
         kind = RequestKind(message.kind)
-        self._answer = Answer(links, sender, message.request_id, kind)
+        self._answer = ReplySender(links, sender, message.request_id, kind)
         super().__init__(kind, message.payload, message.flags, self._answer)
         self.session, self.sequence = message.session, message.sequence
 
     def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
-        """Answer a query, or have it asked anew if its reply would only wait."""
+        """Answer a query, or ask for a retry while the link to its sender has no room."""
+        # Executing it now would cost the leader time for a reply that only waits in memory.
         if self._answer.links.has_room(self._answer.sender):
             return super().answer(query)
-        self._answer.tell(ForwardStatus.RETRY)
+        self._answer.send_small(ForwardStatus.RETRY)
         return True
 
 
 def _status_of(error: RequestError) -> ForwardStatus:
-    """The status by which an error travels; an unsent one is tried again where it came from."""
+    """Return the status by which an error travels."""
     if isinstance(error, NoLeaderError):
+        # It was not sent, so the forwarding member may send it again.
         return ForwardStatus.RETRY
     if isinstance(error, OversizedRequestError):
         return ForwardStatus.OVERSIZED

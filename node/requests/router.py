@@ -1,11 +1,14 @@
-"""Where requests of clients wait, and how they reach the leader.
+"""Routes requests of clients: into our own log, to the leader, or into the parking lot.
 
-On the leader they go straight into its log. On a follower they are forwarded over the link to
-the leader. While there is no leader, or too much waits for it already, they are parked, for a few
-seconds at most; a parked request was never sent, or came back untouched, so it can always be
-dropped or sent anew. Once a command has left for a leader that is then lost, nobody can say what
-became of it, and its error says so. A query can be asked anew, but not of one leader after the
-other: it might be what they were lost to.
+While we lead, a request goes straight into the log. While we follow, it is forwarded over the link
+to the leader. Without a leader, or if too much waits for it, the request is parked for a few
+seconds.
+
+What is safe to repeat decides everything else:
+
+- A parked request was never sent, or came back untouched, so it can be dropped or sent at any time.
+- A command that was sent to a leader which is then lost has an unknown outcome; its error says so.
+- A query has no effect and can be sent again, but only once: it may be the cause of the loss.
 """
 
 from __future__ import annotations
@@ -20,50 +23,80 @@ import trio
 
 from ...errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
 from ...transport import ForwardReply, ForwardRequest
-from ..protocol.role import Signal
-from .forwarding import SMALL_BYTES, Answer, ForwardedRequest, ForwardStatus, error_of
-from .gateway import Request, RequestKind, still_wanted
+from ..protocol.signal import Signal
+from .forwarding import SMALL_BYTES, ForwardedRequest, ForwardStatus, ReplySender, error_of
+from .request import Request, RequestKind, still_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from random import Random
 
+    from ...errors import RequestError
+    from ...transport import Links
     from ..leader.leadership import Leadership
-    from ..state import Core
+    from ..state import MemberState
 
 MAX_PARKED_BYTES = 256 << 20
+"""Payload bytes of parked requests. If smaller, an election refuses large requests. If larger, an
+election takes more memory."""
+
 MAX_FORWARDED = 65536
+"""Requests that wait for a leader's reply. If smaller, many clients of a follower wait for each
+other. If larger, small replies may overflow the queue of a link."""
+
 MAX_FORWARDED_BYTES = 256 << 20
+"""Payload bytes of those requests; bounds memory as `MAX_PARKED_BYTES` does."""
 
-# How often a query is asked anew after it was lost together with its leader or the link.
 MAX_LOSSES = 1
+"""How often a query is sent again after its leader was lost. If 0, each change of leader fails
+queries. If larger, a query that kills a leader kills more of them."""
 
-# How many parked requests are sent for each reply that comes, and at each look; while a leader has
-# no room for our replies it sends them all back.
 SENT_PER_REPLY = 2
+"""Parked requests that are sent for each reply. If 1, the parking lot never gets shorter while
+clients go on. If larger, a leader without room for our replies sends more of them back."""
+
 SENT_PER_LOOK = 64
+"""Parked requests that are sent at each heartbeat interval; the same trade-off."""
 
 _deadline = attrgetter("deadline")
 
 
 class Requests:
-    """The requests of one member's clients, and those that other members forward to it."""
+    """The requests of one member's clients, and those that other members forward to it.
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    Args:
+        state: of the member.
+        links: to the other members.
+        rng: draws the first request id.
+        found: takes an operator's "found" while this member waits for a new cluster; returns
+            whether it did.
+    """
+
+    def __init__(
+        self,
+        state: MemberState,
+        links: Links,
+        rng: Random,
+        found: Callable[[bytes, Callable[[bytes | RequestError], None]], bool],
+    ) -> None:
+        self._state = state
+        self._links = links
+        self._found = found
         self._now = trio.lowlevel.current_clock().current_time  # each request asks
         self._leadership: Leadership | None = None
         self._leader: int | None = None
-        self._parked: list[Request] = []  # by their deadlines, so those that wait longest first
+        self._parked: list[Request] = []  # ascending by deadline
         self._parked_bytes = 0
         self._closed = False
-        # To whom, and what by its number.
-        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in core.peers}
+        # By leader, then by request id.
+        self._forwarded: dict[int, dict[int, Request]] = {peer: {} for peer in self._state.peers}
         self._forwarded_bytes = 0
-        # Until when, from whom, and up to which number answers may come though we failed to follow.
+        # (deadline, former leader, last request id): leaders that we left, and that will answer.
         self._awaited: deque[tuple[float, int, int]] = deque()
-        self._begun = Signal()  # something waits that may have to be ended, or sent again
-        # Not from 0: a late reply to what an earlier process forwarded must not answer this one's.
-        self._next_id = core.rng.getrandbits(62)
+        self._begun = Signal()  # something waits that may time out or be sent again
+        # Random, not 0: a late reply to a request of an earlier process must not answer one of
+        # ours.
+        self._next_id = rng.getrandbits(62)
 
     @property
     def parked(self) -> int:
@@ -72,7 +105,7 @@ class Requests:
 
     @property
     def forwarded(self) -> int:
-        """Number of requests that wait for a leader's answer."""
+        """Number of requests that wait for a leader's reply."""
         return sum(map(len, self._forwarded.values()))
 
     @property
@@ -81,18 +114,19 @@ class Requests:
         return self._leadership is not None
 
     def submit(self, request: Request) -> None:
-        """Take a request: into the log, to the leader, or among the parked ones."""
+        """Take a request: put it into the log, send it to the leader, or park it."""
         if not self._admitted([request]):
             return
         if self._leadership is not None:
             self._leadership.submit(request)
         elif isinstance(request, ForwardedRequest):
+            # Its sender parks it and tries again; forwarding it further could go round in circles.
             request.done(NoLeaderError("not the leader"))
         elif self._leader is None or not self._forward(request, self._leader):
             self._park(request)
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take what clients have sent in one turn of the loop."""
+        """Take all requests that clients have sent in one turn of the event loop."""
         if self._leadership is None:
             for request in requests:
                 self.submit(request)
@@ -100,21 +134,26 @@ class Requests:
             self._leadership.submit_all(self._admitted(requests))
 
     def _admitted(self, requests: list[Request]) -> list[Request]:
-        """Give each request its deadline; refuse those that are too large, and return the rest."""
-        limits = self._core.config.limits
+        """Set deadlines, and refuse requests that are too large; return the rest."""
+        limits = self._state.config.limits
         deadline, most = self._now() + limits.park_seconds, limits.max_request_bytes
         admitted: list[Request] = []
         for request in requests:
+            # A request that returns to be sent again keeps its first deadline.
             if not request.deadline:
                 request.deadline = deadline
             if (size := len(request.payload)) > most:
-                words = f"a request of {size} bytes; this cluster takes {most}"
+                words = (
+                    f"a request of {size} bytes: expected at most {most}; "
+                    "raise limits.max_request_bytes on all members"
+                )
                 request.done(OversizedRequestError(words))
             else:
                 admitted.append(request)
         return admitted
 
     def _forward(self, request: Request, leader: int) -> bool:
+        """Send a request to the leader; False if it or its link has no room."""
         size, forwarded = len(request.payload), self._forwarded[leader]
         if len(forwarded) >= MAX_FORWARDED or self._forwarded_bytes + size > MAX_FORWARDED_BYTES:
             return False
@@ -127,7 +166,7 @@ class Requests:
             request.session,
             request.sequence,
         )
-        links = self._core.links
+        links = self._links
         if size <= SMALL_BYTES:
             sent = links.send(leader, message)
         else:
@@ -139,13 +178,20 @@ class Requests:
         return sent
 
     def _park(self, request: Request) -> None:
-        if request.kind is RequestKind.CONTROL and self._core.founders.take(request):
+        """Keep a request until there is a leader, or until its deadline."""
+        control = request.kind is RequestKind.CONTROL
+        if control and self._found(request.payload, request.done):
             return
         if self._closed:
-            request.done(NoLeaderError("this member stops; nothing was done"))
+            request.done(NoLeaderError("this member is stopping; nothing was done"))
             return
         if self._parked_bytes + len(request.payload) > MAX_PARKED_BYTES:
-            request.done(NoLeaderError("no leader, and too many requests wait for one already"))
+            request.done(
+                NoLeaderError(
+                    f"no leader, and parked requests fill {MAX_PARKED_BYTES} bytes already; "
+                    "nothing was done"
+                )
+            )
             return
         insort(self._parked, request, key=_deadline)
         self._parked_bytes += len(request.payload)
@@ -154,62 +200,65 @@ class Requests:
     # --- who leads --------------------------------------------------------------------------------
 
     def lead(self, leadership: Leadership) -> None:
-        """This member leads."""
+        """Note that this member leads."""
         self._leadership, self._leader = leadership, None
         self._release(len(self._parked))
 
     def follow(self, leader: int) -> None:
-        """Another member leads."""
+        """Note that another member leads."""
         self._leadership, self._leader = None, leader
         self._release(len(self._parked))
 
     def cede(self) -> None:
-        """We stop leading in order: what is not in the log goes back to where it came from.
+        """Stop taking requests into our log, in order; submit again what is not in the log.
 
-        Who is asked twice to stop has done so already.
+        Calling it twice is harmless.
         """
         if self._leadership is not None:
             unsent, self._leadership = self._leadership.unsent(), None
             self._submit_again(unsent)
 
     def close(self) -> None:
-        """The member stops: nothing that is parked will find a leader through it."""
+        """Note that the member stops: parked requests will find no leader through it."""
         self._closed = True
         self._release(len(self._parked))
 
     def lost_leadership(self, leadership: Leadership) -> None:
-        """This member does not lead any more: its clients learn it at once."""
+        """Note that this member leads no more; end what is in flight, and submit the rest again."""
         self._leadership = None
         self._submit_again(leadership.surrender())
 
     def lost_leader(self, *, answers: bool) -> None:
-        """We do not follow our leader any more, and what was on its way is lost with it.
+        """Note that we follow our leader no more.
 
-        Unless it answers: because it stopped in order, or because it lives and the failure is ours.
+        Args:
+            answers: the leader still answers what was forwarded to it, because it stopped in order
+                or because only we failed. Otherwise those requests are lost.
         """
         leader, self._leader = self._leader, None
         if leader is None:
             return
         if answers:
-            until = trio.current_time() + self._core.config.limits.park_seconds
+            until = trio.current_time() + self._state.config.limits.park_seconds
             self._awaited.append((until, leader, self._next_id))
         else:
             self._abandon(leader)
 
     def relinked(self, member: int) -> None:
-        """Our link to a member is new: what was under way on the old one may never arrive."""
+        """Note that our link to a member is new: requests on the old one may never arrive."""
         self._abandon(member)
 
     def unlinked(self, member: int) -> None:
-        """A member's link to us is over: nothing is answered any more."""
+        """Note that a member's link to us has ended: no replies come from it any more."""
         if member == self._leader:
-            self._leader = None  # nor asked, until its role has ended
+            # Forward nothing to it either, until our role has ended.
+            self._leader = None
         self._abandon(member)
 
     def _abandon(self, member: int, last: float = math.inf) -> None:
-        """Give up what was forwarded, up to a number.
+        """Give up requests forwarded to a member, with ids up to `last`.
 
-        A query is asked anew, all else has an unknown outcome.
+        A query is sent again; everything else has an unknown outcome.
         """
         forwarded = self._forwarded[member]
         lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
@@ -236,14 +285,15 @@ class Requests:
     # --- again ------------------------------------------------------------------------------------
 
     async def run(self) -> Never:
-        """Again and again end what has waited too long, and try to send the rest."""
+        """End requests that are overdue, and retry the rest; until cancelled."""
         while True:
             if not (self._parked or any(self._forwarded.values())):
                 await self._begun.wait()
-            await trio.sleep(self._core.timeouts.leader_heartbeat_interval)
-            for member in self._core.peers:
-                if not self._core.links.connected(member):
-                    self._abandon(member)  # it may still be heard, and our link not come back
+            await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
+            for member in self._state.peers:
+                if not self._links.connected(member):
+                    # Its link to us may be up although ours to it does not come back.
+                    self._abandon(member)
             while self._awaited and self._awaited[0][0] <= trio.current_time():
                 _, member, last = self._awaited.popleft()
                 self._abandon(member, last)
@@ -251,6 +301,7 @@ class Requests:
             self._release(SENT_PER_LOOK)
 
     def _end_overdue(self) -> None:
+        """Fail the parked requests whose deadline has passed."""
         parked = [*still_wanted(self._parked)]
         count = bisect_right(parked, trio.current_time(), key=_deadline)
         overdue, self._parked = parked[:count], parked[count:]
@@ -258,13 +309,13 @@ class Requests:
         for request in overdue:
             request.done(
                 NoLeaderError(
-                    f"no leader took it within {self._core.config.limits.park_seconds:g} s; "
+                    f"no leader took it within {self._state.config.limits.park_seconds:g} s; "
                     "nothing was done"
                 )
             )
 
     def _release(self, most: int) -> None:
-        """Send so many of the parked ones, at most."""
+        """Send up to `most` parked requests, the earliest deadlines first."""
         released, self._parked = self._parked[:most], self._parked[most:]
         self._parked_bytes -= sum(len(request.payload) for request in released)
         self._submit_again(released)
@@ -276,25 +327,27 @@ class Requests:
     # --- between members --------------------------------------------------------------------------
 
     def on_forward_request(self, sender: int, message: ForwardRequest) -> None:
-        """Another member forwards a request of one of its clients."""
-        links = self._core.links
+        """Take a request that another member forwards for one of its clients."""
+        links = self._links
         if message.kind in set(RequestKind):
             self.submit(ForwardedRequest(links, sender, message))
-        else:  # of a newer version
-            Answer(links, sender, message.request_id, RequestKind.QUERY).tell(
+        else:
+            # A kind of a newer version. As a query, the refusal is small and repeats safely.
+            ReplySender(links, sender, message.request_id, RequestKind.QUERY).send_small(
                 ForwardStatus.REFUSED,
                 b"the leader knows no requests of kind %d; nothing was done" % message.kind,
             )
 
     def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
-        """The leader answers a forwarded request."""
+        """Handle the leader's reply to a forwarded request."""
         request = self._forwarded[sender].pop(message.request_id, None)
         if request is None:
             return
         self._forwarded_bytes -= len(request.payload)
         if message.status == ForwardStatus.REPLY:
             if self._parked and (self.leads or self._leader is not None):
-                self._release(SENT_PER_REPLY)  # before this client asks for more
+                # Before the callback: its client at once sends another one, which would overtake.
+                self._release(SENT_PER_REPLY)
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:
             for each in still_wanted((request,)):

@@ -1,96 +1,153 @@
-"""What a member says of itself: one frozen picture of all its parts, made when it is asked for."""
+"""What a member reports of itself and of its cluster: plain data."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
-import trio
-
-from ..follower.following import Following
-from ..leader.leadership import Leadership
-from ..protocol.states import LEADER_STATES, State
-from .gateway import NodeStatus, PeerStatus
-
-if TYPE_CHECKING:
-    from ..election.context import Election
-    from ..state import Core
-    from .router import Requests
 
 
 @attrs.frozen
-class Life:
-    """One run of a member's process.
+class MemberAddress:
+    """Where clients reach a member. Ports are 0 if they are not known or not set.
 
     Args:
-        incarnation: a number that was drawn for it.
-        since: when it began (trio's clock).
+        member_id: its id.
+        host: name or IP address.
+        client_port: TCP port for clients.
+        member_port: TCP port for other members.
+        standby: it follows and serves like any member, but has no vote.
+        redirect_port: TCP port to which cluster clients are sent; 0 sends them to `client_port`.
     """
 
+    member_id: int
+    host: str
+    client_port: int
+    member_port: int = 0
+    standby: bool = False
+    redirect_port: int = 0
+
+    @property
+    def cluster_port(self) -> int:
+        """The port to which cluster clients are sent."""
+        return self.redirect_port or self.client_port
+
+
+@attrs.frozen
+class Topology:
+    """The cluster as this member last knew it.
+
+    Args:
+        members: all members, ascending by id.
+        leader_id: the last known leader, also during an election; None before the first.
+        term: the leadership term that this member is in.
+        own_id: this member.
+        is_leader: this member leads and takes requests.
+    """
+
+    members: tuple[MemberAddress, ...]
+    leader_id: int | None
+    term: int
+    own_id: int
+    is_leader: bool
+
+    def address_of(self, member_id: int) -> MemberAddress:
+        """Return the address of a member."""
+        return next(member for member in self.members if member.member_id == member_id)
+
+
+@attrs.frozen
+class PeerStatus:
+    """Another member, as this one sees it.
+
+    Args:
+        member_id: its id.
+        connected: our link to it is up.
+        append_position: where its log ends, as known to us while we lead; -1 if never heard.
+        last_heard_s: seconds since it was last heard in our role; None if never.
+        heartbeats: heartbeats received since one of the two members leads the other.
+        missed: heartbeat intervals since then in which nothing came.
+        trouble: why there is no link to it; empty if there is one.
+    """
+
+    member_id: int
+    connected: bool
+    append_position: int
+    last_heard_s: float | None
+    heartbeats: int = 0
+    missed: int = 0
+    trouble: str = ""
+
+
+@attrs.frozen
+class NodeStatus:
+    """What a member reports of itself. Ages and uptime are seconds; positions are bytes of the log.
+
+    Args:
+        member_id: its id.
+        cluster: name of its cluster.
+        role: "leader", "candidate", "follower" or "standby".
+        state: state of the election, by its name in `State`.
+        state_age_s: how long it has been in that state.
+        term: the leadership term that it is in.
+        leader_id: the last known leader, None before the first.
+        log_term: the term of the last batch in its log.
+        start_position: where its log begins.
+        append_position: where its durable log ends.
+        commit_position: everything below is known to be committed.
+        applied_position: everything below is applied to the service.
+        elections: how many elections it took part in since its start.
+        uptime_s: time since its start.
+        timestamp_ms: log time of the last applied batch, milliseconds since the epoch.
+        parked: requests of its clients that wait for a leader.
+        forwarded: requests of its clients that wait for the leader's reply.
+        incarnation: random number of this run of the process.
+        snapshot_position: position of the newest snapshot, -1 without one.
+        snapshot_activity: what is being done with a snapshot, in words; empty if nothing.
+        suspended: an operator has suspended the cluster, which takes no commands.
+        disk_full: less than the reserve is free, and the member appends nothing.
+        damage: what was damaged here and is not repaired yet, in words; empty if nothing.
+        standing: its voting status: ``member`` once its store has a vote, ``recovering`` before it
+            is admitted, ``fresh`` before the cluster was founded, ``standby`` if it never votes.
+        not_heard: members that a fresh store has not heard, without which it cannot found the
+            cluster.
+        entries: entries applied since the start.
+        batches: batches applied since the start.
+        commits: durable commits of its log since the start.
+        lease_s: for how long nobody else can lead, by the promises to a leader with a lease; else
+            0.
+        clock_skew_ms: how far the machine's clock is ahead of the log's time, as far as is known.
+        peers: the other members.
+        snapshot_timestamp_ms: log time of the newest snapshot, 0 without one.
+    """
+
+    member_id: int
+    cluster: str
+    role: str
+    state: str
+    state_age_s: float
+    term: int
+    leader_id: int | None
+    log_term: int
+    start_position: int
+    append_position: int
+    commit_position: int
+    applied_position: int
+    elections: int
+    uptime_s: float
+    timestamp_ms: int
+    parked: int
+    forwarded: int
     incarnation: int
-    since: float
-
-
-def status_of(
-    core: Core, election: Election, requests: Requests, life: Life, now_ms: int
-) -> NodeStatus:
-    """Describe a member; `now_ms` is the log's time by now."""
-    now, newest = trio.current_time(), core.snapshots.newest
-    return NodeStatus(
-        member_id=core.member_id,
-        cluster=core.config.cluster,
-        role=_role_name(core, election.state),
-        state=election.state.name,
-        state_age_s=now - election.state_since,
-        term=core.leadership_term,
-        leader_id=core.leader_id,
-        log_term=core.store.log_term,
-        start_position=core.store.start_position,
-        append_position=core.store.append_position,
-        commit_position=core.applier.commit_position,
-        applied_position=core.applier.applied_position,
-        elections=election.count,
-        uptime_s=now - life.since,
-        timestamp_ms=core.applier.timestamp_ms,
-        parked=requests.parked,
-        forwarded=requests.forwarded,
-        incarnation=life.incarnation,
-        entries=core.applier.entries,
-        batches=core.applier.batches,
-        commits=core.store.commits,
-        lease_s=core.role.reads.lease_left if isinstance(core.role, Leadership) else 0.0,
-        peers=tuple(_peer_status(core, peer, now) for peer in core.peers),
-        snapshot_position=newest.position if newest else -1,
-        snapshot_activity=core.snapshots.activity,
-        suspended=core.suspended,
-        disk_full=core.disk_full,
-        damage=core.damage,
-        standing="standby" if core.standby else core.store.standing.kind.name.lower(),
-        not_heard=tuple(core.founders.missing),
-        snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
-        clock_skew_ms=core.clocks.skew_ms(now_ms),
-    )
-
-
-def _role_name(core: Core, state: State) -> str:
-    if isinstance(core.role, Leadership):
-        return "leader"
-    if state is State.CANDIDATE_BALLOT or state in LEADER_STATES:
-        return "candidate"
-    return "standby" if core.standby else "follower"
-
-
-def _peer_status(core: Core, peer: int, now: float) -> PeerStatus:
-    role, links = core.role, core.links
-    connected, trouble = links.connected(peer), links.trouble(peer)
-    position, pulse = -1, None
-    if isinstance(role, Leadership):
-        follower = role.followers[peer]
-        pulse = follower.pulse
-        position = follower.match if pulse.heard_at >= 0 else -1
-    elif isinstance(role, Following) and peer == role.leader_id:
-        pulse = role.pulse
-    if pulse is None or pulse.heard_at < 0:
-        return PeerStatus(peer, connected, position, None, trouble=trouble)
-    heard = now - pulse.heard_at
-    return PeerStatus(peer, connected, position, heard, pulse.heartbeats, pulse.missed, trouble)
+    snapshot_position: int
+    snapshot_activity: str
+    suspended: bool
+    disk_full: bool
+    damage: str
+    standing: str
+    not_heard: tuple[int, ...]
+    entries: int
+    batches: int
+    commits: int
+    lease_s: float
+    clock_skew_ms: int
+    peers: tuple[PeerStatus, ...]
+    snapshot_timestamp_ms: int = 0

@@ -1,8 +1,8 @@
-"""Calls of this process's own tasks: a request, and a task that waits until it is done.
+"""Calls of this process's own tasks: submit a request, and wait until it is done.
 
-A member may have hundreds of them in each turn of the event loop, all of which it answers in one
-later turn. So a call has no event, no lock and no task of its own: `done` puts the caller straight
-among the tasks that run next, with the result.
+Hundreds of calls may be made in one turn of the event loop, and answered in one later turn. So a
+call has no event, lock or task of its own: its callback reschedules the waiting task with the
+result.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 import trio
 from outcome import Error, Outcome
 
-from .gateway import UNSTAMPED, Request
+from .request import UNSTAMPED, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from ...errors import RequestError
-    from .gateway import RequestKind, Stamp
+    from .request import RequestKind, Stamp
 
 __all__ = ["Calls", "Reply"]
 
 
 class Reply(Outcome[bytes]):
-    """What tasks go on with: as `outcome.Value`, for a third of the cost, and for many of them."""
+    """The outcome with which a task continues: like `outcome.Value`, at a third of its cost."""
 
     __slots__ = ("_reply",)
 
@@ -51,13 +51,13 @@ class Call(Request):
     __slots__ = ()
 
     def withdraw(self, _raise: Callable[[], None]) -> trio.lowlevel.Abort:
-        """The task is cancelled, and waits no longer."""
+        """Cancel it, because the task was cancelled."""
         self.cancel()
         return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Calls:
-    """Has tasks wait for what becomes of their requests.
+    """Lets tasks wait for the results of their requests.
 
     Args:
         submit: takes a request into the member.
@@ -65,20 +65,27 @@ class Calls:
 
     def __init__(self, submit: Callable[[Request], None]) -> None:
         self._submit = submit
-        # What is done within `submit` finds nobody waiting; it is never more than one request.
+        # If `submit` finishes a request itself, no task waits yet. There is never more than one.
         self._at_once: list[bytes | RequestError] = []
         self._done_at_once = self._at_once.append
 
-    # Ctrl-C between `submit` and the wait would have a task woken that never waited.
+    # Without protection, Ctrl-C between `submit` and the wait would leave a callback that
+    # reschedules a task which does not wait.
     @trio.lowlevel.enable_ki_protection
     async def ask(
         self, kind: RequestKind, payload: bytes, flags: int, stamp: Stamp = UNSTAMPED
     ) -> bytes:
-        """Submit a request and wait for its reply; `payload` may be of a subclass.
+        """Submit a request and wait for its reply.
+
+        Args:
+            kind: of the request.
+            payload: bytes-like; it is converted to bytes.
+            flags: one byte whose meaning is the service's.
+            stamp: session and sequence number.
 
         Raises:
-            TypeError: `payload` is no bytes.
-            RequestError: there is none.
+            TypeError: `payload` is not bytes-like.
+            RequestError: it has no reply.
         """
         if type(payload) is not bytes:
             payload = _bytes_of(payload)
@@ -98,13 +105,14 @@ class Calls:
 
 
 def _bytes_of(payload: Any) -> bytes:
-    if isinstance(payload, bytes | bytearray | memoryview):  # bytes(5) would be five zeros
+    # Not bytes(payload) for every type: bytes(5) would be five zeros.
+    if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(cast("bytes", payload))
     found = type(payload).__name__
     raise TypeError(f"payload = {payload!r:.60}: expected bytes, found {found}")
 
 
 def _wake(task: trio.lowlevel.Task, result: bytes | RequestError) -> None:
-    """Have a task go on with a result."""
+    """Reschedule a task with a result."""
     wrapped = Reply(result) if isinstance(result, bytes) else Error(result)
     trio.lowlevel.reschedule(task, wrapped)

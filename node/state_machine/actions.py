@@ -1,7 +1,6 @@
-"""Cluster actions: entries of the log by which all members do something at one position.
+"""Cluster actions: entries of the log that make all members do something at one position.
 
-What they say is JSON with one key, ``action``. One that is not known here, of a newer version, is
-passed over.
+The payload is JSON with one key, ``action``. An unknown action, of a newer version, is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...storage import EntryKind
 from ..membership.admission import on_admission
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,27 +29,31 @@ RESUME: Final = _action("resume")
 
 
 class Actions:
-    """Does what the log asks for, as it is applied.
+    """Executes cluster actions as they are applied.
 
-    A cluster that is suspended takes no commands; every member notes it durably, so that it stays
-    suspended whoever leads and whoever restarts, until the log says otherwise.
+    A suspended cluster takes no commands. Every member records that durably, so it holds across
+    restarts and changes of leader, until the log ends it.
+
+    Args:
+        store: records that the cluster is suspended, and admissions.
+        snapshots: takes those that the log asks for.
+        admitted: called with the cluster's history id, once our store has a vote in it.
 
     Attributes:
         changed: notified when the cluster was suspended or resumed.
-        admitted: called with the history of the cluster, once our store has a vote in it.
     """
 
-    def __init__(self, store: Store, snapshots: Snapshots) -> None:
+    def __init__(self, store: Store, snapshots: Snapshots, admitted: Callable[[int], None]) -> None:
         self.changed = Signal()
-        self.admitted: Callable[[int], None] = lambda _history: None
+        self._admitted = admitted
         self._store = store
         self._snapshots = snapshots
 
     async def act(self, entry: Entry, header: BatchHeader) -> None:
-        """Begin what an entry asks for; on return the batches behind its own are applied."""
+        """Start what an entry asks for; when this returns, the next batches are applied."""
         if entry.kind is EntryKind.MEMBERSHIP:
             if await on_admission(self._store, entry):
-                self.admitted(self._store.standing.history)
+                self._admitted(self._store.voting_status.history)
         elif entry.payload == SNAPSHOT:
             await self._snapshots.cut(header)
         elif entry.payload in {SUSPEND, RESUME}:

@@ -1,10 +1,15 @@
-"""Feeds the committed part of the log to the service, in order, each entry once.
+"""Applies the committed part of the log to the service, in order, each entry once.
 
-Batches that were just appended wait here in memory; when the commit position passes them they
-are applied at once, on the spot, as far as that takes no longer than a slice of the event loop's
-time. What then is left, and what is not in memory (after a start, or when a member was far
-behind), is the work of :meth:`Applier.run`, which takes turns with the other tasks. Nothing above
-the commit position is ever applied, so that truncation never has to undo anything.
+The fast path
+    A batch that was just appended waits here in memory. When the commit position passes it, it is
+    applied at once, in the caller's turn of the event loop, for at most one slice of time.
+
+The rest
+    What a slice leaves, and what is not in memory (after a start, or on a lagging member), is the
+    work of :meth:`Applier.run`, which takes turns with other tasks.
+
+What never happens
+    Nothing above the commit position is applied. So a truncation never has to undo anything.
 """
 
 from __future__ import annotations
@@ -12,37 +17,46 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Final, Never, TypeAlias
 
 import attrs
 import trio
 
 from ...storage import CheckedEntries, EntryKind, Store, check_batch_untrusted
-from ..protocol.role import Signal
-from .service import BatchService, Command, RemadeService, Service
+from ..protocol.signal import Signal
+from .service import Command, RemadeService, Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ...storage import BatchHeader, Entry
-    from ..requests.gateway import Request
+    from ..requests.request import Request
 
-# How long the event loop waits for commands to be applied before others get their turn. One command
-# is never cut in two: how long it may take is the service's to bound.
+ReadLog: TypeAlias = "Callable[..., Awaitable[list[bytes]]]"
+"""Reads durable batches from a position on; see `Store.read`."""
+
 SLICE_SECONDS = 0.005
+"""How long commands are applied before other tasks run. If smaller, switching between tasks costs
+more. If larger, heartbeats are late. One command is never interrupted: the service bounds it."""
 
-# Appended and not yet committed batches kept in memory; beyond it they are read back from disk.
+CUT_SECONDS: Final = 8.0
+"""How long a flush of the tables before a snapshot's cut may take: 64 MiB at `SLOWEST_DISK`. If
+smaller, a leader on a slow disk steps down at a snapshot. If larger, clients wait longer for
+another leader when the tables' disk hangs."""
+
 MAX_WAITING_BYTES = 64 << 20
+"""Uncommitted batches that a follower keeps in memory. If smaller, more are read back from disk. If
+larger, a follower whose leader cannot commit uses more memory."""
 
 
 @attrs.define(eq=False)
-class Waiting:
+class PendingBatch:
     """An appended batch that waits for its commit.
 
     Args:
         header: of the batch.
         batch: its bytes, checked; None if the entries are given.
-        entries: the entries, when they are at hand (on the leader); else empty.
+        entries: the entries if they are available (on the leader), else empty.
         requests: for each entry the request that waits for its reply, or None.
         done: how many of the entries are applied.
     """
@@ -54,40 +68,31 @@ class Waiting:
     done: int = 0
 
 
-async def _ignore(_entry: Entry, _header: BatchHeader) -> None:
-    """Stand in for whoever acts."""
-
-
-def _none_at_once(_entries: Sequence[Entry], _start: int, _header: BatchHeader) -> list[bytes]:
-    """Stand in for a service that applies one command at a time."""
-    return []
-
-
 class Applier:
     """Applies what is committed.
 
+    Args:
+        store: whose log is applied; it knows what is committed at the start.
+        service: the state machine.
+        read: reads batches of the log that are not in memory; `store.read` unless given.
+
     Attributes:
-        commit_position: everything below is committed; never decreases.
+        commit_position: everything below is committed; it never decreases.
         applied_position: everything below is applied to the service.
         timestamp_ms: log time of the last applied batch.
-        entries: applied since the start.
-        batches: likewise.
-        wanting: the service has nothing to begin with; nothing is applied before it has (`jump`).
-        lagging: a part of what is committed waits for :meth:`run` to apply it.
-        waits_since: since when :meth:`run` waits for one action, or for what it reads back;
+        entries: number applied since the start.
+        batches: number applied since the start.
+        wanting: the service has no state to start from; nothing is applied before :meth:`jump`.
+        lagging: something committed waits for :meth:`run` to apply it.
+        waits_since: since when :meth:`run` waits for one action or one read (trio's clock);
             infinity if it does not.
         progressed: notified whenever `applied_position` moves.
         caught_up: notified when `lagging` ends.
-        read: reads what is not in memory from the recording.
-        on_action: called when a batch with a cluster action or an admission is applied; nothing
-            behind that batch is, before it returns.
     """
 
-    def __init__(self, store: Store, service: Service) -> None:
+    def __init__(self, store: Store, service: Service, read: ReadLog | None = None) -> None:
         self.service = service
-        self._apply_many = (
-            service.apply_many if isinstance(service, BatchService) else _none_at_once
-        )
+        self._read = read or store.read
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
@@ -98,16 +103,14 @@ class Applier:
         self.waits_since = math.inf
         self.progressed = Signal()
         self.caught_up = Signal()
-        self.read: Callable[..., Awaitable[list[bytes]]] = store.read
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingBatch] = deque()
         self._waiting_bytes = 0
         self._behind = Signal()
-        self.on_action: Callable[[Entry, BatchHeader], Awaitable[None]] = _ignore
         self._action: tuple[Entry, BatchHeader] | None = None
         self._turn = trio.Lock()
-        self._now = trio.lowlevel.current_clock().current_time  # each batch asks
+        self._now = trio.lowlevel.current_clock().current_time  # cheaper, per batch
 
-    def offer(self, waiting: Waiting) -> None:
+    def offer(self, waiting: PendingBatch) -> None:
         """Take a batch that was just appended."""
         header = waiting.header
         if header.end <= self.applied_position:
@@ -118,15 +121,15 @@ class Applier:
             self.forget()
 
     def forget(self) -> list[Request]:
-        """Drop what waits in memory; return the requests whose outcome is now unknown.
+        """Drop the batches in memory; return the requests whose outcome is now unknown.
 
-        What is committed and has requests that wait for it is kept, and so is a batch of which a
-        part is applied already.
+        Committed batches whose requests wait are kept, and so is a batch that is partly applied.
         """
-        kept: deque[Waiting] = deque()
+        kept: deque[PendingBatch] = deque()
         lost: list[Request] = []
         for waiting in self._waiting:
             committed = waiting.header.end <= self.commit_position
+            # Reading it back would lose the requests, or apply its first entries twice.
             if waiting.done or (committed and waiting.requests is not None):
                 kept.append(waiting)
             else:
@@ -136,10 +139,11 @@ class Applier:
         return lost
 
     def commit(self, position: int) -> None:
-        """Raise the commit position, and apply what is at hand and takes no longer than a slice."""
+        """Raise the commit position, and apply what is in memory for at most one slice."""
         if position <= self.commit_position:
             return
         self.commit_position = position
+        # While `run` has work left, nothing is applied here, to keep the order of the log.
         if not self.lagging:
             self._apply_waiting()
             if self.applied_position < position or self._action is not None:
@@ -151,25 +155,31 @@ class Applier:
         while self.applied_position < position:
             await self.progressed.wait()
 
+    def stalled(self, heartbeat_timeout: float) -> bool:
+        """Whether :meth:`run` has waited for one thing for too long for a leader."""
+        return self._now() >= self.waits_since + 2 * heartbeat_timeout + CUT_SECONDS
+
     @property
     def remaking(self) -> bool:
-        """Whether the service has lost its state, and has not applied all of the log again."""
+        """Whether the service lost its state, and has not applied the whole log again."""
         service = self.service
         remade = isinstance(service, RemadeService) and service.remade
         return remade and not self.wanting and self.applied_position < self.commit_position
 
-    async def run(self) -> Never:
-        """Apply what was left, slice by slice; until cancelled."""
+    async def run(self, act: Callable[[Entry, BatchHeader], Awaitable[None]]) -> Never:
+        """Apply what the fast path left, slice by slice; until cancelled."""
         while self.wanting:
             await self.progressed.wait()
         while True:
             if not self.lagging:
                 await self._behind.wait()
+            # Between two slices, every other task that is ready runs once.
             await trio.lowlevel.checkpoint()
             async with self._turn:
+                # A leader whose applier waits here too long steps down: see `leader.disk_watch`.
                 self.waits_since = self._now()
                 if self._action is not None:
-                    await self.on_action(*self._action)
+                    await act(*self._action)
                     self._action = None
                 self._apply_waiting()
                 if self.applied_position < self.commit_position and not self._at_hand():
@@ -178,15 +188,16 @@ class Applier:
                 self._look()
 
     def _look(self) -> None:
-        """Look whether anything is left."""
+        """Update `lagging`, and wake the tasks that wait for its end."""
         self.lagging = self.applied_position < self.commit_position or self._action is not None
         if not self.lagging:
             self.caught_up.notify()
 
     @asynccontextmanager
     async def halted(self) -> AsyncGenerator[None, None]:
-        """Apply nothing for the length of the block, in which the service may be replaced."""
+        """Apply nothing during the block, in which the service's state may be replaced."""
         async with self._turn:
+            # Without the lock, `commit` looks only at this: it applies nothing while we are halted.
             self.lagging = True
             try:
                 yield
@@ -196,7 +207,7 @@ class Applier:
                     self._behind.notify()
 
     def jump(self, position: int, timestamp_ms: int) -> None:
-        """The service was replaced by one that has everything below a position applied."""
+        """Continue from `position`: the service's state was replaced by one of that position."""
         self.applied_position = position
         self.commit_position = max(self.commit_position, position)
         self.timestamp_ms = timestamp_ms
@@ -223,7 +234,7 @@ class Applier:
         self._waiting_bytes -= self._waiting.popleft().header.length
 
     def _apply_waiting(self) -> None:
-        """Apply what is at hand, for one slice."""
+        """Apply committed batches in memory for one slice, up to the next action."""
         if self._action is not None or not self._at_hand():
             return
         until = self._now() + SLICE_SECONDS
@@ -232,27 +243,20 @@ class Applier:
             if self._action is not None or not self._at_hand() or self._now() > until:
                 break
 
-    def _apply(self, waiting: Waiting, until: float) -> bool:
-        """Apply a batch and answer those who wait for its entries; False if time is up before."""
+    def _apply(self, waiting: PendingBatch, until: float) -> bool:
+        """Apply a batch and answer its requests; False if the time was up before its end."""
         header, service = waiting.header, self.service
         if waiting.batch is not None:
             waiting.entries, waiting.batch = CheckedEntries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests
-        index, count = waiting.done, len(entries)
-        while index < count:
-            replies = self._apply_many(entries, index, header) or [
-                self._apply_one(entries[index], index, header)
-            ]
-            following = index + len(replies)
-            assert following <= count, "more replies than entries"
-            if requests is not None:
-                mine = requests[index:following]
-                for request, reply in zip(mine, replies, strict=True):
-                    if request is not None:
-                        request.done(reply)
-            index = following
-            if index < count and self._now() > until:
-                waiting.done = index
+        count = len(entries)
+        for index in range(waiting.done, count):
+            reply = self._apply_one(entries[index], index, header)
+            if requests is not None and (request := requests[index]) is not None:
+                request.done(reply)
+            # Checked only within the batch: its end is progress that must be recorded.
+            if index + 1 < count and self._now() > until:
+                waiting.done = index + 1
                 return False
         self.applied_position = end = header.end
         self.timestamp_ms = header.timestamp_ms
@@ -263,8 +267,11 @@ class Applier:
         return True
 
     def _apply_one(self, entry: Entry, index: int, header: BatchHeader) -> bytes:
+        """Apply one entry."""
         if entry.kind is not EntryKind.COMMAND:
             if entry.kind in {EntryKind.CLUSTER_ACTION, EntryKind.MEMBERSHIP}:
+                # Such an entry is alone in its batch, so that one slot is enough.
+                assert self._action is None, "two actions in one batch"
                 self._action = entry, header
             return b""
         return self.service.apply(
@@ -281,11 +288,12 @@ class Applier:
         )
 
     async def _read_back(self) -> None:
-        """Fetch what comes next from the recording: it is committed, and not in memory."""
+        """Read the next committed batches, which are not in memory, from the log."""
         end = self.commit_position
-        if self._waiting:  # from there on memory has it, with the requests that wait for replies
+        if self._waiting:
+            # From there on they are in memory, with the requests that wait for replies.
             end = min(end, self._waiting[0].header.position)
-        batches = await self.read(self.applied_position, end=end)
-        found = [Waiting(check_batch_untrusted(batch), batch, []) for batch in batches]
-        self._waiting.extendleft(reversed(found))
-        self._waiting_bytes += sum(waiting.header.length for waiting in found)
+        batches = await self._read(self.applied_position, end=end)
+        read = [PendingBatch(check_batch_untrusted(batch), batch, []) for batch in batches]
+        self._waiting.extendleft(reversed(read))
+        self._waiting_bytes += sum(waiting.header.length for waiting in read)

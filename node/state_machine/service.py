@@ -1,12 +1,12 @@
-"""What a replicated state machine looks like to a member.
+"""The interface between a member and its replicated state machine.
 
-A service is fed the committed commands of the log, in order, exactly the same ones on every
-member. If it is deterministic, all members hold equal states at equal positions. So time and
-randomness come from the command (its timestamp and position), never from the machine.
+A service receives the committed commands of the log, in order, the same ones on every member. If it
+is deterministic, all members have equal states at equal positions. So time and randomness must come
+from the command (its timestamp and position), never from the machine.
 
-A service that can also give its state as bytes, and take it (`SnapshotService`), has snapshots: its
-members restart from the last one, drop the log before it, and send it to whoever is far behind. One
-that can't keeps the whole log.
+A service that can save and load its state (`SnapshotService`) has snapshots. Its members restart
+from the last one, drop the log before it, and send it to members that are far behind. Without
+snapshots the whole log is kept.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ import attrs
 from ...errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import trio
-
-    from ...storage import BatchHeader, Entry
 
 
 KEY_VALUE: Final = "key-value store"
 """The kind of the service that a member runs unless it is given another one."""
 
 OWN: Final = "service of one's own"
-"""The kind of all services that do not say theirs."""
+"""The kind of every service that does not name its kind."""
 
 MAX_KIND_BYTES: Final = 64
+"""The kind is part of each link's handshake and of the store. If smaller, names get cryptic; if
+larger, they no longer fit the fields there."""
 
 
 def kind_of(service: Service) -> str:
-    """Say of what kind a service is: by its attribute `kind`, a few words, if it has one.
+    """Return the kind of a service: the text of its attribute `kind`, if it has one.
 
-    A store, and a cluster, are of one kind for ever.
+    A store, and a cluster, belong to one kind for ever.
 
     Raises:
-        ConfigurationError: it is too long.
+        ConfigurationError: the text is empty or too long.
     """
     kind = str(getattr(service, "kind", OWN))
     if not 1 <= len(kind.encode()) <= MAX_KIND_BYTES:
@@ -50,24 +50,22 @@ def kind_of(service: Service) -> str:
     return kind
 
 
+# Not frozen: one is made for every entry, and a frozen class takes ten times longer to make.
 @attrs.define
 class Command:
-    """A committed command, as the log holds it.
-
-    One is made for every entry, so it is not frozen, which would cost ten times more; nobody
-    changes one.
+    """A committed command, as the log holds it. Treat it as read-only.
 
     Args:
         payload: the client's bytes; their meaning is the service's.
-        flags: one byte of the service's own.
+        flags: one byte whose meaning is the service's.
         session: session id, 0 for none.
         sequence: sequence number within the session, 0 for none.
         term: leadership term in which it was recorded.
-        position: log position at which its record batch begins.
+        position: log position at which its batch begins.
         index: its place in that batch, from 0.
-        timestamp_ms: cluster time in milliseconds, given by the leader and recorded.
-        wants_reply: whether anybody waits for the reply here; else any bytes will do for one. It
-            must not bear on the state: it differs between members.
+        timestamp_ms: log time in milliseconds since the epoch, assigned by the leader and recorded.
+        wants_reply: whether anybody waits for the reply here; if not, any bytes will do. It differs
+            between members, so the state must not depend on it.
     """
 
     payload: bytes
@@ -84,12 +82,13 @@ class Command:
 class Service(Protocol):
     """A deterministic state machine. Every method runs on the member's trio thread.
 
-    It may have an attribute `kind`, a few words that tell it from others: see :func:`kind_of`.
+    It may have an attribute `kind`, a few words that distinguish it from other services: see
+    :func:`kind_of`.
     """
 
     @property
     def position(self) -> int:
-        """Log position up to which the state is complete at start; 0 for a volatile service."""
+        """Log position up to which the state is complete at the start; 0 for a volatile service."""
         ...
 
     def apply(self, command: Command) -> bytes:
@@ -97,7 +96,7 @@ class Service(Protocol):
         ...
 
     def advance(self, position: int, timestamp_ms: int) -> None:
-        """A whole record batch, ending at `position`, is applied; log time is `timestamp_ms`."""
+        """Note that a whole batch is applied: it ends at `position`, at log time `timestamp_ms`."""
         ...
 
     def query(self, payload: bytes, flags: int) -> bytes:
@@ -105,54 +104,36 @@ class Service(Protocol):
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """When log time should next move although nobody writes; None for never.
+        """Return when log time must next advance even if nobody writes; None for never.
 
-        The leader records a timer entry at that cluster time, so that whatever the service does
-        then in :meth:`advance` happens on all members alike. See :class:`.timers.Timers`.
+        The leader records a timer entry at that log time. So whatever the service then does in
+        :meth:`advance` happens on all members alike. See :class:`.timers.Timers`.
         """
         ...
 
     async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None:
-        """Do background work until cancelled; `started()` once commands may be applied."""
-        ...
-
-
-@runtime_checkable
-class BatchService(Service, Protocol):
-    """A service that can apply many commands at one go, for less than one by one."""
-
-    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """Apply some of a batch's entries from `start` on, one behind the other, or none.
-
-        As :meth:`Service.apply` would apply them: only the way is another. Entries of another kind
-        than COMMAND are not a service's and end what is applied at one go, and so must those of a
-        session if the service heeds sessions. It should take no longer than a millisecond.
-
-        Returns:
-            Their replies, as many as were applied; if there is none, `apply` is called for that
-            entry.
-        """
+        """Do background work until cancelled; call `started()` once commands may be applied."""
         ...
 
 
 @runtime_checkable
 class PatientService(Service, Protocol):
-    """A service whose background work costs less if it is put off while much is applied."""
+    """A service that can postpone background work while much is applied."""
 
     def put_off(self, *, wanted: bool) -> None:
-        """Put off what may wait, or do so no more: the member fetches the log that it lacks.
+        """Postpone what may wait, or stop doing so; wanted while the member catches up.
 
-        That may take more memory, and make for more to apply again after a crash, within bounds.
+        Within bounds, that may take more memory, and a crash may cause more to be applied again.
         """
         ...
 
 
 @runtime_checkable
 class RemadeService(Service, Protocol):
-    """A service that may find its state damaged when it is opened, and begin without it.
+    """A service that may find its state damaged when it is opened, and start without it.
 
     Attributes:
-        remade: it has.
+        remade: it has started without its state.
     """
 
     remade: bool
@@ -163,27 +144,28 @@ class SnapshotService(Service, Protocol):
     """A service whose state can be saved and loaded."""
 
     async def save(self, *, task_status: trio.TaskStatus[None] = ...) -> Iterator[bytes]:
-        """Say what the state is now, in pieces of up to 16 MiB.
+        """Return the state as of now, in pieces of up to 16 MiB.
 
-        Nothing is applied until `started()`; it should come soon: a leader for which it takes more
-        than 8 s and two heartbeat timeouts steps down. From then on commands are applied
-        again, and still the pieces are those of the state in that moment: make them of a copy, or
-        of what never changes. They are taken one by one on another thread.
+        Nothing is applied until `started()` is called. It must come soon: a leader for which it
+        takes more than 8 s and two heartbeat timeouts steps down. After it, commands are applied
+        again, and the pieces must still be those of that moment: make them from a copy, or from
+        immutable data. The iterator runs on another thread.
 
-        Equal states must give equal pieces, whichever member saves them.
+        Equal states must give equal pieces on all members.
 
         Raises:
-            StorageError: it can't be done now; the member goes on without this snapshot.
+            StorageError: the state cannot be saved now; the member continues without this snapshot.
         """
         ...
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
         """Replace the whole state by one that was saved at a log position, perhaps elsewhere.
 
-        The pieces come as they were given; taking one may need a few milliseconds. Nothing is
-        applied meanwhile. Afterwards `position` is this position, if the state is kept on disk.
+        The pieces come as they were saved; each may take a few milliseconds to arrive. Nothing is
+        applied during the call. After it, :attr:`position` equals `position` if the state is kept
+        on disk.
 
         Raises:
-            StorageError: the pieces make no sense.
+            StorageError: the pieces are not a valid state.
         """
         ...

@@ -1,18 +1,21 @@
-"""The snapshots of one member: taken, kept, loaded at the start, and installed from elsewhere.
+"""The snapshots of one member: taken, kept, loaded at the start, and installed from another member.
 
-A snapshot is a cluster action in the log: when a member applies it, it cuts its service's state at
-the end of that batch, on all members the same place, and goes on while the state of the cut is
-written by another thread. When it is durable its row goes into the recording log; then the oldest
-ones are dropped, and after them the log that none of those left needs.
+Taking one
+    A snapshot is a cluster action in the log. A member that applies it cuts its service's state at
+    the end of that batch, which is the same place on all members. It then continues, while another
+    thread writes the state of the cut. When the file is durable, its row goes into the recording
+    log. Then the oldest snapshots are dropped, and the log that no remaining one needs.
 
-At the start the service's own state is taken if the log reaches back to it; else the newest
-snapshot that is whole. One that is damaged is told and passed over. If none is left, one is fetched
-from another member (see :mod:`.reloading`), before which nothing is applied.
+Starting
+    The service's own state is used if the log reaches back to it, else the newest intact snapshot.
+    A damaged one is logged and skipped. If there is none, one is fetched from another member
+    (:mod:`..follower.reloading`), and nothing is applied before.
 
-A member whose log ends before the others' begin installs a snapshot that it has fetched (see
-:mod:`.installing`): the log begins anew at its position, and the service is loaded. Once begun
-this goes on whatever becomes of the role that wanted it: an election waits for it in INIT. A crash
-in the middle leaves a service that is behind the log's start, which the next start mends.
+Installing
+    A member whose log ends before the other members' logs begin installs a fetched snapshot: its
+    log begins anew at the snapshot's position, and the service loads it. Once begun, this continues
+    even if the role that wanted it ends; an election waits for it in INIT. A crash in the middle
+    leaves a service that is behind the log's start, which the next start repairs.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from ...errors import DamagedTablesError, StorageError, StoreFullError
 from ...storage import SnapshotFolder, SnapshotReader, SnapshotWriter, head_of
 from ...storage.lmdb.environment import free_bytes
 from ...storage.tools.recovery_plan import candidates
-from ..protocol.role import Signal
+from ..protocol.signal import Signal
 from .service import SnapshotService
 
 if TYPE_CHECKING:
@@ -44,11 +47,13 @@ log = logging.getLogger("quorate.node")
 T = TypeVar("T")
 
 PAUSE: Final = 1.0
-"""How long the writing of a snapshot rests after each piece, as a part of what that took: what the
-members do meanwhile shares the processors and the disk with it."""
+"""Rest after each piece, as a share of the time that it took to write. If smaller, a snapshot takes
+more processor and disk from the clients. If larger, it is longer under way."""
 
 MAX_HELD_BYTES: Final = 4 << 30
-"""Most log that is kept for members that install a snapshot, beyond what is kept anyhow."""
+"""Log that is kept for members that install a snapshot, beyond what is kept anyway. If smaller, a
+slow installation may have to begin again. If larger, a member that never finishes fills the disk.
+"""
 
 
 class Snapshots:
@@ -56,19 +61,19 @@ class Snapshots:
 
     Args:
         config: of the member.
-        store: its recording log says which there are.
+        store: its recording log lists the snapshots.
         applier: of the service.
-        lane: where files are read and written; its `read` is all that is used.
-        free: says how many bytes are free on the disk.
+        lane: runs blocking file operations; only its `read` is used.
+        free: returns how many bytes are free on the disk of a directory.
 
     Attributes:
-        folder: where they lie.
-        position: the last one taken or begun, or met in the log.
-        writing: bytes of state written of the one that is being taken, None without one.
-        installing: one is being installed.
-        arrived: bytes that have come of one from elsewhere, and of its file; None without one.
-        held: from where log is kept for members that install a snapshot, by member.
-        changed: notified when one has come into being, or failed.
+        folder: holds the files.
+        position: of the last snapshot that was taken, begun, or met in the log.
+        writing: bytes of state written of the snapshot being taken, None if none is.
+        installing: a snapshot is being installed.
+        arrived: bytes received and file size of the snapshot being fetched, None if none is.
+        held: by member, the position from which log is kept while it installs a snapshot.
+        changed: notified when a snapshot was finished, or failed.
         failure: why the last one failed, empty if it did not.
     """
 
@@ -82,7 +87,7 @@ class Snapshots:
     ) -> None:
         self.folder = SnapshotFolder(config.directory / "snapshots")
         self.position = store.snapshots[-1].position if store.snapshots else 0
-        self._entries = 0  # applied before the last one
+        self._entries = 0  # `applier.entries` at the last snapshot
         self.writing: int | None = None
         self.installing = False
         self.arrived: tuple[int, int] | None = None
@@ -105,12 +110,12 @@ class Snapshots:
 
     @property
     def newest(self) -> SnapshotRow | None:
-        """The newest one."""
+        """The newest snapshot, None without one."""
         return self._store.snapshots[-1] if self._store.snapshots else None
 
     @property
     def activity(self) -> str:
-        """What is being done, in words; empty if nothing is."""
+        """What is being done with a snapshot, in words; empty if nothing."""
         if self.installing:
             return "installing a snapshot"
         if self.writing is not None:
@@ -121,7 +126,7 @@ class Snapshots:
 
     @property
     def due(self) -> bool:
-        """Whether the rule asks for one."""
+        """Whether the policy asks for a snapshot now."""
         policy = self._config.snapshot
         if self.service is None or self.writing is not None:
             return False
@@ -130,10 +135,10 @@ class Snapshots:
         return grown >= policy.interval_bytes or entries >= policy.interval_entries > 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Clear up, load what the service lacks, and start; then take and install, until cancelled.
+        """Clean up, load the state that the service needs, and start; then run until cancelled.
 
         Raises:
-            StorageError: the log does not reach back to the service's state, no snapshot is whole,
+            StorageError: the log does not reach back to the service's state, no snapshot is intact,
                 and there is no other member.
         """
         store = self._store
@@ -143,7 +148,7 @@ class Snapshots:
         )
         if missing:
             names = ", ".join(row.name for row in missing)
-            log.error("member %d: missing snapshots: %s", self._config.member_id, names)
+            log.error("member %d: snapshot files missing: %s", self._config.member_id, names)
             await self._store.remove_snapshots(*missing)
         await self._recover()
         async with trio.open_nursery() as nursery:
@@ -155,14 +160,14 @@ class Snapshots:
     # --- at the start -----------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        """Load a snapshot if the service's own state is none, or the log does not reach it."""
+        """Load a snapshot if the log does not reach back to the service's own state."""
         store, position = self._store, self._applier.applied_position
         for row in candidates(position, store.start_position, store.snapshots):
             try:
                 await self._lane.read(partial(self.folder.check, row))
             except StorageError as error:
-                log.error(  # noqa: TRY400 - the words say it all
-                    "member %d: a damaged snapshot is passed over: %s",
+                log.error(  # noqa: TRY400 - the message is complete
+                    "member %d: skipping a damaged snapshot: %s",
                     self._config.member_id,
                     error,
                 )
@@ -173,23 +178,24 @@ class Snapshots:
             self._applier.wanting = True
         elif position < store.start_position:
             raise StorageError(
-                f"member {self._config.member_id}: the service is at {position}, the log begins at "
-                f"{store.start_position}, and there is no whole snapshot to begin with"
+                f"member {self._config.member_id}: the service's state ends at {position}, the log "
+                f"begins at {store.start_position}, and there is no intact snapshot between; "
+                "restore this member from a backup"
             )
 
     async def _load(self, row: SnapshotRow) -> None:
         service = self.service
         if service is None:
             raise StorageError(
-                f"member {self._config.member_id}: there is a snapshot at {row.position}, but "
-                "this service can't load any"
+                f"member {self._config.member_id}: the state must be loaded from the snapshot at "
+                f"{row.position}, but this service has no snapshots: expected a SnapshotService"
             )
         with SnapshotReader(self.folder.path_of(row)) as reader:
             await service.load(reader.pieces(), row.position, row.timestamp_ms)
         self._applier.jump(row.position, row.timestamp_ms)
         self.position = row.position
         log.info(
-            "member %d: snapshot at %d is loaded; the log goes on to %d",
+            "member %d: loaded the snapshot at %d; the log ends at %d",
             self._config.member_id,
             row.position,
             self._store.append_position,
@@ -198,15 +204,15 @@ class Snapshots:
     # --- taking -----------------------------------------------------------------------------------
 
     async def cut(self, header: BatchHeader) -> None:
-        """Begin one as of the end of a batch; on return the batches behind it are applied."""
+        """Begin a snapshot as of the end of a batch; returns when the state is cut."""
         if self.service is None:
             return
         if header.end <= self.position or self._nursery is None:
-            return  # we have it
+            return  # taken already, or the tasks are not running yet
         self.position, self._entries = header.end, self._applier.entries
         if self.writing is not None or self.installing:
             log.warning(
-                "member %d: no snapshot at %d: the one before is still being written",
+                "member %d: no snapshot at %d: the previous one is still being written",
                 self._config.member_id,
                 header.end,
             )
@@ -216,7 +222,7 @@ class Snapshots:
         await self._nursery.start(self._take, header)
         pause = trio.current_time() - began
         log.info(
-            "member %d: snapshot at %d begun, nothing was applied for %.1f ms",
+            "member %d: snapshot at %d begun; nothing was applied for %.1f ms",
             self._config.member_id,
             header.end,
             1000 * pause,
@@ -225,7 +231,7 @@ class Snapshots:
     async def _take(
         self, header: BatchHeader, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Write a snapshot as of the end of a batch; started once the state is cut."""
+        """Write a snapshot as of the end of a batch; `started` once the state is cut."""
         cut = _Once(task_status)
         began = trio.current_time()
         try:
@@ -250,21 +256,22 @@ class Snapshots:
                 trio.current_time() - began,
             )
         except DamagedTablesError:
-            raise  # it would not go better the next time
+            raise  # the next snapshot would fail too: the member must begin anew
         except StorageError as error:
             self.failure = str(error)
             log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
         finally:
             self.writing = None
             self.changed.notify()
+            # Whatever failed, the applier must not wait for the cut any longer.
             cut.started()
         try:
             await self.clean()
         except StorageError:
-            log.exception("member %d: not cleaned up", self._config.member_id)
+            log.exception("member %d: old snapshots were not removed", self._config.member_id)
 
     async def _write(self, head: SnapshotHead, pieces: Iterator[bytes]) -> int:
-        """Write the file; give its bytes."""
+        """Write the file of a snapshot; return its size in bytes."""
         make = partial(SnapshotWriter, self.folder.directory, head, pieces)
         writer = await self._lane.read(make)
         try:
@@ -284,26 +291,28 @@ class Snapshots:
         return summary.file_bytes
 
     async def read(self, fn: Callable[[], T]) -> T:
-        """Call what blocks on files of snapshots, without holding up the event loop."""
+        """Call a function that blocks on snapshot files, without blocking the event loop."""
         return await self._lane.read(fn)
 
     def check_room(self) -> None:
-        """Look whether there is room for more; the reserve is not for snapshots.
+        """Check that a snapshot may use more disk space; the reserve is not for snapshots.
 
         Raises:
-            StoreFullError: there is not.
+            StoreFullError: less than twice the reserve is free.
         """
         free, reserve = self._free(self.folder.directory), self._config.limits.reserve_bytes
         if free < 2 * reserve:
-            raise StoreFullError(f"{free} bytes are free, and the reserve is {reserve}")
+            raise StoreFullError(
+                f"{free} bytes are free: a snapshot needs {2 * reserve}, twice limits.reserve_bytes"
+            )
 
     async def quiet(self) -> None:
-        """Wait until none is being taken or installed."""
+        """Wait until no snapshot is being taken or installed."""
         while self.writing is not None or self.installing:
             await self.changed.wait()
 
     async def taken(self, position: int) -> SnapshotRow | None:
-        """Wait for the snapshot at a position that the log asks for; None if it failed."""
+        """Wait for the snapshot at a position that the log asks for; return None if it failed."""
         while self.position < position or (self.position == position and self.writing is not None):
             await self.changed.wait()
         return next((row for row in self._store.snapshots if row.position == position), None)
@@ -311,7 +320,7 @@ class Snapshots:
     # --- dropping ---------------------------------------------------------------------------------
 
     async def clean(self) -> None:
-        """Drop the snapshots that are too many, and the log that nobody needs any more."""
+        """Drop surplus snapshots, and the log that nobody needs any more."""
         async with self._cleaning:
             await self._clean()
 
@@ -323,7 +332,8 @@ class Snapshots:
             for row in surplus:
                 await self._lane.read(partial(self.folder.remove, row))
         if len(store.snapshots) < policy.keep:
-            return  # the next older one is no help without the log behind it
+            # If the only snapshot is damaged, the log before it is what the state is made from.
+            return
         end = store.snapshots[0].position - policy.margin_bytes
         bound = end - MAX_HELD_BYTES
         await store.drop_prefix(max(bound, min([end, *self.held.values()])))
@@ -331,24 +341,25 @@ class Snapshots:
     # --- installing -------------------------------------------------------------------------------
 
     async def install(self, head: SnapshotHead) -> None:
-        """Begin anew with a snapshot whose file has come; see the top of this page."""
+        """Begin anew with a snapshot whose file has arrived; see "Installing" above."""
         assert self._nursery is not None
         self.installing = True
         self._nursery.start_soon(self._install, head)
         await self.idle()
 
     async def reload(self, head: SnapshotHead) -> None:
-        """Load the service with a snapshot that has come from elsewhere and is of our own log."""
+        """Load the service from a fetched snapshot that belongs to our own log."""
         async with self._applier.halted():
             await self._store.add_snapshot(head.row)
             await self._load(head.row)
 
     async def idle(self) -> None:
-        """Wait until none is being installed."""
+        """Wait until no snapshot is being installed."""
         while self.installing:
             await self.changed.wait()
 
     async def _install(self, head: SnapshotHead) -> None:
+        """Replace the log's beginning and the service's state by a snapshot."""
         row = head.row
         while self.writing is not None:
             await self.changed.wait()
@@ -358,18 +369,19 @@ class Snapshots:
             await self._load(row)
         self.installing = False
         self.changed.notify()
+        # Their files are of no use any more: the log does not continue from them.
         for old in gone:
             await self._lane.read(partial(self.folder.remove, old))
 
 
 class _Once:
-    """A task status of which one may say `started` more than once."""
+    """A task status on which `started` may be called more than once."""
 
     def __init__(self, status: trio.TaskStatus[None]) -> None:
         self._status: trio.TaskStatus[None] | None = status
 
     def started(self, value: None = None) -> None:
-        """Say it, the first time."""
+        """Report the start, the first time."""
         status, self._status = self._status, None
         if status is not None:
             status.started(value)

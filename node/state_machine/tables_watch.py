@@ -1,10 +1,9 @@
-"""Ends a member whose reader has met damaged tables, so that they are made anew.
+"""Ends a member whose reader met damaged tables, so that they are made anew.
 
-What applies the log, flushes or takes a snapshot runs in a task of the member and ends it by its
-error. A reader does not: a client port keeps the errors of one connection from the others. So what
-readers call of the member is wrapped in a watch, which ends the member in their place. Whoever runs
-the member begins it anew then (``quorate run`` does), with tables that are made from a snapshot and
-the log.
+Applying the log, flushing and taking a snapshot run in tasks of the member, so their errors end it.
+A reader is different: a client port contains the errors of one connection. So the calls that
+readers make are wrapped in a watch, which ends the member instead. Its supervisor (``quorate run``)
+then starts it again, with tables that are made from a snapshot and the log.
 """
 
 from __future__ import annotations
@@ -18,22 +17,23 @@ if TYPE_CHECKING:
 
     import trio
 
-    from ..state import Core
+    from ..state import MemberState
 
 
 class TablesWatch:
-    """A context around what may read tables; the error rises all the same.
+    """A context manager around calls that may read tables. Errors still propagate.
 
     Args:
-        core: of the member.
-
-    Attributes:
-        nursery: of the member's tasks, while they run: ended by damage.
+        state: of the member; the damage is recorded there.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.nursery: trio.Nursery | None = None
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
+        self._nursery: trio.Nursery | None = None
+
+    def watch(self, nursery: trio.Nursery) -> None:
+        """End a nursery's tasks at the next damage."""
+        self._nursery = nursery
 
     def __enter__(self) -> None:
         """Begin to watch."""
@@ -44,11 +44,11 @@ class TablesWatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Note damage, and end the member by it."""
-        if isinstance(error, DamagedTablesError) and self.nursery is not None:
-            self._core.tables_damage = str(error)
-            self.nursery.start_soon(self._end, str(error))
-            self.nursery = None  # once is enough
+        """If tables are damaged, record that and end the member."""
+        if isinstance(error, DamagedTablesError) and self._nursery is not None:
+            self._state.tables_damage = str(error)
+            self._nursery.start_soon(self._end, str(error))
+            self._nursery = None  # report only the first damage
 
     async def _end(self, words: str) -> Never:
         raise DamagedTablesError(words)

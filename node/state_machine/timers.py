@@ -1,11 +1,15 @@
-"""Cluster timers: what a service has put off until a moment of the log's time.
+"""Cluster timers: what a service has postponed until a moment of the log's time.
 
-A service keeps its :class:`Timers` as a part of its state. It sets them while it applies commands,
-says by :meth:`Timers.next_deadline_ms` when the next one is due, so that the leader records an
-entry then if nobody else does, and takes those that are due when a batch has been applied
-(``advance``). All of that hangs on the log alone. So a timer is due at the same position of the log
-on all members, once, whoever leads and whoever restarts meanwhile; and it is never early: it is due
-at the first batch whose time has reached its deadline, which without a leader is late.
+A service keeps its :class:`Timers` as a part of its state and uses them in three steps:
+
+1. It sets timers while it applies commands.
+2. It returns :meth:`Timers.next_deadline_ms` as its own next deadline. The leader records an entry
+   then if nobody else writes.
+3. When a batch has been applied (``advance``) it takes the timers that are due.
+
+All of that depends on the log alone. So a timer fires at the same log position on all members,
+exactly once, across restarts and changes of leader. It is never early: it fires at the first batch
+whose time has reached the deadline, which without a leader is late.
 
 See ``examples/reminders.py``.
 """
@@ -34,9 +38,10 @@ class Timer:
     """One timer.
 
     Args:
-        timer_id: names it among the others; chosen by the service.
-        deadline_ms: the log's time from which on it is due, in milliseconds; positive.
-        payload: whatever the service wants to be told then.
+        timer_id: identifies it; chosen by the service.
+        deadline_ms: the log time from which on it is due, in milliseconds since the epoch;
+            positive.
+        payload: bytes that the service gets back when it is due.
     """
 
     timer_id: bytes
@@ -45,14 +50,14 @@ class Timer:
 
 
 class Timers:
-    """The timers of one service. How many there are is the service's to bound."""
+    """The timers of one service. The service must bound their number."""
 
     def __init__(self) -> None:
         self._payloads: dict[bytes, bytes] = {}
         self._deadlines = Deadlines({}, recorded=False)
 
     def __len__(self) -> int:
-        """Count those that are set."""
+        """Return the number of timers that are set."""
         return len(self._payloads)
 
     def get(self, timer_id: bytes) -> Timer | None:
@@ -62,76 +67,76 @@ class Timers:
         return Timer(timer_id, self._deadlines.by_key[timer_id], self._payloads[timer_id])
 
     def schedule(self, timer_id: bytes, deadline_ms: int, payload: bytes = b"") -> None:
-        """Set a timer; one of the same id is replaced.
+        """Set a timer; one with the same id is replaced.
 
         Raises:
             ValueError: the deadline is not positive.
         """
         if deadline_ms <= 0:
-            raise ValueError(f"a deadline of {deadline_ms} ms")
+            raise ValueError(f"deadline_ms = {deadline_ms}: expected a positive log time in ms")
         self._deadlines.set(timer_id, deadline_ms)
         self._payloads[timer_id] = payload
 
     def cancel(self, timer_id: bytes) -> bool:
-        """Take a timer away; whether it was set."""
+        """Remove a timer; return whether it was set."""
         if self._payloads.pop(timer_id, None) is None:
             return False
         self._deadlines.set(timer_id, 0)
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """Say when the next one is due, None without any; as `Service.next_deadline_ms` wants it.
+        """Return when the next timer is due, None without any; see `Service.next_deadline_ms`.
 
-        Amidst very many timers that were replaced or cancelled it may say a time that is too early.
+        If very many timers were replaced or cancelled, the time may be too early.
         """
         return self._deadlines.first()
 
     def due(self, now_ms: int, limit: int = 1000) -> list[Timer]:
-        """Take the timers that are due, in the order of their deadlines, then of their ids.
+        """Remove and return the timers that are due, ordered by deadline, then by id.
 
         Args:
             now_ms: the log's time.
-            limit: leave the others for the next time, that is for the next batch.
+            limit: the most to return; the rest is due again after the next batch.
         """
-        found: list[Timer] = []
+        timers: list[Timer] = []
         deadlines = self._deadlines
-        # One by one: what was replaced or cancelled must not count, for only a member that has not
-        # been restarted since still has it in its heap.
-        while len(found) < limit:
+        # One by one: replaced and cancelled timers must not count towards the limit. Only a member
+        # that has not restarted since still has them in its heap.
+        while len(timers) < limit:
             first = deadlines.first()
             if first is None or first > now_ms:
                 break
             for timer_id in deadlines.due(now_ms, 1):
-                found.append(Timer(timer_id, deadlines.by_key[timer_id], self._payloads[timer_id]))
+                timers.append(Timer(timer_id, deadlines.by_key[timer_id], self._payloads[timer_id]))
                 self.cancel(timer_id)
-        return found
+        return timers
 
     # --- snapshots
 
     def save(self) -> Iterator[bytes]:
-        """Say which timers are set now, in pieces of about a megabyte; changes don't show in them.
+        """Return the timers that are set now, in pieces of about a megabyte.
 
-        Equal timers give equal pieces.
+        Later changes do not show in the pieces. Equal timers give equal pieces.
         """
         by_key = self._deadlines.by_key
         return _pieces([(key, by_key[key], self._payloads[key]) for key in sorted(self._payloads)])
 
     @classmethod
     def load_untrusted(cls, pieces: Iterator[bytes]) -> Timers:
-        """Make timers of what `save` said, cut anywhere.
+        """Make timers from the pieces of `save`, which may have been cut anywhere.
 
         Raises:
-            StorageError: it makes no sense.
+            StorageError: the pieces are not valid.
         """
         timers, data, at = cls(), b"".join(pieces), 0
         while at < len(data):
             if len(data) - at < _ROW.size:
-                raise StorageError("the saved timers end early")
+                raise StorageError("saved timers: the last one is cut off")
             id_bytes, payload_bytes, deadline_ms = _ROW.unpack_from(data, at)
             middle = at + _ROW.size + id_bytes
             end = middle + payload_bytes
             if end > len(data) or deadline_ms <= 0:
-                raise StorageError(f"a saved timer at byte {at} makes no sense")
+                raise StorageError(f"saved timers: invalid lengths or deadline at byte {at}")
             timers.schedule(data[at + _ROW.size : middle], deadline_ms, data[middle:end])
             at = end
         return timers

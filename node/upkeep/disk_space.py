@@ -1,10 +1,11 @@
-"""Room on the disk: a member stops appending before there is too little left for its own state.
+"""Disk space: a member stops appending before its own state no longer fits on the disk.
 
-When less than the reserve is free the member leaves its role, a leader after it has asked a
-follower that has all of its log to take over, and waits in INIT until twice the reserve is free.
-Nothing is lost by that: what it has acknowledged is durable. If the disk is full all the same,
-which the system then says at a write, the member ends with `StoreFullError`; `quorate run` begins
-it anew when there is room.
+When less than the reserve is free, the member leaves its role and waits in INIT until twice the
+reserve is free. A leader first hands over to a follower that has its whole log. Nothing is lost:
+what it has acknowledged is durable.
+
+If the disk becomes full all the same, a write fails and the member ends with `StoreFullError`;
+`quorate run` starts it again when there is space.
 """
 
 from __future__ import annotations
@@ -14,94 +15,95 @@ from typing import TYPE_CHECKING, Final, Never
 
 import trio
 
+from ...errors import RefusedError
 from ..follower.following import Following
 from ..leader.leadership import Leadership
-from ..protocol.role import Signal
-from ..requests.gateway import Request, RequestKind
+from ..protocol.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ...errors import RequestError
-    from ..state import Core
+    from ...storage import Store
+    from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
 
 IDLE_SECONDS: Final = 1.0
-"""How often a member looks that appends nothing. Longer: what others fill is noticed later."""
+"""How often a member that appends nothing checks. If smaller, an idle member costs more. If larger,
+space that other programs use is noticed later."""
 
 
-class Room:
-    """Watches the room on a member's disk.
+REASON: Final = "our disk is full"
+
+
+class DiskSpaceWatch:
+    """Watches the free space on a member's disk.
 
     Args:
-        core: of the member.
-        free: says how many bytes are free.
+        state: of the member; `disk_full` is set here.
+        store: of the member.
+        free: returns how many bytes are free on the disk of a directory.
     """
 
-    def __init__(self, core: Core, free: Callable[[Path], int]) -> None:
-        self._core = core
+    def __init__(self, state: MemberState, store: Store, free: Callable[[Path], int]) -> None:
+        self._state = state
+        self._store = store
         self._free = free
         self._found = Signal()
         self._appended = Signal()
 
     async def available(self) -> None:
-        """Wait until there is enough."""
-        while self._core.disk_full:
+        """Wait until there is enough space."""
+        while self._state.disk_full:
             await self._found.wait()
 
     async def run(self) -> Never:
-        """Watch; until cancelled."""
-        core = self._core
-        reserve = core.config.limits.reserve_bytes
+        """Check again and again; until cancelled."""
+        reserve = self._state.config.limits.reserve_bytes
         while True:
-            free = self._free(core.config.directory)
-            if not core.disk_full and free < reserve:
-                core.disk_full = True
+            free = self._free(self._state.config.directory)
+            if not self._state.disk_full and free < reserve:
+                self._state.disk_full = True
                 log.error(
-                    "member %d: %d bytes are free, the reserve is %d: it appends nothing more",
-                    core.member_id,
+                    "member %d: %d bytes are free, less than reserve_bytes = %d: appending nothing",
+                    self._state.member_id,
                     free,
                     reserve,
                 )
                 await self._leave()
-            elif core.disk_full and free >= 2 * reserve:
-                core.disk_full = False
-                log.error("member %d: there is room again", core.member_id)
+            elif self._state.disk_full and free >= 2 * reserve:
+                self._state.disk_full = False
+                log.error(
+                    "member %d: %d bytes are free: appending again", self._state.member_id, free
+                )
                 self._found.notify()
-            elif core.disk_full and isinstance(core.role, Leadership | Following):
-                core.role.end("our disk is full")  # entered from a state behind INIT
+            elif self._state.disk_full and isinstance(self._state.role, Leadership | Following):
+                # The member was past INIT, where it would have waited, when the space ran out.
+                self._state.role.end(REASON)
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait until it is time to look again: soon if something was appended, or is soon."""
-        core = self._core
-        interval = core.timeouts.leader_heartbeat_interval
-        end = core.store.appended_position
+        """Wait for the next check: one heartbeat interval while something is appended."""
+        interval = self._state.timeouts.leader_heartbeat_interval
+        end = self._store.appended_position
         await trio.sleep(interval)
-        if end == core.store.appended_position:
+        if end == self._store.appended_position:
             await self._appended.wait(trio.current_time() + max(IDLE_SECONDS - interval, 0))
 
     def appended(self) -> None:
-        """Something was appended, and is durable."""
+        """Note that something was appended and is durable."""
         self._appended.notify()
 
     async def _leave(self) -> None:
-        """Leave the role; a leader first asks for a successor."""
-        role, timeouts = self._core.role, self._core.timeouts
+        """Leave the role; a leader first hands over, if it can."""
+        role, timeouts = self._state.role, self._state.timeouts
         if isinstance(role, Leadership) and role.accepting:
-            end = role.publication_position
-            for follower in role.followers.values():
-                if follower.may_take_over and follower.match == end:
-                    words = f"transfer {follower.member_id}".encode()
-                    role.submit(Request(RequestKind.CONTROL, words, 0, _ignore))
-                    with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
-                        await role.wait_ended()
-                    break
-        if isinstance(self._core.role, Leadership | Following):
-            self._core.role.end("our disk is full")
-
-
-def _ignore(_result: bytes | RequestError) -> None:
-    """Whether it takes over is seen by the end of the role."""
+            # The successor's candidacy ends our role; it may take one more timeout to come.
+            with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
+                try:
+                    await role.handover.to_best(drain=True)
+                except RefusedError as error:
+                    log.warning("member %d: not handed over: %s", self._state.member_id, error)
+        if isinstance(self._state.role, Leadership | Following):
+            self._state.role.end(REASON)

@@ -1,11 +1,12 @@
-"""Repair: a batch that is damaged in our recording is fetched from another member.
+"""Repair: a batch that is damaged in our log is fetched from another member.
 
-A batch is named by its term and its position, and a term has one writer: whoever has a batch of
-that name has the same bytes. So a member that meets a damaged or missing one, whenever it reads its
-log, asks the others for it, writes it in its place, says so, and goes on. If none of them has it
-the member stops, with the error that names it. Damaged bytes are never used, and never sent.
+A batch is named by its term and position, and a term has one writer: all copies with the same name
+have the same bytes. So a member that meets a damaged or missing batch, whenever it reads its log,
+asks the other members for it, writes it in its place, logs that, and continues. If no member has
+it, this member stops with an error that names the batch. Damaged bytes are never used and never
+sent.
 
-What is checked before a store is even open (its last batch, the recording log) is mended by
+What is checked before a store opens (its last batch, the recording log) is repaired by
 :mod:`quorate.storage.log.mending`.
 """
 
@@ -18,28 +19,34 @@ import trio
 
 from ...errors import DamagedRecordError, StorageError, WireError
 from ...storage import check_received_untrusted
-from ...transport import WEATHER, LogBatch, ReplayRequest, StreamPurpose
-from ..store_opening import told_the_way_out
+from ...transport import CONNECTION_ERRORS, LogBatch, ReplayRequest, StreamPurpose
+from ..store_opening import advising_recovery
 
 if TYPE_CHECKING:
-    from ..state import Core
+    from ...storage import Store
+    from ...transport import Links
+    from ..state import MemberState
 
 log = logging.getLogger("quorate.node")
 
 
 class Repair:
-    """Reads a member's log, and mends what it finds damaged.
+    """Reads a member's log, and repairs the batches that it finds damaged.
 
     Args:
-        core: of the member.
+        state: of the member.
+        store: its log.
+        links: to the members that may have the batch.
 
     Attributes:
-        count: batches that were mended.
+        count: batches repaired so far.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, state: MemberState, store: Store, links: Links) -> None:
         self.count = 0
-        self._core = core
+        self._state = state
+        self._store = store
+        self._links = links
         self._turn = trio.Lock()
 
     async def read(self, position: int, *, end: int | None = None) -> list[bytes]:
@@ -47,56 +54,55 @@ class Repair:
 
         Raises:
             DamagedRecordError: one is damaged, and no other member has it.
-            StorageError: as `Store.read`.
+            StorageError: as for `Store.read`.
         """
         before: tuple[int, int] | None = None
         while True:
             try:
-                return await self._core.store.read(position, end=end)
+                return await self._store.read(position, end=end)
             except DamagedRecordError as damage:
                 place = damage.term, damage.position
-                if place == before:  # it was put there, and something else is in the way
-                    with told_the_way_out(self._core.config):
+                if place == before:
+                    # It was just replaced, so the disk is at fault, not the copy.
+                    with advising_recovery(self._state.config):
                         raise
                 await self._mend(damage)
                 before = place
 
     async def _mend(self, damage: DamagedRecordError) -> None:
-        """Put what another member has in the place of a damaged batch.
+        """Replace a damaged batch by another member's copy.
 
         Raises:
-            DamagedRecordError: none has it.
+            DamagedRecordError: no member has it.
         """
-        core = self._core
-        log.error("%s: asking the other members for it", damage)
+        log.error("%s; asking the other members for it", damage)
         async with self._turn:
-            until = trio.current_time() + 2 * core.timeouts.leader_heartbeat_timeout
+            until = trio.current_time() + 2 * self._state.timeouts.leader_heartbeat_timeout
             while damage.term >= 0:
-                for peer in core.peers:
-                    if core.links.connected(peer) and await self._fetch(peer, damage, until):
+                for peer in self._state.peers:
+                    if self._links.connected(peer) and await self._fetch(peer, damage, until):
                         self.count += 1
                         log.error(
                             "member %d: the batch of term %d at %d is mended, by member %d",
-                            core.member_id,
+                            self._state.member_id,
                             damage.term,
                             damage.position,
                             peer,
                         )
                         return
-                if trio.current_time() >= until or not core.peers:
+                if trio.current_time() >= until or not self._state.peers:
                     break
-                await trio.sleep(core.timeouts.leader_heartbeat_interval)
-        with told_the_way_out(core.config):
+                await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
+        with advising_recovery(self._state.config):
             raise damage
 
     async def _fetch(self, peer: int, damage: DamagedRecordError, until: float) -> bool:
-        """Fetch the batch from a member and write it; False if that can't be done."""
-        core = self._core
+        """Fetch the batch from a member and write it; return whether that worked."""
         try:
-            # Who is silent (it may ask us for the same batch) leaves time for the others.
-            patience = core.timeouts.leader_heartbeat_timeout / 2
+            # A silent member may be waiting for the same batch from us; leave time for the next.
+            patience = self._state.timeouts.leader_heartbeat_timeout / 2
             with trio.fail_at(min(until, trio.current_time() + patience)):
-                stream = await core.links.open_stream(peer, purpose=StreamPurpose.REPLAY)
+                stream = await self._links.open_stream(peer, purpose=StreamPurpose.REPLAY)
                 async with stream:
                     await stream.send(ReplayRequest(damage.position, damage.position + 1))
                     message = await stream.receive()
@@ -105,8 +111,10 @@ class Repair:
             header = check_received_untrusted(message.batch)
             if (header.term, header.position) != (damage.term, damage.position):
                 raise WireError(f"expected the batch at {damage.position}, found {header}")
-            await core.store.replace(message.batch)
-        except (*WEATHER, StorageError) as trouble:
-            log.warning("member %d: not mended by member %d: %r", core.member_id, peer, trouble)
+            await self._store.replace(message.batch)
+        except (*CONNECTION_ERRORS, StorageError) as trouble:
+            log.warning(
+                "member %d: not repaired from member %d: %r", self._state.member_id, peer, trouble
+            )
             return False
         return True

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import attrs
 
 from ...errors import WireError
+from ...keyvalue import limits
 from ...keyvalue.commands.table import Kind, keys_of, lookup
-from ...keyvalue.protocol.resp import CommandParser, encode_command
-from ...keyvalue.state import limits
-from ...keyvalue.state.service import IN_PARTS, TRANSACTION, KeyValueService
+from ...keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser
+from ...keyvalue.protocol.resp import encode_command
+from ...keyvalue.service import KeyValueService
 from ...node.state_machine.service import Command
 from ...storage.tables.notes import Notes
 
@@ -63,7 +64,7 @@ _RETURN_VALUES: Final = frozenset(
     {"get", "getset", "getdel", "getex", "set", "mget", "getrange", "substr", "keys", "scan"}
 )
 
-_PARSER: Final = CommandParser()
+_PARSER: Final = PayloadParser()
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ import attrs
 from ...errors import ConfigurationError, WireError
 from ...keyvalue.commands.arguments import INT64_MAX, parse_integer
 from ...keyvalue.commands.table import keys_of, lookup
-from ...keyvalue.protocol.resp import CommandParser
+from ...keyvalue.protocol.payload import PayloadParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +88,7 @@ def find_decoder(name: str) -> Decoder:
     return cast("Decoder", found)
 
 
-_PARSER: Final = CommandParser()
+_PARSER: Final = PayloadParser()
 
 
 def decode_commands(payload: bytes, _flags: int, timestamp_ms: int) -> list[Asked]:

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from ...errors import PrunedError
-from ...keyvalue.commands.arguments import CommandError
 from ...keyvalue.commands.sessions import session
 from ...keyvalue.commands.table import lookup
+from ...keyvalue.protocol.resp import CommandError
 from ...keyvalue.state.sessions import LAST_ID, Sessions
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ...storage.tables.notes import Notes

@@ -26,8 +26,8 @@ import attrs
 import cattrs
 
 from ...errors import KeyValueError, StorageError
+from ...keyvalue.limits import MAX_SESSION_MS
 from ...keyvalue.protocol.resp import encode_command
-from ...keyvalue.state.limits import MAX_SESSION_MS
 from .members import Refused
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StoreMismatchError
 from ...storage import decode_header_untrusted, open_readonly
-from ...storage.lmdb.environment import told
+from ...storage.lmdb.environment import translating_errors
 from ...storage.lmdb.file_check import DATA_FILE
 from ...storage.snapshots.file import SnapshotReader
 from ...storage.tables.disk import tables_position
@@ -39,7 +39,7 @@ def find_recording(directory: Path) -> Path:
         StoreMismatchError: there is none.
         StorageError: this user may not look.
     """
-    with told(directory):
+    with translating_errors(directory):
         for place in (directory / "log", directory):
             if place.name != "tables" and (place / DATA_FILE).exists():
                 return place

@@ -16,7 +16,8 @@ import hiredis
 
 from ...errors import ConfigurationError, TransportError
 from ...keyvalue.protocol.resp import encode_command
-from ...node.requests.gateway import MemberAddress
+from ...keyvalue.retry import Retry, Turns
+from ...node.requests.status import MemberAddress
 from ...transport import parse_address
 
 __all__ = ["Members", "Refused", "Reply", "Standing", "parse_members", "standing"]
@@ -27,8 +28,6 @@ _CONNECT_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 10.0
 """A member answers a request that it can't have done within 4 s, so this is silence."""
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 1.0
 _CHUNK_BYTES: Final = 1 << 18
 
 
@@ -67,9 +66,8 @@ class Members:
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], *, patience_s: float = 60.0) -> None:
-        self._addresses = tuple(addresses)
+        self._turns = Turns(tuple(addresses))
         self._patience_s = patience_s
-        self._at = 0
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
 
@@ -94,23 +92,23 @@ class Members:
         Raises:
             TransportError: no member has answered for all that time.
         """
-        end = time.monotonic() + self._patience_s  # noqa: TID251 - no member runs here
-        pause = _FIRST_PAUSE
+        clock = time.monotonic  # noqa: TID251 - no member runs here
+        retry = Retry(clock, clock() + self._patience_s)
         while True:
             try:
                 replies = self._call(commands)
             except OSError as error:
-                trouble = f"{self._addresses[self._at]}: {str(error) or type(error).__name__}"
+                trouble = f"{self._turns.current}: {str(error) or type(error).__name__}"
             else:
                 if not again(replies[-1]):
                     return replies
                 trouble = str(replies[-1])
-            if time.monotonic() + pause > end:  # noqa: TID251 - likewise
+            pause = retry.pause_s()
+            if pause is None:
                 raise TransportError(f"no answer for {self._patience_s:g} s: {trouble}")
             self.close()
-            self._at = (self._at + 1) % len(self._addresses)
+            self._turns.advance()
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _call(self, commands: Sequence[Sequence[bytes | str | int]]) -> list[Reply]:
         """Send commands and return their replies.
@@ -120,8 +118,7 @@ class Members:
         """
         try:
             if self._socket is None:
-                address = self._addresses[self._at]
-                self._socket = socket.create_connection(address, _CONNECT_SECONDS)
+                self._socket = socket.create_connection(self._turns.current, _CONNECT_SECONDS)
                 self._socket.settimeout(_ANSWER_SECONDS)
                 self._reader = hiredis.Reader(replyError=Refused)
             self._socket.sendall(b"".join(encode_command(command) for command in commands))

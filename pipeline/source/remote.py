@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from ...errors import ConfigurationError, PrunedError, TransportError
-from ...node.follower.fetching import fetch_snapshot
+from ...node.follower.snapshot_install import fetch_snapshot
 from ...node.readers.replay_client import PATIENCE_SECONDS, ReplayClient, fetch
 from ...storage import SnapshotFolder, SnapshotRow, TermRow
 from ...storage.snapshots.file import SnapshotReader
-from ...transport import WEATHER, Address
+from ...transport import CONNECTION_ERRORS, Address
 from .members import standing
 from .reading import Facts, Log
 
@@ -106,7 +106,7 @@ class RemoteLog(Log):
         while True:
             try:
                 return call()
-            except (*WEATHER, TransportError):
+            except (*CONNECTION_ERRORS, TransportError):
                 if time.monotonic() > end:  # noqa: TID251 - likewise
                     raise
                 time.sleep(_PAUSE_SECONDS)

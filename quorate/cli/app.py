@@ -1,8 +1,8 @@
 """The command line: `quorate run`, `cluster`, `status`, `control`, `log`, `simulate` and so on.
 
-Each verb lives in a module of its own (``cli_*``). This module is the border of the process:
-whatever rises to here is told once, in the operator's words, and becomes an exit status of
-``sysexits.h``.
+Each verb is a function in a module of this folder, which is imported when the verb is called. This
+module is the border of the process: an error that rises to here is printed once, in words for an
+operator, and becomes an exit status of ``sysexits.h``.
 """
 
 import gc
@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError
 
 from .. import errors
 from .._version import __version__
-from ..errors import leaves
+from ..errors import check_interpreter, leaves
 
 __all__ = ["app", "main", "run"]
 
@@ -36,7 +36,7 @@ TERMINATED: Final = 143
 STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.UsageError, EX_USAGE),
     (errors.ConfigurationError, EX_CONFIG),
-    (errors.StoreMismatchError, EX_CONFIG),  # the configuration names somebody else's store
+    (errors.StoreMismatchError, EX_CONFIG),  # the configuration names the store of another member
     (errors.StoreBusyError, EX_TEMPFAIL),
     (errors.LostStoreError, EX_NOINPUT),
     (errors.StoreAccessError, EX_OSERR),
@@ -44,38 +44,39 @@ STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.SafetyViolationError, EX_PROTOCOL),
     (OSError, EX_OSERR),
 )
-"""Errors and their exit statuses, the first that fits; any other error is a bug in quorate."""
+"""Exit statuses by error: the first that fits counts. Any other error is a bug in quorate."""
 
 GARBAGE_THRESHOLD: Final = 10_000
-"""With the usual 700 the collector runs a hundred times while modules are imported, for nothing."""
+"""With Python's 700 the collector runs a hundred times during the imports, and finds nothing. Much
+larger, and cyclic garbage of a member stays for longer."""
 
 _HELP: Final = frozenset(("--help", "-h"))
 
 _UNSAFE: Final = """\
-The member has stopped rather than lose data. It saw what can't be while every member keeps all that
-it has written: a disk that lost writes, a directory that was put back from an older copy or is used
-twice, or a bug in quorate. Keep the directories and log lines of all members; `quorate log verify`
-looks into a recording.\
+The member has stopped, so that no data is lost. It saw what cannot happen while every member keeps
+what it has written. The cause is a disk that lost writes, a directory that is an older copy or is
+used twice, or a bug in quorate. Keep the directories and log lines of all members;
+`quorate log verify` checks a recording.\
 """
 
 _EPILOGUE: Final = """\
 Exit status:
 
 - 0 - done
-- 1 - no, and the reason is told: refused, or what was looked at is not as it should be
-- 2 - nobody answers, or the outcome is not known
-- 64 - a wrong call
+- 1 - failed, see the message: refused, or a check found something wrong
+- 2 - no member answers, or the outcome is unknown
+- 64 - usage error
 - 66 - the member's store is new, but the cluster has a history
 - 70 - a bug in quorate
 - 71 - the system refused something: a port, a directory, a permission
-- 74 - the store is damaged, or there is no room on its disk to begin with
+- 74 - the store is damaged, or its disk was full at the start
 - 75 - another process has the store open
-- 76 - the member stopped rather than lose data
+- 76 - the member stopped, so that no data is lost
 - 78 - a wrong configuration, or a store of another member
 - 130 - Ctrl-C
-- 143 - SIGTERM; run, cluster and whatever has --follow end in order then, with 0
+- 143 - SIGTERM; run, cluster and everything with --follow stop in order instead, with 0
 
-`quorate demo` shows all of it in a minute; README.md says the rest.\
+`quorate demo` shows it all in a minute; README.md is the introduction.\
 """
 
 app = App(
@@ -92,15 +93,15 @@ pipeline = App(name="pipeline", help="The recorded log on Spark (an extra).", he
 app.command(log)
 app.command(pipeline)
 
-# A verb's module is imported when it is called: a member that starts has no time for the others.
+# A module is named, not imported: `quorate run` must not wait for the imports of other verbs.
 app.command("quorate.cli.control:control")
 for _verb, _name in (
     ("cli.run:run", "run"),
     ("cli.recover:recover", "recover"),
     ("cli.cluster:cluster", "cluster"),
     ("cli.status:status", "status"),
-    ("cli.is_leader:is_leader", "is-leader"),
-    ("cli.transfer:transfer", "transfer"),
+    ("cli.status:is_leader", "is-leader"),
+    ("cli.control:transfer", "transfer"),
     ("cli.backup:backup", "backup"),
     ("cli.restore:restore", "restore"),
     ("demo.story:demo", "demo"),
@@ -110,7 +111,7 @@ for _verb, _name in (
     app.command(f"quorate.{_verb}", name=_name, help_epilogue="")
 for _verb in ("describe", "verify", "dump"):
     log.command(f"quorate.cli.log:{_verb}")
-log.command("quorate.cli.recovery_plan:recovery_plan", name="recovery-plan")
+log.command("quorate.cli.log:recovery_plan", name="recovery-plan")
 for _verb in ("export", "state", "audit", "report", "check"):
     pipeline.command(f"quorate.cli.pipeline:{_verb}")
 
@@ -119,16 +120,16 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     gc.set_threshold(GARBAGE_THRESHOLD)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that a terminal lacks is no error
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without a character shows "?"
             stream.reconfigure(errors="replace")
     terminated: list[int] = []
 
     def end_as_at_ctrl_c(number: int, _frame: object) -> None:
-        """End in order: a reader that is killed leaves its slot in a member's store."""
+        """Raise KeyboardInterrupt: a reader that is killed keeps its slot in a member's store."""
         terminated.append(number)
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.raise_signal(signal.SIGINT)  # which trio hears at a moment that suits it
+        signal.raise_signal(signal.SIGINT)  # trio delivers it at a safe moment
 
     signal.signal(signal.SIGTERM, end_as_at_ctrl_c)
     status = run(sys.argv[1:])
@@ -142,37 +143,38 @@ def run(arguments: Sequence[str]) -> int:
         The exit status of the process.
     """
     try:
+        check_interpreter()
         if len(arguments) <= 1 or not _HELP.isdisjoint(arguments):
             _import_verbs()
         result: object = app(arguments, exit_on_error=False)
-    except CycloptsError:  # told already
+    except CycloptsError:  # cyclopts has printed it
         return EX_USAGE
     except BaseException as error:  # noqa: BLE001 - the border
-        return _told(error)
+        return _report(error)
     return result if isinstance(result, int) else 0
 
 
 def _import_verbs() -> None:
-    """Import all verbs, whose help is then in that of their group."""
+    """Import all verbs: the help of a group shows the first line of each."""
     for group in (app, log, pipeline):
         for name in group:
             _ = group[name]
 
 
-def _told(error: BaseException) -> int:
-    """Tell an error once; return its exit status."""
-    found = [_told_leaf(leaf) for leaf in leaves(error)]
+def _report(error: BaseException) -> int:
+    """Print an error once; return its exit status."""
+    found = [_report_leaf(leaf) for leaf in leaves(error)]
     return next((code for code in (EX_PROTOCOL, EX_SOFTWARE) if code in found), found[0])
 
 
-def _told_leaf(leaf: BaseException) -> int:
+def _report_leaf(leaf: BaseException) -> int:
     match leaf:
         case KeyboardInterrupt():
             return INTERRUPTED
         case BrokenPipeError():  # `quorate log dump | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        case SystemExit():  # rich's way with a broken pipe
+        case SystemExit():  # rich raises it for a broken pipe
             return leaf.code if isinstance(leaf.code, int) else 1
         case _:
             pass
@@ -193,7 +195,7 @@ def _told_leaf(leaf: BaseException) -> int:
 
 
 def _in_words(error: OSError) -> str:
-    """The error without its number, behind the file it is about."""
+    """Return an error of the system as its file and its text, without the number."""
     if error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -17,12 +17,12 @@ from cyclopts import Parameter
 from ..errors import PrunedError, TransportError, leaves
 from ..local.log_lines import print_bounded, unblocked
 from ..local.survey import Answer, ask
+from ..local.words import size, utc
 from ..node.readers.backup import Backup, open_backup
 from ..node.readers.replay_client import ReplayClient
 from ..storage import SnapshotRow
-from ..transport import WEATHER, Address
-from .status import Addresses, AsJson, parse_address
-from .words import size, utc
+from ..transport import CONNECTION_ERRORS, Address
+from .params import Addresses, AsJson, parse_address
 
 __all__ = ["backup"]
 
@@ -51,18 +51,13 @@ async def backup(
     SIGTERM or Ctrl-C; 1 - refused: the cluster's log does not reach back to where the backup ends;
     2 - no member can be reached; 78 - the directory is not this cluster's backup.
 
-    Parameters
-    ----------
-    to
-        Directory of the backup; made if absent.
-    connect
-        Where a member listens for clients, HOST:PORT; it names the others, and where they listen
-        for members. May be given several times. 127.0.0.1:7000 if left out.
-    follow
-        Stay, and keep it current, whichever members come and go.
-    as_json
-        In the end print what it holds, for programs; what else there is to say goes to standard
-        error.
+    Args:
+        to: Directory of the backup; made if absent.
+        connect: Where a member listens for clients, HOST:PORT; it names the others, and where they
+            listen for members. May be given several times. 127.0.0.1:7000 if left out.
+        follow: Stay, and keep it current, whichever members come and go.
+        as_json: In the end print what it holds, for programs; what else there is to say goes to
+            standard error.
     """
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:
@@ -82,7 +77,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
                 when = f"{utc(time.time_ns() // 1_000_000)}  " if follow else ""
                 print(f"{when}{words}", file=file, flush=True)
 
-            async with open_backup(to, client, rng=rng, tell=tell) as opened:
+            async with open_backup(to, client, rng=rng, report=tell) as opened:
                 try:
                     await (_follow(opened) if follow else opened.run())
                 finally:
@@ -90,7 +85,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
     except* PrunedError as group:
         print(f"{next(leaves(group))}: begin another backup", file=sys.stderr)
         status = REFUSED
-    except* (*WEATHER, TransportError) as group:
+    except* (*CONNECTION_ERRORS, TransportError) as group:
         print(next(leaves(group)), file=sys.stderr)
         status = UNREACHABLE
     if held is not None:

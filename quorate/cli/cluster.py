@@ -24,10 +24,11 @@ Members = Annotated[
 
 LOOK_SECONDS: Final = 0.2
 LONGEST_LOOK_SECONDS: Final = 5.0
-"""How often the members are asked who leads, and their ends are looked for."""
+"""Pauses between two questions for the leader; they grow while nothing changes. Shorter, and idle
+members use processor time for the answers. Longer, and a new leader is printed late."""
 
 
-async def cluster(
+async def cluster(  # noqa: D417 - the help of --members is made from the code
     *,
     directory: Annotated[Path, Parameter(name=("--dir", "-d"))],
     members: Members = 3,
@@ -37,18 +38,14 @@ async def cluster(
     """Run the members of a cluster as child processes on this machine.
 
     Member i listens for clients on 127.0.0.1 at the client port + i. Its configuration, stores,
-    log lines and process id lie in `member-<i>/` of the directory, and stay there: the next run
-    goes on with them. Ctrl-C ends all members in order, a second one at once.
+    log lines and process id are in `member-<i>/` of the directory, and stay there: the next run
+    goes on with them. Ctrl-C stops all members in order, a second one at once.
 
-    Parameters
-    ----------
-    directory
-        Where the members live; made if absent.
-    client_port
-        Where member 0 listens for clients.
-    profile
-        How patient: `lan` replaces a dead leader in less than a second, `aeron` has the defaults
-        of Aeron Cluster. If left out: `lan`, or what a cluster that is there has.
+    Args:
+        directory: Directory of all members; created if it is missing.
+        client_port: Client port of member 0.
+        profile: How patient: `lan` replaces a dead leader in less than a second, `aeron` has the
+            defaults of Aeron Cluster. If left out: that of an existing cluster, or `lan`.
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
@@ -58,10 +55,10 @@ async def cluster(
     ):
         async with open_cluster(configs) as running:
             _introduce(console, directory, running)
-            if not await _tell_until_told_to_stop(console, running, received):
-                console.print("No member is left.")
+            if not await _watch_until_signal(console, running, received):
+                console.print("All members have ended by themselves.")
                 return 1
-            console.print("Ending all members in order.")
+            console.print("Stopping all members in order.")
             await _stop(running, received)
     console.print("All members have ended.")
     return 0
@@ -76,36 +73,36 @@ def _introduce(console: Console, directory: Path, running: LocalCluster) -> None
     first = running.addresses[0]
     console.print(
         f"\nAny Redis client will do:  redis-cli -p {first.client_port} SET name value\n"
-        f"How it stands:             quorate status --connect {first.host}:{first.client_port}\n"
+        f"Check the cluster:         quorate status --connect {first.host}:{first.client_port}\n"
         f"See it fail:               kill -9 $(cat {escape(str(directory))}/member-0/pid)\n"
-        "Ctrl-C ends all members in order.\n"
+        "Ctrl-C stops all members in order.\n"
     )
 
 
-async def _tell_until_told_to_stop(
+async def _watch_until_signal(
     console: Console, running: LocalCluster, received: AsyncIterator[int]
 ) -> bool:
-    """Tell what goes on; False if all members have ended before a signal came."""
-    told = False
+    """Print what happens until a signal comes; return False if all members ended before."""
+    signalled = False
     async with trio.open_nursery() as nursery:
 
         async def wait_for_signal() -> None:
-            nonlocal told
+            nonlocal signalled
             await anext(received)
-            told = True
+            signalled = True
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(wait_for_signal)
-        nursery.start_soon(_tell_leaders, console, running)
+        nursery.start_soon(_print_leaders, console, running)
         async with trio.open_nursery() as members:
             for member in running.members:
-                members.start_soon(_tell_end, console, member)
+                members.start_soon(_print_end, console, member)
         nursery.cancel_scope.cancel()
-    return told
+    return signalled
 
 
 async def _stop(running: LocalCluster, received: AsyncIterator[int]) -> None:
-    """End the members in order; at a second signal at once."""
+    """Stop the members in order; at a second signal at once."""
     async with trio.open_nursery() as nursery:
 
         async def kill_at_signal() -> None:
@@ -117,12 +114,12 @@ async def _stop(running: LocalCluster, received: AsyncIterator[int]) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _tell_leaders(console: Console, running: LocalCluster) -> None:
-    """Tell each change of the leader, as the members see it."""
+async def _print_leaders(console: Console, running: LocalCluster) -> None:
+    """Print each change of the leader, as the members report it."""
     said, pause = "", LOOK_SECONDS
     while True:
         now = _leader_line(await survey(running.addresses))
-        pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)  # to be asked costs an idle member most
+        pause = min(1.5 * pause, LONGEST_LOOK_SECONDS)
         if now != said:
             console.print(now)
             said, pause = now, LOOK_SECONDS
@@ -138,8 +135,8 @@ def _leader_line(seen: Survey) -> str:
     return line if seen.spare > 0 else f"{line}; no other member can be spared"
 
 
-async def _tell_end(console: Console, member: MemberProcess) -> None:
-    """Tell when a member ends that nobody here has ended."""
+async def _print_end(console: Console, member: MemberProcess) -> None:
+    """Print that a member has ended."""
     status = await member.wait()
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
     file = member.config.directory / "node.toml"

@@ -1,17 +1,23 @@
-"""`quorate control`: what an operator may ask of the whole cluster, by way of its leader."""
+"""`quorate control`, `quorate transfer`: what an operator asks of the leader.
+
+Each request goes to the first member that answers, which forwards it to the leader.
+"""
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import attrs
+import trio
 from cyclopts import App, Parameter
 
 from ..client.resp import Reply, RespError, open_resp
-from ..local.survey import in_words
+from ..local.survey import SETTLED, StuckError, Survey, at, in_words, until
+from ..local.words import span
 from ..node.leader.operator import positions_of
-from ..node.requests.gateway import MemberAddress
-from .status import Addresses, AsJson, parse_address
+from ..node.requests.status import MemberAddress
+from .params import Addresses, AsJson, parse_address
 
 __all__ = [
     "Answered",
@@ -24,34 +30,36 @@ __all__ = [
     "shutdown",
     "snapshot",
     "suspend",
+    "transfer",
 ]
 
 DONE: Final = 0
 REFUSED: Final = 1
 UNREACHABLE: Final = 2
 _UNKNOWN: Final = "UNKNOWN"
+_PATIENCE_SECONDS: Final = 10.0
+
+To = Annotated[int, Parameter(show_default=False)]
+EvenIfBehind = Annotated[bool, Parameter(negative="")]
 
 control = App(
     name="control",
-    help="Ask the leader for what concerns the whole cluster.",
-    help_epilogue="Exit status: 0 - done; 1 - refused, with the reason; 2 - no member can be "
-    "reached, or the outcome is not known.",
+    help="Ask the leader to act on the whole cluster.",
+    help_epilogue="Exit status: 0 - done; 1 - refused, for the reason given; 2 - no member can be "
+    "reached, or the outcome is unknown.",
 )
 
 
 @control.command(help_epilogue="")
 async def snapshot(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Have all members take a snapshot at one position of the log; wait for the leader's.
+    """Take a snapshot on all members, at one position of the log, and wait for the leader's.
 
-    The cluster serves meanwhile. Members that are down take it when they come back, or a newer one.
+    The cluster goes on serving. A member that is down takes this snapshot, or a newer one, later.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT. May be given several times: the first one
-        that answers is asked. 127.0.0.1:7000 if left out.
-    as_json
-        For programs.
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: For programs.
     """
     return (await ask_one_of(connect, "snapshot")).tell(as_json=as_json)
 
@@ -63,19 +71,15 @@ async def found(
     connect: Addresses = ("127.0.0.1:7000",),
     as_json: AsJson = False,
 ) -> int:
-    """Begin a new cluster without members that do not run yet; they join when they are started.
+    """Found a new cluster without some members; these join when they start.
 
-    A new cluster waits for all its members, since each must prove that its store is new. With this
-    word the others, a majority at least, begin alone. Ask a member that waits.
+    A new cluster waits for all its members, since each must prove that its store is new. This
+    request starts it with the others, which must be a majority. Ask a member that waits.
 
-    Parameters
-    ----------
-    without
-        Ids of the members to begin without.
-    connect
-        Where a waiting member listens for clients, HOST:PORT. May be given several times.
-    as_json
-        For programs.
+    Args:
+        without: Ids of the members that do not run yet.
+        connect: Where a waiting member listens for clients, HOST:PORT. May be given several times.
+        as_json: For programs.
     """
     ids = [str(member) for member in without]
     return (await ask_one_of(connect, "found", *ids)).tell(as_json=as_json)
@@ -83,73 +87,115 @@ async def found(
 
 @control.command(help_epilogue="")
 async def suspend(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Take no writes from now on, whoever leads and whoever restarts; reads go on.
+    """Refuse writes until `resume`, also after a restart or a change of the leader.
 
-    Writes are refused at once with an error that says so, and have no effect.
+    A write gets an error at once, and has no effect. Reads go on.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT. May be given several times.
-    as_json
-        For programs.
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: For programs.
     """
     return (await ask_one_of(connect, "suspend")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
 async def resume(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Take writes again.
+    """Take writes again, after `suspend`.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT. May be given several times.
-    as_json
-        For programs.
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: For programs.
     """
     return (await ask_one_of(connect, "resume")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
 async def shutdown(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Have all members take a snapshot and then stop, all at the same position of the log.
+    """Take a snapshot on all members, and stop them all at the same position of the log.
 
-    What was asked before is done and answered; nothing is lost, and no election is held.
+    Requests sent before are done and answered. Nothing is lost, and no election is held.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT. May be given several times.
-    as_json
-        For programs.
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: For programs.
     """
     return (await ask_one_of(connect, "shutdown")).tell(as_json=as_json)
 
 
 @control.command(help_epilogue="")
 async def abort(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Have all members stop at the same position of the log, without a snapshot.
+    """Stop all members at the same position of the log, without a snapshot.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT. May be given several times.
-    as_json
-        For programs.
+    Args:
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        as_json: For programs.
     """
     return (await ask_one_of(connect, "abort")).tell(as_json=as_json)
 
 
+async def transfer(
+    *,
+    to: To,
+    connect: Addresses = ("127.0.0.1:7000",),
+    even_if_behind: EvenIfBehind = False,
+    as_json: AsJson = False,
+) -> int:
+    """Hand the leadership to a member. No write is lost.
+
+    The leader finishes its writes, sends the member all of its log, and asks it to take over. New
+    writes wait, and go to the new leader.
+
+    Exit status: 0 - the member leads; 1 - refused, and nothing changed, or the member does not lead
+    in the end; 2 - no member can be reached.
+
+    Args:
+        to: Id of the member.
+        connect: Client port of a member, HOST:PORT. May be given several times: the first one that
+            answers is asked. 127.0.0.1:7000 if left out.
+        even_if_behind: Do not send it the rest of the log first. It is elected with the log that it
+            has, and fetches the rest before it leads. No write is lost; the pause is longer.
+        as_json: For programs.
+    """
+    addresses = [parse_address(text) for text in connect]
+    began = trio.current_time()
+    words = ["transfer", str(to), *["even-if-behind"] * even_if_behind]
+    answered = await ask_one_of(connect, *words)
+    if answered.status == DONE:
+        if not as_json:
+            answered.tell(as_json=False)
+        status, said = await _wait_until_it_leads(to, addresses, began)
+        answered = attrs.evolve(answered, status=status, words=said)
+    return answered.tell(as_json=as_json)
+
+
+async def _wait_until_it_leads(
+    to: int, addresses: Sequence[MemberAddress], began: float
+) -> tuple[int, str]:
+    def leads(seen: Survey) -> bool:
+        leader = seen.leader
+        return leader is not None and leader.member_id == to and leader.state == SETTLED
+
+    try:
+        leader = (await until(addresses, leads, _PATIENCE_SECONDS)).leader
+    except StuckError:
+        return REFUSED, f"member {to} does not lead after {span(_PATIENCE_SECONDS)}"
+    assert leader is not None
+    return DONE, f"member {to} leads term {leader.term}, after {span(trio.current_time() - began)}"
+
+
 @attrs.frozen
 class Answered:
-    """What became of a control request.
+    """The outcome of a control request.
 
     Args:
         request: its words.
         status: the exit status.
         words: what was done, or why not.
-        unknown: it was sent to the leader, which has ended: it may be done or not.
+        unknown: it was sent to a leader that was lost, and may be done or not.
     """
 
     request: str
@@ -159,7 +205,7 @@ class Answered:
 
     @property
     def positions(self) -> list[int]:
-        """Those of the log that the leader's answer names, in its order."""
+        """Positions of the log in the leader's answer, in its order."""
         return positions_of(self.words)
 
     def tell(self, *, as_json: bool) -> int:
@@ -170,7 +216,7 @@ class Answered:
             positions = self.positions if self.status == DONE else []
             found = {"request": self.request, "outcome": outcome, "words": self.words}
             print(json.dumps(found | {"positions": positions}))
-        elif self.status != UNREACHABLE:  # which was told
+        elif self.status != UNREACHABLE:  # `ask_one_of` has printed that
             print(self.words, file=sys.stdout if self.status == DONE else sys.stderr)
         return self.status
 
@@ -183,7 +229,7 @@ async def ask_one_of(connect: Addresses, *words: str) -> Answered:
         try:
             said = await ask(address, *words)
         except OSError as trouble:
-            silent.append(f"{address.host}:{address.client_port}: {in_words(trouble)}")
+            silent.append(f"{at(address)}: {in_words(trouble)}")
             print(silent[-1], file=sys.stderr)
         except RespError as refusal:
             reason = str(refusal).partition(" ")[2]
@@ -197,10 +243,10 @@ async def ask_one_of(connect: Addresses, *words: str) -> Answered:
 
 
 async def ask(address: MemberAddress, *words: str) -> Reply:
-    """Send a control request by way of a member; return what the leader says.
+    """Send a control request through a member; return the leader's answer.
 
     Raises:
-        OSError: the member can't be reached.
+        OSError: the member cannot be reached.
         RespError: the request is refused.
     """
     async with open_resp(address.host, address.client_port) as client:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,23 +14,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import StoreMismatchError, WireError
+from ..errors import WireError
+from ..local.stores import store_of, whose
+from ..local.words import counted, parse_position, size, utc
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
-from ..storage.lmdb.environment import told
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.log.batch import Entry, EntryKind
-from ..storage.log.identity import Identity
-from ..storage.log.standing import StandingKind
 from ..storage.log.term_table import ForcedRow
+from ..storage.log.voting_status import VotingRight
 from ..storage.tools.describe import Description, DumpedBatch, openings
 from ..storage.tools.describe import describe as describe_store
 from ..storage.tools.describe import dump as dump_store
+from ..storage.tools.recovery_plan import LookedAt, RecoveryPlan, plan_recovery
 from ..storage.tools.verify import VerifyReport
 from ..storage.tools.verify import verify as verify_store
 from ..storage.tools.verify_tables import TablesReport, verify_tables
+from .params import AsJson
 from .show import make_console, print_table
-from .status import AsJson
-from .words import counted, parse_position, size, utc
 
 __all__ = [
     "PREVIEW_BYTES",
@@ -38,41 +39,12 @@ __all__ = [
     "lines_of",
     "plain_batch",
     "preview",
-    "store_of",
+    "recovery_plan",
     "verify",
-    "whose",
 ]
 
 PREVIEW_BYTES: Final = 60
 """So much is shown of what an entry carries."""
-
-
-def store_of(directory: Path) -> Path:
-    """Where the recording lies: in the directory itself, or in the member's directory around it.
-
-    Raises:
-        StoreMismatchError: there is none.
-        StorageError: this user may not look.
-    """
-    if directory.name == "tables" and (directory.parent / "log").is_dir():
-        raise StoreMismatchError(
-            f"{directory}: the tables that the member makes of its recording, which lies in "
-            f"{directory.parent / 'log'}"
-        )
-    with told(directory):
-        for place in (directory, directory / "log"):
-            if (place / DATA_FILE).exists():
-                return place
-    members = sorted(place.parent.name for place in directory.glob("member-*/log"))
-    which = f": ask for one of {', '.join(members)} in it" if members else ""
-    raise StoreMismatchError(f"{directory}: no recording there{which}")
-
-
-def whose(identity: Identity) -> str:
-    """Say in words whose store it is."""
-    if identity.member_id < 0:
-        return f'a backup of cluster "{identity.cluster}"'
-    return f'member {identity.member_id} of cluster "{identity.cluster}"'
 
 
 def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
@@ -81,12 +53,9 @@ def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
     Each term says who leads it, why there was an election, and how long the winner took for it, as
     far as the entry is kept that opens the term.
 
-    Parameters
-    ----------
-    directory
-        The member's directory.
-    as_json
-        For programs.
+    Args:
+        directory: The member's directory.
+        as_json: For programs.
     """
     store = store_of(directory)
     found, events = describe_store(store), _events(store)
@@ -167,13 +136,13 @@ def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Co
 def _standing(found: Description) -> str:
     """Say whether a store has a vote."""
     match found.standing.kind:
-        case StandingKind.MEMBER:
+        case VotingRight.VOTER:
             return "it has a vote"
-        case StandingKind.RECOVERING:
+        case VotingRight.RECOVERING:
             return "no vote: the others have not admitted it yet"
-        case StandingKind.FRESH if found.identity.member_id < 0:
+        case VotingRight.NEW if found.identity.member_id < 0:
             return "a backup has no vote"
-        case StandingKind.FRESH:
+        case VotingRight.NEW:
             return "no vote: a standby, or the cluster has not begun yet"
 
 
@@ -194,12 +163,9 @@ def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
 
     Exit status: 0 - all is sound; 1 - damage was found, and named.
 
-    Parameters
-    ----------
-    directory
-        The member's directory.
-    as_json
-        For programs.
+    Args:
+        directory: The member's directory.
+        as_json: For programs.
     """
     store = store_of(directory)
     report, tables = verify_store(store), None
@@ -263,16 +229,11 @@ def dump(
 ) -> int:
     """Print the recorded batches and their entries, also those not yet known to be committed.
 
-    Parameters
-    ----------
-    directory
-        The member's directory.
-    from_position
-        Begin with the batch at this log position; at the first one if left out.
-    to_position
-        End in front of this log position.
-    as_json
-        One object a batch and line, payloads in base64.
+    Args:
+        directory: The member's directory.
+        from_position: Begin with the batch at this log position; at the first one if left out.
+        to_position: End in front of this log position.
+        as_json: One object a batch and line, payloads in base64.
     """
     place = store_of(directory)
     committed = describe_store(place).commit_position
@@ -322,3 +283,76 @@ def preview(payload: bytes, begin: int = 0) -> str:
     rest = len(payload) - begin - PREVIEW_BYTES
     before = f"from byte {begin:,} on: " if begin else ""
     return f"{before}{shown}{f'... and {rest:,} B' if rest > 0 else ''}"
+
+
+def recovery_plan(directory: Path, /, *, as_json: AsJson = False) -> int:
+    """Tell from what the next start of a member begins, and what it replays; touch nothing.
+
+    Every snapshot is read and checked.
+
+    Exit status: 0 - it can begin, and all snapshots are whole; 1 - one is damaged, or it can't
+    begin.
+
+    Args:
+        directory: The member's directory.
+        as_json: For programs.
+    """
+    store = store_of(directory)
+    plan = plan_recovery(store.parent)
+    if as_json:
+        print(json.dumps(attrs.asdict(plan), indent=2))
+    else:
+        _show_plan(plan, make_console())
+    return int(bool(plan.trouble or plan.tables_damage or any(s.damage for s in plan.snapshots)))
+
+
+def _show_plan(plan: RecoveryPlan, console: Console) -> None:
+    rows = {
+        "belongs to": whose(plan.identity),
+        "log": f"{plan.start_position:,} to {plan.append_position:,}, "
+        f"term {plan.log_term}, known committed up to {plan.commit_position:,}",
+        "tables": plan.tables_damage or f"complete up to {plan.tables_position:,}",
+    }
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+    if plan.snapshots:
+        print_table(
+            console, _snapshots_table(plan.snapshots), spare=("digest", "unpacked", "log time")
+        )
+    console.print()
+    if plan.trouble:
+        console.print(f"It can't begin: {escape(plan.trouble)}.", style="red")
+        return
+    first = (
+        f"It loads the snapshot at {plan.load.position:,}"
+        if plan.load
+        else f"It begins with its tables at {plan.tables_position:,}"
+    )
+    left = plan.append_position - plan.replay_from
+    rest = f"replays up to {size(left)} of log" if left else "has nothing to replay"
+    console.print(f"{first} and {rest}.", style="green")
+
+
+def _snapshots_table(snapshots: tuple[LookedAt, ...]) -> Table:
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title="\nSnapshots", title_justify="left"
+    )
+    for name in ("position", "term", "size", "unpacked"):
+        table.add_column(name, justify="right")
+    for name in ("log time", "digest", ""):
+        table.add_column(name)
+    for each in snapshots:
+        moment = time.gmtime(each.row.timestamp_ms / 1000)
+        table.add_row(
+            f"{each.row.position:,}",
+            str(each.row.term),
+            size(each.file_bytes),
+            size(each.raw_bytes),
+            time.strftime("%Y-%m-%d %H:%M:%SZ", moment),
+            each.digest,
+            escape(each.damage) or "whole",
+            style="red" if each.damage else "",
+        )
+    return table

@@ -13,13 +13,18 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from .. import errors
+from ..local.words import counted
 from ..storage.tools.restore import check_empty
-from .pipeline_show import plain_audit, show_audit, show_export, show_state, show_written
-from .restore import parse_point
+from .params import AsJson, parse_point
+from .pipeline_show import (
+    plain_audit,
+    show_audit,
+    show_export,
+    show_frame,
+    show_state,
+    show_written,
+)
 from .show import make_console
-from .status import AsJson
-from .tables import show_frame
-from .words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,23 +102,15 @@ def export(
 
     A second call adds what was committed since; one that was interrupted may be repeated.
 
-    Parameters
-    ----------
-    directory
-        A member's, running or not, or a copy of one; or else:
-    connect
-        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
-        from a follower, if there is one.
-    to
-        The folder of the tables; made if absent.
-    follow
-        Stay, and add what is committed, until SIGTERM or Ctrl-C.
-    master
-        Where Spark runs.
-    conf
-        A setting of Spark, NAME=VALUE; may be given several times.
-    as_json
-        For programs.
+    Args:
+        directory: A member's, running or not, or a copy of one; or else:
+        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
+            is read from a follower, if there is one.
+        to: The folder of the tables; made if absent.
+        follow: Stay, and add what is committed, until SIGTERM or Ctrl-C.
+        master: Where Spark runs.
+        conf: A setting of Spark, NAME=VALUE; may be given several times.
+        as_json: For programs.
     """
     _either(directory, connect)
     with _spark(master, conf) as spark:
@@ -142,24 +139,16 @@ def state(
 ) -> int:
     """Show the store as it was at a point of the log, by applying the log up to there.
 
-    Parameters
-    ----------
-    directory
-        A member's, running or not, or a copy of one; or else:
-    connect
-        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
-        from a follower, if there is one.
-    at
-        A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
-    snapshot
-        Write it into this directory as a snapshot, of which `quorate restore --new-cluster` makes
-        a cluster. Sessions are left out.
-    to
-        Write all keys there, as Parquet; an older result is replaced, anything else is not.
-    master
-        Where Spark runs.
-    conf
-        A setting of Spark, NAME=VALUE; may be given several times.
+    Args:
+        directory: A member's, running or not, or a copy of one; or else:
+        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
+            is read from a follower, if there is one.
+        at: A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
+        snapshot: Write it into this directory as a snapshot, of which `quorate restore
+            --new-cluster` makes a cluster. Sessions are left out.
+        to: Write all keys there, as Parquet; an older result is replaced, anything else is not.
+        master: Where Spark runs.
+        conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     _either(directory, connect)
     if snapshot is not None:
@@ -225,19 +214,13 @@ def audit(
 
     Exit status: 0 - nothing is wrong; 1 - something is.
 
-    Parameters
-    ----------
-    directories
-        The members' directories, or copies of them; or else:
-    connect
-        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All members that
-        they name are compared.
-    master
-        Where Spark runs.
-    conf
-        A setting of Spark, NAME=VALUE; may be given several times.
-    as_json
-        For programs.
+    Args:
+        directories: The members' directories, or copies of them; or else:
+        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All
+            members that they name are compared.
+        master: Where Spark runs.
+        conf: A setting of Spark, NAME=VALUE; may be given several times.
+        as_json: For programs.
     """
     _either(directories, connect)
     with _spark(master, conf) as spark:
@@ -264,21 +247,14 @@ def report(
 ) -> int:
     """Write a page of HTML on a member's log: elections, load, growth, hot keys; and its tables.
 
-    Parameters
-    ----------
-    directory
-        A member's, running or not, or a copy of one; or else:
-    connect
-        Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log is read
-        from a follower, if there is one.
-    to
-        A folder: report.html, and the tables as Parquet beside it.
-    separator
-        What the prefix of a key ends with.
-    master
-        Where Spark runs.
-    conf
-        A setting of Spark, NAME=VALUE; may be given several times.
+    Args:
+        directory: A member's, running or not, or a copy of one; or else:
+        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
+            is read from a follower, if there is one.
+        to: A folder: report.html, and the tables as Parquet beside it.
+        separator: What the prefix of a key ends with.
+        master: Where Spark runs.
+        conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     _either(directory, connect)
     with _spark(master, conf) as spark:
@@ -315,21 +291,14 @@ def check(
 
     Exit status: 0 - it is; 1 - it is not, or that could not be decided for some key.
 
-    Parameters
-    ----------
-    history
-        JSON lines, as `quorate torture --history` writes them, or a folder of such files.
-    seconds_per_key
-        How long the search for one key may take; then it is undecided.
-    picture
-        Draw the operations of the keys that are not linearizable into this file, as SVG; of the
-        first eight.
-    to
-        Write the verdict of each key there, as Parquet.
-    master
-        Where Spark runs.
-    conf
-        A setting of Spark, NAME=VALUE; may be given several times.
+    Args:
+        history: JSON lines, as `quorate torture --history` writes them, or a folder of such files.
+        seconds_per_key: How long the search for one key may take; then it is undecided.
+        picture: Draw the operations of the keys that are not linearizable into this file, as SVG;
+            of the first eight.
+        to: Write the verdict of each key there, as Parquet.
+        master: Where Spark runs.
+        conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     if not history.exists():
         raise errors.UsageError(f"{history}: no such file")

@@ -1,18 +1,20 @@
-"""How `quorate pipeline` tells what its jobs have done and found."""
+"""How `quorate pipeline` prints the results of its jobs, and rows of Spark."""
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from ..local.words import counted, size, utc
 from ..storage.tools.describe import DumpedBatch
 from .log import PREVIEW_BYTES, lines_of, plain_batch, preview
-from .show import make_console
-from .tables import CELL, show_frame, show_rows
-from .words import counted, size, utc
+from .show import make_console, print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,14 +24,19 @@ if TYPE_CHECKING:
     from ..pipeline.jobs.restorable import Written
     from ..pipeline.source.logs import Moment
 
-__all__ = ["plain_audit", "show_audit", "show_export", "show_state", "show_written"]
+__all__ = ["plain_audit", "show_audit", "show_export", "show_frame", "show_state", "show_written"]
 
-_SHOWN: Final = 3
-"""Entries that are shown of each batch, from the first one on in which they differ."""
+_SHOWN_ENTRIES: Final = 3
+"""Entries that are shown of each batch, from the first difference on."""
+
+_SHOWN_ROWS: Final = 20
+
+_CELL: Final = 60
+"""Letters that are shown of a value."""
 
 
 def show_export(done: "Exported", to: Path, *, as_json: bool) -> None:
-    """Print it, or for programs."""
+    """Print what an export has written."""
     if as_json:
         print(json.dumps(attrs.asdict(done)), flush=True)
         return
@@ -51,13 +58,13 @@ def show_state(console: Console, found: "DataFrame", moment: "Moment") -> None:
 
     keys = counted(found.count(), "key", "keys")
     console.print(f"{keys} at position {moment.position:,}, {utc(moment.timestamp_ms)}")
-    value = F.substring("value", 1, CELL + 1).alias("value")  # sorting holds whole rows in memory
+    value = F.substring("value", 1, _CELL + 1).alias("value")  # sorting holds whole rows in memory
     shown = found.select("key", value, "expires_at", "valid_from")
     show_frame(console, shown.orderBy("key"), spare=("valid_from", "expires_at"))
 
 
 def show_written(done: "Written", directory: Path) -> None:
-    """Print it."""
+    """Print a snapshot that was written."""
     console, of = make_console(), done.summary
     console.print(
         f"{directory}: the snapshot at {of.head.position:,}, {size(of.raw_bytes)}, digest "
@@ -74,7 +81,7 @@ def show_written(done: "Written", directory: Path) -> None:
 
 
 def plain_audit(found: "Audit") -> dict[str, object]:
-    """Return it for programs; of batches that differ, the first entries in which they do."""
+    """Return an audit for programs, with the first entries in which batches differ."""
     records = [
         {"members": members, "from_entry": begin, **plain_batch(batch)}
         for members, batch, begin in _versions(found.records)
@@ -83,7 +90,7 @@ def plain_audit(found: "Audit") -> dict[str, object]:
 
 
 def show_audit(console: Console, found: "Audit") -> None:
-    """Print it."""
+    """Print an audit."""
     for one in found.members:
         console.print(f"member {one.member_id}: {one.start:,} to {one.committed:,}, committed")
     console.print(
@@ -124,7 +131,7 @@ def show_audit(console: Console, found: "Audit") -> None:
 
 
 def _alike(payloads: Sequence[bytes]) -> int:
-    """Return with how many bytes payloads begin that differ behind them; 0 if they are equal."""
+    """Return how many bytes at the beginning are common to payloads; 0 if they are all equal."""
     if len({*payloads}) <= 1:
         return 0
     differ = (at for at, those in enumerate(zip(*payloads, strict=False)) if len({*those}) > 1)
@@ -134,7 +141,7 @@ def _alike(payloads: Sequence[bytes]) -> int:
 def _versions(
     records: "Sequence[Divergent]",
 ) -> Iterator[tuple[list[int], DumpedBatch, int]]:
-    """Yield each batch that some members have, cut to what is shown, and from which entry on."""
+    """Yield the members that have a batch, the batch cut to what is shown, and its first entry."""
     batches: list[DumpedBatch] = []
     owners: list[list[int]] = []
     for one in records:
@@ -151,4 +158,46 @@ def _versions(
         min((len(one.entries) for one in batches), default=0),
     )
     for members, batch in zip(owners, batches, strict=True):
-        yield members, attrs.evolve(batch, entries=batch.entries[begin : begin + _SHOWN]), begin
+        yield (
+            members,
+            attrs.evolve(batch, entries=batch.entries[begin : begin + _SHOWN_ENTRIES]),
+            begin,
+        )
+
+
+def show_rows(console: Console, rows: dict[str, str]) -> None:
+    """Print names and values."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    console.print(table)
+
+
+def show_frame(console: Console, frame: "DataFrame", *, spare: Sequence[str] = ()) -> None:
+    """Print the first rows. Columns of text may wrap, and those in `spare` may be left out."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, kind in frame.dtypes:
+        table.add_column(name, overflow="fold" if kind in {"string", "binary"} else "ellipsis")
+    rows = frame.take(_SHOWN_ROWS + 1)
+    for row in rows[:_SHOWN_ROWS]:
+        table.add_row(*map(_cell, row))
+    print_table(console, table, spare=spare)
+    if len(rows) > _SHOWN_ROWS:
+        console.print("...")
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            text = ""
+        case bytes() | bytearray():
+            text = repr(bytes(value))[2:-1]
+        case int():
+            text = f"{value:,}"
+        case float():
+            text = f"{value:,.3f}"
+        case datetime():
+            text = utc(round(value.timestamp() * 1000))  # Spark returns local time
+        case _:
+            text = str(value)
+    return escape(text if len(text) <= _CELL else f"{text[:_CELL]}...")

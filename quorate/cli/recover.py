@@ -22,13 +22,13 @@ from ..errors import UsageError
 from ..local.force_quorum import force_a_quorum
 from ..local.log_lines import line_handler, unblocked_console
 from ..local.survey import STANDBY, VOTING, Survey, survey
+from ..local.words import size
 from ..node.config.config import MemberConfig, NodeConfig, load_config
-from ..node.protocol.rules import quorum
-from ..node.requests.gateway import MemberAddress, NodeStatus
-from ..storage import Identity, Standing, StandingKind, make_store
+from ..node.protocol.quorum import quorum
+from ..node.requests.status import MemberAddress, NodeStatus
+from ..storage import Identity, VotingRight, VotingStatus, make_store
 from ..storage.lmdb.file_check import DATA_FILE
-from .status import AsJson
-from .words import size
+from .params import AsJson
 
 __all__ = ["recover"]
 
@@ -56,17 +56,12 @@ async def recover(
     is nothing to recover, or it was not confirmed; 2 - no other member answers, and nothing was
     done.
 
-    Parameters
-    ----------
-    file
-        The member's configuration (TOML), in its new directory; with --force-quorum that of a
-        member that is left, with the members that the cluster is to have.
-    more
-        With --force-quorum: configurations of the other members that are left.
-    force_quorum
-        Begin anew with what is left of the cluster.
-    as_json
-        For programs; progress goes to standard error.
+    Args:
+        file: The member's configuration (TOML), in its new directory; with --force-quorum that of a
+            member that is left, with the members that the cluster is to have.
+        more: With --force-quorum: configurations of the other members that are left.
+        force_quorum: Begin anew with what is left of the cluster.
+        as_json: For programs; progress goes to standard error.
     """
     if force_quorum:
         return await force_a_quorum([file, *more], as_json=as_json)
@@ -137,8 +132,8 @@ def _prepare(config: NodeConfig) -> tuple[int, str] | None:
     """
     drawn = random.SystemRandom().getrandbits(64)
     identity = Identity(config.cluster, config.member_id, drawn)
-    there = make_store(config.directory / "log", identity, Standing(StandingKind.RECOVERING))
-    if there.kind is not StandingKind.MEMBER:
+    there = make_store(config.directory / "log", identity, VotingStatus(VotingRight.RECOVERING))
+    if there.kind is not VotingRight.VOTER:
         return None
     return 1, (
         f"{config.directory}: its store has a vote; there is nothing to recover. "

@@ -4,7 +4,6 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,15 +13,15 @@ from cyclopts import Parameter
 from ..errors import ConfigurationError, PrunedError, UsageError
 from ..local.cluster import lay_out
 from ..local.restored import start_once
+from ..local.stores import store_of, whose
+from ..local.words import counted
 from ..node.config.config import NodeConfig, load_config
 from ..storage.lmdb.file_check import DATA_FILE
 from ..storage.tools.restore import RestorePlan, moment, plan_restore
 from ..storage.tools.restore import restore as restore_store
-from .log import store_of, whose
-from .status import AsJson
-from .words import counted, parse_position
+from .params import AsJson, parse_point
 
-__all__ = ["parse_point", "restore"]
+__all__ = ["restore"]
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -49,23 +48,15 @@ async def restore(
 
     Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
 
-    Parameters
-    ----------
-    source
-        Directory of the backup; that of a member will do too.
-    to
-        Directory of the member, with its node.toml. With --new-cluster: where those are made.
-    at
-        Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
-        else. Inside of a batch it becomes the end of the one before. If left out: everything.
-    new_cluster
-        Name of a new cluster of that state.
-    members
-        How many members it has; edit their node.toml for other machines than this.
-    client_port
-        Where its member 0 listens for clients; the others at the ports behind it.
-    as_json
-        For programs.
+    Args:
+        source: Directory of the backup; that of a member will do too.
+        to: Directory of the member, with its node.toml. With --new-cluster: where those are made.
+        at: Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
+            else. Inside of a batch it becomes the end of the one before. If left out: everything.
+        new_cluster: Name of a new cluster of that state.
+        members: How many members it has; edit their node.toml for other machines than this.
+        client_port: Where its member 0 listens for clients; the others at the ports behind it.
+        as_json: For programs.
     """
     position, timestamp_ms = parse_point(at)
     place = store_of(source).parent
@@ -129,26 +120,6 @@ def _configs(
             file = config.directory / "node.toml"
             raise ConfigurationError(f'{file}: cluster = "{config.cluster}", not "{cluster}"')
     return configs
-
-
-def parse_point(at: str | None) -> tuple[int | None, int | None]:
-    """Read a log position, or a time, into ms since the epoch; without a zone it is UTC.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if at is None:
-        return None, None
-    if (position := parse_position(at)) is not None:
-        return position, None
-    try:
-        found = datetime.fromisoformat(at)
-    except ValueError:
-        raise UsageError(
-            f'--at "{at}": expected a log position, or a time such as 2026-11-21T12:00:00Z'
-        ) from None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return None, int(aware.timestamp() * 1000)
 
 
 def _config_in(directory: Path) -> NodeConfig:

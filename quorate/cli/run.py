@@ -1,7 +1,7 @@
-"""`quorate run`: one member, until it is told to stop.
+"""`quorate run`: one member, until a signal stops it.
 
-The first SIGTERM or SIGINT ends it in order, a second one at once. While it runs, the file
-``pid`` in its directory holds its process id.
+The first SIGTERM or SIGINT stops it in order, a second one at once. While it runs, the file ``pid``
+in its directory holds its process id.
 """
 
 import gc
@@ -31,6 +31,8 @@ _LOG: Final = logging.getLogger("quorate.run")
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 5.0
+"""Pauses before a member starts again that met a full disk or damaged tables. Shorter, and it fails
+again before anything has changed. Longer, and the cluster is without it for longer than needed."""
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -42,18 +44,14 @@ async def run(
     log_level: LogLevel = "INFO",
     stop_at_eof: Annotated[bool, Parameter(show=False, negative="")] = False,
 ) -> int:
-    """Run one member until it is told to stop.
+    """Run one member until a signal stops it.
 
-    SIGTERM or Ctrl-C ends it in order, a second one at once. Log lines go to standard error.
+    SIGTERM or Ctrl-C stops it in order, a second one at once. Log lines go to standard error.
 
-    Parameters
-    ----------
-    file
-        The member's configuration (TOML).
-    log_level
-        How much to tell.
-    stop_at_eof
-        Stop in order when standard input ends, that is when a parent process is gone.
+    Args:
+        file: The member's configuration (TOML).
+        log_level: The least level that is logged.
+        stop_at_eof: Stop in order when standard input ends, as it does when the parent is gone.
     """
     config = load_config(file)
     handler = _log_to_stderr(log_level)
@@ -65,21 +63,21 @@ async def run(
         await nursery.start(_stop_on_signals, stop, handler)
         if stop_at_eof:
             nursery.start_soon(_stop_at_eof, stop)
-        await _serve_until_told(config, stop)
+        await _serve_until(config, stop)
         nursery.cancel_scope.cancel()
     _LOG.info("ended")
     return 0
 
 
-async def _serve_until_told(config: NodeConfig, stop: trio.Event) -> None:
-    """Run the member until `stop`; after a write that found no room, anew when there is some.
+async def _serve_until(config: NodeConfig, stop: trio.Event) -> None:
+    """Run the member until `stop`; start it again after a full disk or damaged tables.
 
-    The reserve is to keep that from happening, but others write to the disk too. Of what failed
-    nothing was written, and what was acknowledged is on the disk: it begins as after a crash. So it
-    does when it has met damaged tables, which it then makes anew.
+    The reserve of the store prevents a full disk, unless other programs fill it. Nothing of a write
+    that failed is on the disk, and everything acknowledged is, so the member starts as after a
+    crash. Damaged tables are rebuilt at the start.
 
     Raises:
-        StoreFullError: there is no room to begin with.
+        StoreFullError: the disk was full at the first start.
     """
     began, pause = trio.Event(), FIRST_PAUSE_SECONDS
     while not stop.is_set():
@@ -94,21 +92,22 @@ async def _serve_until_told(config: NodeConfig, stop: trio.Event) -> None:
         except* DamagedTablesError as group:
             damaged = next(leaves(group))
         if damaged is not None:
-            _LOG.error("the tables are damaged, the member begins anew: %s", damaged)
+            _LOG.error("the tables are damaged, the member starts again: %s", damaged)
             with trio.move_on_after(pause):
                 await stop.wait()
             continue
         if full is None:
             return
-        _LOG.error("a write found no room, the member begins anew when there is: %s", full)
+        _LOG.error("the disk is full, the member starts again when there is room: %s", full)
         await _room(config, stop, pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 async def _room(config: NodeConfig, stop: trio.Event, pause: float) -> None:
-    """Wait until there is room on the disk, or until `stop`; at least for a while.
+    """Wait until the disk has room, or until `stop`; at least for `pause` seconds.
 
-    A quota may leave less than the system says: then it fails again, and waits again.
+    Under a quota there may be less room than the system reports. The member fails again then, and
+    waits again.
     """
     enough = False
     while not (enough or stop.is_set()):
@@ -118,11 +117,11 @@ async def _room(config: NodeConfig, stop: trio.Event, pause: float) -> None:
 
 
 async def _serve(config: NodeConfig, stop: trio.Event, began: trio.Event) -> None:
-    """Run the member until `stop`, or until it ends by itself; `began` is set once it runs."""
+    """Run the member until `stop`, or until the cluster shuts down; set `began` once it runs."""
     pid = config.directory / "pid"
     opening = trio.CancelScope()
     async with trio.open_nursery() as nursery:
-        # a member that is still opening has nothing to end in order
+        # A member that is still opening has no request to answer, so a signal just cancels it.
         nursery.start_soon(_cancel_at, stop, nursery.cancel_scope, opening)
         async with open_node(config) as node:
             opening.cancel()
@@ -150,12 +149,12 @@ async def _stop_on_signals(
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         task_status.started()
-        # a parent that is gone does not make the first signal a second one
+        # If the parent is gone `stop` is set already; this signal is still the first one.
         name = signal.Signals(await anext(received)).name
-        _LOG.info("%s: ending in order", name)
+        _LOG.info("%s: stopping in order", name)
         stop.set()
         number = await anext(received)
-        _LOG.warning("%s again: ending at once", signal.Signals(number).name)
+        _LOG.warning("%s again: stopping at once", signal.Signals(number).name)
         if isinstance(handler, LineHandler):
             await handler.lines.written()
         os._exit(128 + number)
@@ -165,12 +164,12 @@ async def _stop_at_eof(stop: trio.Event) -> None:
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
         async for _ in stream:
             pass
-    _LOG.info("standard input has ended: ending in order")
+    _LOG.info("standard input has ended: stopping in order")
     stop.set()
 
 
 def _raise_descriptor_limit(wanted: int) -> None:
-    """Let this process open so many files, as far as it may."""
+    """Raise the limit of open files to this number, or to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -178,12 +177,13 @@ def _raise_descriptor_limit(wanted: int) -> None:
 
 
 def _collect_seldom() -> None:
-    """Spare the garbage collector what lives as long as the process, and most of its small rounds.
+    """Make the garbage collector run seldom, and skip what lives as long as the process.
 
-    What a member's work makes has hardly any cycles, but many tuples, through which the collector
-    goes in vain; and a whole round, which holds up the event loop, goes through all modules too.
-    There is none here: it would find some hundred objects, and hold up the member that begins. But
-    where the member begins anew in this process, the one before is garbage, with all its tables.
+    A member makes many tuples but hardly any cycles, so the collector finds almost nothing. A full
+    collection stops the event loop, and walks through all modules, too. So objects that exist now
+    are frozen. Nothing is collected first: there are only some hundred objects to find, and the new
+    member would wait for it. But after a restart in this process the old member is garbage, with
+    all its tables.
     """
     if gc.get_freeze_count():
         gc.unfreeze()

@@ -1,8 +1,8 @@
 """How tables are printed: whole cells, and as many columns as the terminal has room for.
 
-A wrapped port or position is read wrongly, and a cut one is not read at all. So no cell of a number
-or an address is ever wrapped or cut. A table that is too wide loses columns instead, in an order
-that its maker gives, and says which. Only a column of prose (``overflow="fold"``) may wrap.
+A port or a position that is wrapped or cut is misread. So a cell with a number or an address is
+never wrapped or cut. A table that is too wide loses whole columns instead, in an order that the
+caller gives, and a line below names them. Only a column of prose (``overflow="fold"``) may wrap.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,28 @@ from rich.table import Table
 
 __all__ = ["make_console", "print_table"]
 
-_PLAIN_WIDTH: Final = 160  # into a file or a pipe: wide enough that no row is broken
+_PLAIN_WIDTH: Final = 160
+"""Width of a table in a file or a pipe. Smaller, and rows lose columns that programs look for."""
+
 _UNLIMITED: Final = 10_000
 _GAP: Final = 2
-_PROSE_WIDTH: Final = 24  # narrower than this, prose in a column can't be read
+
+_PROSE_WIDTH: Final = 24
+"""Least width of a column of prose. Smaller, and it has one word a line."""
 
 
 def make_console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough where there is none."""
+    """Return a console as wide as the terminal, or wide enough for a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) -> None:
-    """Print a table; one that is too wide without some of its columns.
+    """Print a table, without some of its columns if it is too wide.
 
     Args:
-        console: where to.
-        table: without a box.
+        console: prints it.
+        table: has no box.
         spare: headers of the columns that may be left out, the least important first.
     """
     left_out: list[str] = []
@@ -53,7 +57,7 @@ def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) ->
 
 
 def _width(console: Console, table: Table) -> int:
-    """How wide a table is if no number and no address in it is wrapped."""
+    """Return the width of a table in which no number and no address is wrapped."""
     options = console.options.update(max_width=_UNLIMITED)
     widths = 0
     for column in table.columns:

@@ -18,8 +18,8 @@ from rich.console import Console
 from ..errors import ConfigurationError, UsageError
 from ..simulation import SCENARIOS, Outcome, Plan, simulate
 from ..simulation.plan import SECONDS_PER_HOUR
+from .params import AsJson
 from .show import make_console
-from .status import AsJson
 
 __all__ = ["simulate_seeds"]
 
@@ -39,7 +39,7 @@ Scenario = Annotated[
 ]
 
 
-def simulate_seeds(
+def simulate_seeds(  # noqa: D417 - the help of --scenario is made from the code
     *,
     seed: Annotated[int | None, Parameter(show_default=False)] = None,
     seeds: AtLeastOne = 20,
@@ -55,24 +55,16 @@ def simulate_seeds(
 
     Time is virtual, and a run is a function of its seed. Exit status: 0 - all held; 1 - not.
 
-    Parameters
-    ----------
-    seed
-        Run this seed alone.
-    seeds
-        How many seeds to run.
-    first
-        The first of them.
-    hours
-        Virtual hours of each seed.
-    members
-        Members of the cluster.
-    service
-        A state machine of your own, as package.module:Class, instead of the key-value store.
-    trace
-        With --seed: write every event into this file, as JSON lines.
-    as_json
-        One JSON object for each seed, instead of lines to be read.
+    Args:
+        seed: Run this seed alone.
+        seeds: How many seeds to run.
+        first: The first of them.
+        hours: Virtual hours of each seed.
+        members: Members of the cluster.
+        service: A state machine of your own, as package.module:Class, instead of the key-value
+            store.
+        trace: With --seed: write every event into this file, as JSON lines.
+        as_json: One JSON object for each seed, instead of lines to be read.
     """
     if trace is not None and seed is None:
         raise UsageError("--trace: needs --seed")

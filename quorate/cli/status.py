@@ -1,40 +1,33 @@
-"""`quorate status`: every member's own words, one row each, and a verdict."""
+"""`quorate status`, `quorate is-leader`: what each member reports, and a verdict."""
 
-from collections.abc import Sequence
-from typing import Annotated, Final
+import json
+import sys
+from typing import Final
 
-from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import UsageError
-from ..local.survey import SETTLED, Answer, Survey, Verdict, survey
-from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..local.survey import SETTLED, Answer, Survey, Verdict, ask, at, survey
+from ..local.words import age, counted, size
+from ..node.requests.status import NodeStatus
+from .params import Address, Addresses, AsJson, parse_address
 from .show import make_console, print_table
-from .words import age, counted, size
 
-__all__ = ["AsJson", "render", "status"]
-
-Addresses = Annotated[Sequence[str], Parameter(negative="", show_default=False)]
-Address = Annotated[str, Parameter(show_default=False)]
-AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+__all__ = ["is_leader", "render", "status"]
 
 _SPARE: Final = ("applied", "appended", "last heard", "election", "committed", "lag")
 
 
 async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = False) -> int:
-    """Ask every member how it stands, and show what each says.
+    """Ask every member for its status, and show the answers side by side.
 
-    Exit status: 0 - every member answers, one leads and all agree on it; 1 - otherwise; 2 - no
+    Exit status: 0 - every member answers, one leads, and all agree on it; 1 - otherwise; 2 - no
     member can be reached.
 
-    Parameters
-    ----------
-    connect
-        Where a member listens for clients, HOST:PORT; it names the others. May be given several
-        times: the first one that answers is asked. 127.0.0.1:7000 if left out.
-    as_json
-        Print everything that the members said, for programs.
+    Args:
+        connect: Client port of a member, HOST:PORT; it names the other members. May be given
+            several times: the first one that answers is asked. 127.0.0.1:7000 if left out.
+        as_json: Print the whole answers, for programs.
     """
     seen = await survey([parse_address(text) for text in connect])
     if as_json:
@@ -42,18 +35,6 @@ async def status(*, connect: Addresses = ("127.0.0.1:7000",), as_json: AsJson = 
     else:
         render(seen, make_console())
     return int(seen.verdict)
-
-
-def parse_address(text: str) -> MemberAddress:
-    """Read ``HOST:PORT``; IPv6 in brackets.
-
-    Raises:
-        UsageError: it is not that.
-    """
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):  # noqa: PLR2004
-        raise UsageError(f'--connect "{text}": expected HOST:PORT, as 127.0.0.1:7000')
-    return MemberAddress(-1, host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def render(seen: Survey, console: Console) -> None:
@@ -76,9 +57,9 @@ def render(seen: Survey, console: Console) -> None:
 
 
 def _row(seen: Survey, answer: Answer) -> list[str]:
-    at, said = answer.address, answer.status
-    name = str(at.member_id) if at.member_id >= 0 else "?"
-    where = f"{at.host}:{at.client_port}"
+    member_id, said = answer.address.member_id, answer.status
+    name = str(member_id) if member_id >= 0 else "?"
+    where = at(answer.address)
     if said is None:
         return [
             name,
@@ -86,7 +67,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
             "no answer",
             answer.error or "",
             *"-----",
-            _heard(seen, at.member_id),
+            _heard(seen, member_id),
         ]
     positions = (said.append_position, said.commit_position, said.applied_position)
     return [
@@ -97,7 +78,7 @@ def _row(seen: Survey, answer: Answer) -> list[str]:
         str(said.term),
         *(f"{position:,}" for position in positions),
         _lag(seen, said),
-        "itself" if said is seen.leader else _heard(seen, at.member_id),
+        "itself" if said is seen.leader else _heard(seen, member_id),
     ]
 
 
@@ -108,7 +89,7 @@ def _style(seen: Survey, answer: Answer) -> str:
 
 
 def _lag(seen: Survey, said: NodeStatus) -> str:
-    """How far a member is behind, in words. The members are not asked at one moment."""
+    """How far a member lags, in words. The members answer at slightly different moments."""
     behind = seen.head - said.append_position
     words = [f"{size(behind)} behind" if behind > 0 else f"{size(-behind)} ahead"] if behind else []
     if said.commit_position > said.applied_position:
@@ -118,7 +99,7 @@ def _lag(seen: Survey, said: NodeStatus) -> str:
     if not words and seen.leader is None:
         words.append("longest log")
     elif not words and said.state != SETTLED:
-        words.append("not known yet")  # a log as long as the leader's may be another one
+        words.append("not known yet")  # a log of equal length may have other contents
     return ", ".join(words) or "up to date"
 
 
@@ -127,7 +108,7 @@ def _heard(seen: Survey, member_id: int) -> str:
     seconds = seen.heard(member_id)
     if seconds is not None:
         return f"{age(seconds)} ago"
-    return "not yet" if seen.leader else "-"  # a leader counts from the beginning of its term
+    return "not yet" if seen.leader else "-"  # a leader counts from the start of its term
 
 
 def _summary(seen: Survey) -> str:
@@ -136,7 +117,36 @@ def _summary(seen: Survey) -> str:
     spare = f"{seen.spare} more can be lost" if seen.spare else "none can be lost"
     count = len(seen.answers) - len(seen.voters)
     standbys = f" and {counted(count, 'standby', 'standbys')}" if count else ""
+    voters = len(seen.voters)
+    everyone = f"all {voters} members{standbys} agree"
+    if voters == 1:
+        everyone = f"it is the only voter{standbys}"
     return (
-        f'Cluster "{leader.cluster}": member {leader.member_id} leads term {leader.term}; all '
-        f"{len(seen.voters)} members{standbys} agree, {spare}."
+        f'Cluster "{leader.cluster}": member {leader.member_id} leads term {leader.term}; '
+        f"{everyone}, {spare}."
     )
+
+
+async def is_leader(*, connect: Address = "127.0.0.1:7000", as_json: AsJson = False) -> int:
+    """Report whether this member leads, for scripts and load balancers.
+
+    The exit status is that of Aeron's ClusterTool, except for a member that does not answer.
+
+    Exit status: 0 - it leads; 1 - it does not; 2 - it does not answer.
+
+    Args:
+        connect: Client port of the member, HOST:PORT. 127.0.0.1:7000 if left out.
+        as_json: For programs.
+    """
+    answer = await ask(parse_address(connect))
+    said = answer.status
+    if said is None:
+        print(f"{connect}: {answer.error}", file=sys.stderr)
+        return int(Verdict.UNREACHABLE)
+    leads = said.role == "leader" and said.state == SETTLED
+    if as_json:
+        found = {"member_id": said.member_id, "leads": leads, "leader_id": said.leader_id}
+        print(json.dumps(found | {"role": said.role, "state": said.state, "term": said.term}))
+    else:
+        print(f"member {said.member_id} is {said.role}, {said.state}, term {said.term}")
+    return int(not leads)

@@ -19,14 +19,14 @@ from rich.console import Console
 from ..demo.tell import summary
 from ..errors import ConfigurationError, UsageError
 from ..local.log_lines import unblocked_console
+from ..local.words import size, span
 from ..node.config.config import MAX_MEMBERS
 from ..torture.disk import DiskError, slow_library
 from ..torture.faults import FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
+from .params import AsJson
 from .show import make_console
-from .status import AsJson
-from .words import size, span
 
 __all__ = ["torture_members"]
 
@@ -54,7 +54,7 @@ Faults = Annotated[
 ]
 
 
-def torture_members(
+def torture_members(  # noqa: D417 - the help of two options is made from the code
     *,
     seconds: float = 90.0,
     kills: int = 20,
@@ -70,18 +70,12 @@ def torture_members(
     equal, every record is sound, no member ended by itself, and none stood still for good.
     What a machine does not allow is left out, and said.
 
-    Parameters
-    ----------
-    seconds
-        How long the faults go on at least.
-    kills
-        How many members are killed at least, if kills are among the faults.
-    history
-        Keep what every client asked and was told in this file, as JSON lines.
-    seed
-        Of the choice of faults and of what the clients do.
-    as_json
-        Print the outcome for programs; what happens meanwhile goes to standard error.
+    Args:
+        seconds: How long the faults go on at least.
+        kills: How many members are killed at least, if kills are among the faults.
+        history: Keep what every client asked and was told in this file, as JSON lines.
+        seed: Of the choice of faults and of what the clients do.
+        as_json: Print the outcome for programs; what happens meanwhile goes to standard error.
     """
     teller = _Teller(as_json=as_json)
     chosen = _parse_faults(faults)

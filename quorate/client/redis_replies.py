@@ -1,9 +1,9 @@
-"""What an error of redis-py says of the command that was sent: judged by its type, never its text.
+"""What became of a command, judged by the type of redis-py's error, never by its text.
 
-redis-py 8 takes the code out of the text of an error reply whose code it knows (``CLUSTERDOWN``
-becomes a :class:`redis.exceptions.ClusterDownError`), and leaves it in the text of all others. So
-the text says nothing reliable. :func:`typed` makes connections that give the codes of a member,
-too, types of their own, and :func:`fate_of` looks at nothing else.
+redis-py 8 removes the code from the text of an error reply whose code it knows: ``CLUSTERDOWN``
+becomes a :class:`redis.exceptions.ClusterDownError`. It leaves all other codes in the text. So the
+text is not reliable. :func:`typed` makes connections that know the codes of a member, too, and
+:func:`fate_of` looks at types alone.
 """
 
 # redis-py is typed in parts only
@@ -32,15 +32,15 @@ __all__ = [
 
 
 class OutcomeUnknownError(redis.ResponseError):
-    """A member sent the command on and got no answer (``-UNKNOWN``): it may be done or not."""
+    """A member forwarded the command and got no answer (``-UNKNOWN``): it may be done or not."""
 
 
 class WritesSuspendedError(redis.ResponseError):
-    """An operator has suspended writes, or asked for too much (``-REFUSED``); nothing was done."""
+    """Refused, mostly since an operator has suspended writes (``-REFUSED``). Nothing was done."""
 
 
 class NoSessionError(redis.ResponseError):
-    """The session is closed or timed out (``-NOSESSION``), and nothing was done."""
+    """The session is closed or timed out (``-NOSESSION``). Nothing was done."""
 
 
 _TYPES: Final = {
@@ -54,9 +54,9 @@ class Fate(enum.Enum):
     """What became of one attempt."""
 
     ANSWERED = "answered"
-    """The error is the command's reply: another attempt would get the same."""
+    """The error is the reply of the command. Another attempt would get the same."""
     NOT_DONE = "not done"
-    """This attempt did nothing, and never will; of earlier ones that says nothing."""
+    """This attempt did nothing, and never will. Earlier attempts may have."""
     UNKNOWN = "unknown"
     """The command may be done, now or later."""
 
@@ -66,21 +66,21 @@ _NO_ANSWER: Final = (redis.ConnectionError, redis.TimeoutError, OutcomeUnknownEr
 
 
 def fate_of(error: redis.RedisError) -> Fate:
-    """Judge an error that an attempt ended with after the command was sent."""
+    """Return what became of an attempt that ended with this error after the command was sent."""
     if isinstance(error, (*_NO_LEADER, WritesSuspendedError, redis.AuthenticationError)):
         return Fate.NOT_DONE
     return Fate.UNKNOWN if isinstance(error, _NO_ANSWER) else Fate.ANSWERED
 
 
 def is_final(error: redis.RedisError) -> bool:
-    """Whether the next attempt will end in the same way, at whichever member."""
+    """Whether the next attempt will end with the same error, at any member."""
     lasts = isinstance(error, redis.AuthenticationError)
     return lasts or not isinstance(error, (*_NO_LEADER, *_NO_ANSWER))
 
 
 @cache
 def typed(connection_class: type[redis.Connection]) -> type[redis.Connection]:
-    """Return a class of connections whose error replies have the types above."""
+    """Return a class of connections that raise the types above for the codes of a member."""
 
     def set_parser(self: redis.Connection, parser_class: Any) -> None:
         connection_class.set_parser(self, _typed_parser(parser_class))
@@ -90,6 +90,6 @@ def typed(connection_class: type[redis.Connection]) -> type[redis.Connection]:
 
 @cache
 def _typed_parser(parser_class: Any) -> Any:
-    # redis-py looks the code up in the class, whichever of its three parsers it is
+    # redis-py looks a code up in this dict of its parser's class. It has three such parsers.
     classes = {**parser_class.EXCEPTION_CLASSES, **_TYPES}
     return type(parser_class.__name__, (parser_class,), {"EXCEPTION_CLASSES": classes})

@@ -1,9 +1,8 @@
-"""A small RESP2 client on trio, for the command line's own needs.
+"""A small RESP2 client on trio, for the command line, the demo and the torture.
 
-Users take a real Redis client; the command line only needs to ask, to load and to compare, without
-a dependency for it. One :class:`RespClient` is one connection. Whatever happens on the way, the
-trouble is one of two: :class:`OSError` (the connection: nobody knows what became of what was
-sent) or :class:`RespError` (the member said no).
+Programs take a real Redis client; this one needs no dependency. One :class:`RespClient` is one
+connection. A call fails in one of two ways: :class:`OSError` (the connection is lost, and the
+outcome of what was sent is unknown) or :class:`RespError` (the member answered with an error).
 """
 
 import errno
@@ -30,7 +29,7 @@ _pack = cast(
 
 
 class RespError(Exception):
-    """An error reply; its text is as the member sent it, the code first."""
+    """An error reply. Its text is as the member sent it, with the code first."""
 
     @property
     def code(self) -> str:
@@ -54,15 +53,15 @@ class RespClient:
         """Open a connection.
 
         Raises:
-            OSError: nobody listens there.
+            OSError: the connection is refused, or the host is unknown.
         """
         stream = await trio.open_tcp_stream(host, port)
         try:
             if stream.socket.getsockname() == stream.socket.getpeername():
-                # A dial to a free port of this machine can be given that very port as its own
-                # end; it would read its own commands for replies.
+                # A connection to a free port of this machine may get that port as its own end,
+                # and is then connected with itself. It would read its own commands as replies.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        except OSError:  # or it was reset already
+        except OSError:  # raised above, or the connection was reset already
             stream.socket.close()
             raise
         return cls(stream)
@@ -82,7 +81,7 @@ class RespClient:
     async def pipeline(
         self, commands: Sequence[tuple[bytes | str, ...]]
     ) -> list[Reply | RespError]:
-        """Send commands back to back and return their replies; an error reply is a value here.
+        """Send commands back to back, and return their replies. An error reply is a value here.
 
         Raises:
             OSError: the connection is lost.
@@ -105,11 +104,13 @@ class RespClient:
                 return replies
             data = await self._stream.receive_some(_CHUNK_BYTES)
             if not data:
-                raise ConnectionResetError("the member closed the connection")
+                raise ConnectionResetError(
+                    "the connection was closed without an answer; is this a client port?"
+                )
             self._reader.feed(bytes(data))
 
     def _next(self) -> object:
-        """The next reply, or False if there is none yet (RESP2 has no booleans)."""
+        """The next reply, or False if it is not complete yet (RESP2 has no booleans)."""
         try:
             return cast("object", self._reader.gets())
         except hiredis.ProtocolError as error:
@@ -121,10 +122,10 @@ class RespClient:
 
 
 def _slices(commands: Sequence[tuple[bytes | str, ...]]) -> Iterator[tuple[bytes, int]]:
-    """Pieces of a pipeline, with how many commands each holds.
+    """Yield pieces of a pipeline, each with its number of commands.
 
-    Each is small enough for the buffers between the two ends, or one command: so this end never
-    waits to send while the other waits to reply.
+    A piece is one command, or small enough for the buffers of the connection. A larger one could
+    block both ends: this one waits to send while the member waits to reply.
     """
     waiting: list[bytes] = []
     size = 0
@@ -144,7 +145,7 @@ async def open_resp(host: str, port: int) -> AsyncGenerator[RespClient]:
     """Open a connection for the length of a block.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: the connection is refused, or the host is unknown.
     """
     client = await RespClient.connect(host, port)
     try:

@@ -1,4 +1,4 @@
-"""redis-py's client with sessions: every write is done exactly once, through any death of a leader.
+"""redis-py's client with sessions: every write is done exactly once, also if a leader dies.
 
 ::
 
@@ -7,20 +7,23 @@
     with SessionRedis([("10.0.0.1", 6379), ("10.0.0.2", 6379), ("10.0.0.3", 6379)]) as client:
         client.incr("counter")
 
-It is a ``redis.Redis`` and has its methods. A write travels as ``QUORATE.ONCE session sequence
-...``; when its connection breaks, its answer does not come, or its outcome is unknown, it is sent
-again with the same numbers, to one member after the other. What only reads is sent again as it is.
+**What it is.** A ``redis.Redis``, with its methods. It knows all members, and asks one after
+another until a command is answered. Reads are repeated as they are. A write is sent as
+``QUORATE.ONCE session sequence ...`` and is repeated with the same numbers, so members do it once
+and answer each repeat with the first reply. The policy of repeats is :mod:`quorate.keyvalue.retry`.
 
-A session is opened by the first write, and each write is a sign of its life. One that has timed out
-in between is replaced, if the command can't have been done in it.
+**Sessions.** The first write opens one, and each write keeps it alive. If it timed out since the
+last write, a new session replaces it, unless the command may have been done in the old one.
 
-May be used by many threads, and after a fork. Needs redis-py: ``pip install ".[redis]"`` in a
-checkout of quorate.
+**Threads and forks.** Many threads may share a client. A forked child opens a session of its own.
 
-What can't be done exactly once is refused with an :class:`~quorate.errors.UnsupportedError`: the
-methods in `_UNSUPPORTED`, and the commands that members do not have or that concern a single
-connection (``WATCH``, ``SELECT``), since each attempt may take another connection. A reply of more
-than 16 KiB is given once only, see docs/sessions.md.
+**What it refuses.** A command that cannot be done exactly once raises
+:class:`~quorate.errors.UnsupportedError` with the reason: the methods in `_UNSUPPORTED`, commands
+that members do not have, and commands of a single connection (``WATCH``, ``SELECT``), since each
+attempt may take another connection.
+
+It needs redis-py: ``pip install ".[redis]"`` in a checkout of quorate. A reply of more than 16 KiB
+is kept for no repeat; see docs/sessions.md.
 """
 
 # redis-py is typed in parts only
@@ -37,12 +40,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import redis
+import redis.retry
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
-from redis.retry import Retry
 
 from ..errors import ConfigurationError, UnsupportedError
 from ..keyvalue.commands.table import CommandSpec, Kind, resolve
+from ..keyvalue.limits import MAX_SESSION_MS, MIN_SESSION_MS
+from ..keyvalue.retry import Retry, SessionWindow, Turns
 from .redis_replies import (
     Fate,
     NoSessionError,
@@ -57,12 +62,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
 __all__ = ["OutcomeUnknownError", "SessionLostError", "SessionRedis", "WritesSuspendedError"]
-
-_IN_FLIGHT: Final = 100
-"""Fewer than the replies that a session keeps: a slow thread's command must stay in the window."""
-
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 1.0
 
 _ON_ANY_CONNECTION: Final = frozenset(
     {
@@ -80,25 +79,25 @@ _ON_ANY_CONNECTION: Final = frozenset(
         "wait",
     }
 )
-"""The commands of connections whose reply is the same, or as good, on each connection."""
+"""Commands of a connection whose reply does not depend on which connection asks."""
 
-_NOT_STAMPED: Final = "what it sends is not stamped, so it is not done exactly once"
-_OF_A_CONNECTION: Final = "it stays on one connection, and each command may take another one"
+_NOT_STAMPED: Final = "its commands carry no session number, so they may be done twice"
+_OF_A_CONNECTION: Final = "it needs one connection, and each command may take another one"
 _NO_MODULE: Final = "members have no such commands"
 _UNSUPPORTED: Final = {
     "pipeline": _NOT_STAMPED,
     "transaction": _NOT_STAMPED,
-    "lock": "it is released by a script, and members have no scripts",
+    "lock": "redis-py releases a lock by a script, and members have no scripts; use SET NX PX",
     "register_script": "members have no scripts",
     "pubsub": "members have no channels",
     "keyspace_notifications": "members have no channels",
     "monitor": _OF_A_CONNECTION,
-    "from_pool": "a pool is of one member; give all: SessionRedis([(host, port), ...])",
-    "set_retry": "it repeats commands itself, for as long as patience_s says",
+    "from_pool": "a pool has one member; name all: SessionRedis([(host, port), ...])",
+    "set_retry": "it repeats commands itself, for patience_s seconds",
     **dict.fromkeys(("himport_prepare", "himport_discard", "himport_discard_all"), _NO_MODULE),
     **dict.fromkeys(("bf", "cf", "cms", "ft", "json", "tdigest", "topk", "ts", "vset"), _NO_MODULE),
 }
-"""The methods of ``redis.Redis`` that do not go through `execute_command`, and why not."""
+"""The methods of ``redis.Redis`` that cannot work here, and why."""
 
 _OWN_OPTIONS: Final = frozenset(
     {
@@ -106,35 +105,32 @@ _OWN_OPTIONS: Final = frozenset(
         *("retry", "retry_on_error", "retry_on_timeout", "single_connection_client"),
     }
 )
-"""Options of ``redis.Redis`` that would take away what makes a write happen once."""
+"""Options of ``redis.Redis`` that would bypass the repeats, or the choice of a member."""
 
 
 class SessionLostError(redis.RedisError):
-    """The session ended before a command was answered that had been sent; it may be done or not."""
+    """The session ended before a command was answered. The command may be done or not."""
 
 
-class _Session:
-    """A session, and which of its commands are not answered."""
+class _Session(SessionWindow):
+    """A session whose threads wait for each other."""
 
     def __init__(self, session_id: int) -> None:
-        self.id = session_id
-        self._last = 0
-        self._in_flight: set[int] = set()
+        super().__init__(session_id)
         self._turn = threading.Condition()
 
     @contextmanager
     def sequence(self) -> Generator[int]:
         """Give a number for the length of the block, in which its command is answered."""
         with self._turn:
-            while self._in_flight and self._last - min(self._in_flight) >= _IN_FLIGHT:
+            while self.is_full:
                 self._turn.wait()
-            self._last = number = self._last + 1
-            self._in_flight.add(number)
+            number = self.begin()
         try:
             yield number
         finally:
             with self._turn:
-                self._in_flight.remove(number)
+                self.end(number)
                 self._turn.notify_all()
 
 
@@ -142,14 +138,14 @@ class SessionRedis(redis.Redis):
     """A client of a whole cluster.
 
     Args:
-        members: host and client port of each member that is to be asked.
-        session_timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. An
-            outage that lasts longer ends it.
-        patience_s: for how long a command is sent again, in seconds.
+        members: host and client port of each member.
+        session_timeout_s: how long the session lives without a write, in seconds: 1 to 86,400. A
+            longer outage ends it.
+        patience_s: how long a command is sent again, in seconds: 0 to 86,400.
         options: of ``redis.Redis``, for all members.
 
     Raises:
-        ConfigurationError: the members are no such list, or an option is one that it sets itself.
+        ConfigurationError: an argument is out of range, or an option is one that it sets itself.
     """
 
     def __init__(
@@ -165,9 +161,14 @@ class SessionRedis(redis.Redis):
             raise ConfigurationError(
                 f"{own[0]} = {options[own[0]]!r}: expected no such option, SessionRedis sets it"
             )
+        if db := options.get("db"):
+            raise ConfigurationError(f"db = {db!r}: expected 0, members have one database")
+        longest = MAX_SESSION_MS / 1000
+        _check_seconds("session_timeout_s", session_timeout_s, MIN_SESSION_MS / 1000, longest)
+        _check_seconds("patience_s", patience_s, 0.0, longest)
         self._options: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 1.0}
         self._options |= options
-        retry = Retry(NoBackoff(), 0)  # it is here that a command is sent again
+        retry = redis.retry.Retry(NoBackoff(), 0)  # repeats are the business of this class
         super().__init__(*self._members[0], retry=retry, **self._options)
         self._others = [
             redis.Redis(*member, retry=retry, **self._options) for member in self._members[1:]
@@ -175,7 +176,7 @@ class SessionRedis(redis.Redis):
         self._pools = [each.connection_pool for each in (self, *self._others)]
         for pool in self._pools:
             pool.connection_class = typed(pool.connection_class)
-        self._at = 0
+        self._turns = Turns(self._pools)
         self._session_timeout_s = session_timeout_s
         self._patience_s = patience_s
         self._session: _Session | None = None
@@ -184,15 +185,15 @@ class SessionRedis(redis.Redis):
 
     @classmethod
     def from_url(cls, url: str, *others: str, **options: Any) -> Self:
-        """Make a client of the members that URLs name, ``redis://host:port``, one for each member.
+        """Make a client from URLs, ``redis://host:port``, one for each member.
 
         Args:
-            url: of a member; what else it says, such as a password, must be the same in all.
+            url: of a member. Its other parts, such as a password, must be the same in all URLs.
             others: of the other members.
             options: of the client, and of ``redis.Redis``.
 
         Raises:
-            ConfigurationError: the URLs name no TCP ports, or differ in more than these.
+            ConfigurationError: a URL has no TCP address, or the URLs differ in more than that.
         """
         try:
             parsed = [parse_url(one) for one in (url, *others)]
@@ -210,27 +211,27 @@ class SessionRedis(redis.Redis):
         return cls(members, **{**options, **said})
 
     def client(self) -> Self:
-        """Return a client of the same members with a session and connections of its own."""
+        """Return a client of the same members, with its own session and connections."""
         patience = {"session_timeout_s": self._session_timeout_s, "patience_s": self._patience_s}
         return type(self)(self._members, **{**self._options, **patience})
 
     @property
     def session_id(self) -> int | None:
         """The session that writes travel in; None before the first one."""
-        return None if self._session is None else self._session.id
+        return None if self._session is None else self._session.session_id
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Have a command done, once if it writes, and return its reply.
+        """Send a command until it is answered, and return its reply. A write is done once.
 
         Raises:
-            redis.exceptions.ClusterDownError: there was no leader in all that time; it is not done.
-            SessionLostError: it was sent, and its session ended before it was answered.
-            OutcomeUnknownError: members did not get it answered in time; it may be done or not.
+            redis.exceptions.ClusterDownError: there was no leader for `patience_s`; it is not done.
+            SessionLostError: its session ended before it was answered; it may be done or not.
+            OutcomeUnknownError: the cluster did not answer in time; it may be done or not.
             redis.ConnectionError: no member answered in time; it may be done or not.
             redis.TimeoutError: the same.
             WritesSuspendedError: an operator has suspended writes; it is not done.
-            redis.ResponseError: any other is the command's reply.
-            UnsupportedError: it can't be done exactly once, or members do not have it.
+            redis.ResponseError: any other one is the reply of the command.
+            UnsupportedError: it cannot be done exactly once, or members do not have it.
         """
         words = _split(args)
         spec = _supported(words)
@@ -240,7 +241,7 @@ class SessionRedis(redis.Redis):
         while True:
             session = self._opened(end)
             with session.sequence() as sequence:
-                stamped = ("QUORATE.ONCE", session.id, sequence, *words)
+                stamped = ("QUORATE.ONCE", session.session_id, sequence, *words)
                 try:
                     return self._surely(stamped, args[0], options, end)
                 except _SessionEndedError as ended:
@@ -256,7 +257,7 @@ class SessionRedis(redis.Redis):
         session, self._session = self._session, None
         if session is not None and self._process == os.getpid():
             with suppress(redis.RedisError, _UnsentError):
-                self._attempt(("QUORATE.SESSION", "CLOSE", session.id), "", {})
+                self._attempt(("QUORATE.SESSION", "CLOSE", session.session_id), "", {})
         super().close()
         for other in self._others:
             other.close()
@@ -268,8 +269,9 @@ class SessionRedis(redis.Redis):
 
     def _opened(self, end: float) -> _Session:
         if self._process != os.getpid():
-            # After a fork: the numbers of the session are the parent's. Each would stand for two
-            # commands, of which only the first is done. The lock may be held by nobody, for ever.
+            # After a fork the session is the parent's. Its numbers would be given twice, and only
+            # the first command of each is done. Some thread of the parent may hold the lock here,
+            # and no thread would ever release it.
             self._session, self._opening, self._process = None, threading.Lock(), os.getpid()
         if not self._opening.acquire(timeout=max(0.0, end - time.monotonic())):
             raise redis.TimeoutError(
@@ -289,13 +291,13 @@ class SessionRedis(redis.Redis):
                 self._session = None
 
     def _surely(self, words: Sequence[Any], name: Any, options: Any, end: float) -> Any:
-        """Send a command again and again until it is answered.
+        """Send a command until it is answered, or until `end` on the monotonic clock.
 
         Raises:
-            _SessionEndedError: its session is no more.
+            _SessionEndedError: its session has ended.
             redis.RedisError: see `execute_command`.
         """
-        pause, unknown = _FIRST_PAUSE_S, None
+        retry, unknown = Retry(time.monotonic, end), None
         while True:
             try:
                 return self._attempt(words, name, options)
@@ -309,21 +311,21 @@ class SessionRedis(redis.Redis):
                 raise trouble
             if fate is Fate.UNKNOWN:
                 unknown = trouble
-            if time.monotonic() + pause > end or (unknown is None and is_final(trouble)):
-                # that the last attempt did nothing is no news of an earlier one
+            pause = retry.pause_s()
+            if pause is None or (unknown is None and is_final(trouble)):
+                # The last attempt may have done nothing: an earlier one may have.
                 raise unknown or trouble
-            self._at = (self._at + 1) % len(self._pools)
+            self._turns.advance()
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _attempt(self, words: Sequence[Any], name: Any, options: Any) -> Any:
-        """Send a command once, to the member whose turn it is.
+        """Send a command once, to the current member.
 
         Raises:
             _UnsentError: there is no connection.
             redis.RedisError: see `fate_of`.
         """
-        pool = self._pools[self._at]
+        pool = self._turns.current
         try:
             connection = pool.get_connection()
         except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
@@ -334,7 +336,7 @@ class SessionRedis(redis.Redis):
         except redis.ResponseError:
             raise
         except BaseException:
-            connection.disconnect()  # its answer may still come
+            connection.disconnect()  # a late reply must not be read as that of the next command
             raise
         finally:
             pool.release(connection)
@@ -365,17 +367,27 @@ def _checked_members(members: Any) -> list[tuple[str, int]]:
     return found
 
 
+def _check_seconds(name: str, value: Any, least: float, most: float) -> None:
+    """Refuse what is not a number of seconds in a range.
+
+    Raises:
+        ConfigurationError: it names the argument, its value and the range.
+    """
+    if type(value) not in {int, float} or not least <= value <= most:
+        raise ConfigurationError(f"{name} = {value!r:.60}: expected seconds, {least:g} to {most:g}")
+
+
 def _split(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the words of a command; redis-py takes several in the first one (``CONFIG GET``)."""
+    """Return the words of a command; redis-py writes several in one (``CONFIG GET``)."""
     name, *rest = args
     return (*(name.encode() if isinstance(name, str) else bytes(name)).split(), *rest)
 
 
 def _supported(words: Sequence[Any]) -> CommandSpec:
-    """Return what a command is.
+    """Return the specification of a command.
 
     Raises:
-        UnsupportedError: it is none that this client can do.
+        UnsupportedError: this client cannot do it.
     """
     named = [word if isinstance(word, bytes) else str(word).encode() for word in words[:2]]
     spec = resolve(named) if named else None
@@ -383,8 +395,8 @@ def _supported(words: Sequence[Any]) -> CommandSpec:
     alike = {name.decode("utf-8", "replace"), name.partition(b"|")[0].decode("utf-8", "replace")}
     if spec is None or (spec.kind is Kind.CONNECTION and not alike & _ON_ANY_CONNECTION):
         raise UnsupportedError(
-            f"SessionRedis can't do {b' '.join(named).decode('utf-8', 'replace').upper():.80}: "
-            "members have no such command, or it concerns a single connection"
+            f"SessionRedis cannot do {b' '.join(named).decode('utf-8', 'replace').upper():.80}: "
+            "members have no such command, or it needs a single connection"
         )
     return spec
 

@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from ..client.resp import RespClient, RespError
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 
 __all__ = ["Loader", "compare", "library_files"]
 

@@ -20,13 +20,13 @@ import trio
 from cyclopts import App, Parameter
 
 from ..cli.show import make_console
-from ..cli.words import span
 from ..client.resp import Reply
 from ..errors import UsageError
 from ..histories.history import HistoryWriter
 from ..local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
-from ..local.survey import Survey, Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..local.survey import Survey, agreed, agreed_and_applied, until
+from ..local.words import span
+from ..node.requests.status import NodeStatus
 from ..pipeline.jobs.audit import audit
 from ..pipeline.jobs.check import check_history
 from ..pipeline.jobs.export import export, exported_tables
@@ -46,14 +46,9 @@ __all__ = ["main"]
 
 MEMBERS: Final = 3
 PATIENCE_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class _StuckError(Exception):
-    """The members did not get where they should in time."""
 
 
 @attrs.frozen
@@ -225,16 +220,10 @@ async def _settled(cluster: LocalCluster, *, applied: bool = False) -> Survey:
     """Wait until all members agree, and if asked until all have applied all there is.
 
     Raises:
-        _StuckError: that takes too long.
+        StuckError: that takes too long.
     """
-    with trio.move_on_after(PATIENCE_SECONDS):
-        while True:
-            seen = await survey(cluster.addresses)
-            done = all(status.applied_position == seen.head for status in seen.said)
-            if seen.verdict is Verdict.AGREED and seen.leader and (done or not applied):
-                return seen
-            await trio.sleep(LOOK_SECONDS)
-    raise _StuckError("the members do not agree")
+    wanted = agreed_and_applied if applied else agreed
+    return await until(cluster.addresses, wanted, PATIENCE_SECONDS)
 
 
 def main() -> None:

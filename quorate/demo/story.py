@@ -10,7 +10,7 @@ recordings is verified. Only if all of it held is the exit status 0.
 import signal
 import sysconfig
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,14 +18,14 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from ..cli.log import store_of
 from ..cli.show import make_console
-from ..cli.words import size, span
 from ..errors import UsageError
 from ..local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from ..local.log_lines import unblocked_console
-from ..local.survey import SETTLED, Survey, Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..local.stores import store_of
+from ..local.survey import SETTLED, StuckError, Survey, agreed, agreed_and_applied, until
+from ..local.words import size, span
+from ..node.requests.status import NodeStatus
 from ..storage.lmdb.environment import content_of
 from ..storage.tools.verify import verify
 from .load import Loader, compare, library_files
@@ -38,7 +38,6 @@ KILL_AT: Final = 0.4
 """The leader is killed when this part of the files has been acknowledged."""
 RESTART_AT: Final = 0.7
 PATIENCE_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.02
 
 
 async def demo(
@@ -98,7 +97,7 @@ class _Story:
                 await self._begin(cluster)
                 await self._load(cluster, Loader(self._root, self._files, cluster.addresses))
                 await self._compare(cluster)
-            except* (_StuckError, OSError) as group:
+            except* (StuckError, OSError) as group:
                 self._fail(f"The cluster does not go on: {group.exceptions[0]}")
             self._say("Stopping all members in order.")
         self._verify(cluster)
@@ -169,7 +168,7 @@ class _Story:
         self._say(f"\nStarting member {dead.member_id} again.")
         began = trio.current_time()
         await dead.start()
-        seen = await _agreed(cluster)
+        seen = await until(cluster.addresses, agreed, PATIENCE_SECONDS)
         logs.tell()
         back = next(one for one in seen.said if one.member_id == dead.member_id)
         self._say(
@@ -179,7 +178,7 @@ class _Story:
         self._rows.append(("back after", span(trio.current_time() - began)))
 
     async def _compare(self, cluster: LocalCluster) -> None:
-        seen = await _agreed(cluster, applied=True)
+        seen = await until(cluster.addresses, agreed_and_applied, PATIENCE_SECONDS)
         positions = {one.member_id: one.applied_position for one in seen.said}
         self._rows.append(("positions", ", ".join(f"{at:,}" for at in positions.values())))
         for address in cluster.addresses:
@@ -202,10 +201,6 @@ class _Story:
             self._rows.append((f"recording {member.member_id}", words))
 
 
-class _StuckError(Exception):
-    """The members did not get where they should in time."""
-
-
 async def _next_leader(cluster: LocalCluster, *, after: int) -> NodeStatus:
     """Wait for a member that leads a term above `after`."""
 
@@ -213,27 +208,6 @@ async def _next_leader(cluster: LocalCluster, *, after: int) -> NodeStatus:
         leader = seen.leader
         return leader is not None and leader.term > after and leader.state == SETTLED
 
-    leader = (await _seen(cluster, leads)).leader
+    leader = (await until(cluster.addresses, leads, PATIENCE_SECONDS)).leader
     assert leader is not None
     return leader
-
-
-async def _agreed(cluster: LocalCluster, *, applied: bool = False) -> Survey:
-    """Wait until all members agree, and if asked until all have applied all there is."""
-
-    def agreed(seen: Survey) -> bool:
-        done = all(status.applied_position == seen.head for status in seen.said)
-        return seen.verdict is Verdict.AGREED and (done or not applied)
-
-    return await _seen(cluster, agreed)
-
-
-async def _seen(cluster: LocalCluster, wanted: Callable[[Survey], bool]) -> Survey:
-    seen = await survey(cluster.addresses)
-    with trio.move_on_after(PATIENCE_SECONDS):
-        while not wanted(seen):
-            await trio.sleep(LOOK_SECONDS)
-            seen = await survey(cluster.addresses)
-        return seen
-    positions = [status.applied_position for status in seen.said]
-    raise _StuckError(f"{' '.join(seen.problems)} Applied up to {positions}.")

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from ..cli.words import size
 from ..local.cluster import MemberProcess
+from ..local.words import size
 from .load import Loader
 
 __all__ = ["LogTeller", "show_progress", "summary"]

@@ -27,9 +27,17 @@ import trio
 
 from ..errors import ConfigurationError, UsageError
 from ..node.config.config import MAX_MEMBERS, MemberConfig, NodeConfig, Profile, load_config
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 
-__all__ = ["HOST", "LocalCluster", "MemberProcess", "free_client_port", "lay_out", "open_cluster"]
+__all__ = [
+    "HOST",
+    "LocalCluster",
+    "MemberProcess",
+    "free_client_port",
+    "lay_out",
+    "local_configs",
+    "open_cluster",
+]
 
 HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 20.0
@@ -92,6 +100,40 @@ def lay_out(
                 "change it there, or leave --profile out"
             )
     return configs
+
+
+def local_configs(
+    count: int,
+    directory: str | os.PathLike[str],
+    *,
+    client_port: int | None = None,
+    cluster: str = "local",
+    profile: Profile | None = None,
+) -> list[NodeConfig]:
+    """Return configurations of members on 127.0.0.1, for tests and for trying things out.
+
+    Each is written to ``member-<i>/node.toml`` in the directory. A second call reads these files,
+    so members find their stores and ports again.
+
+    Args:
+        count: number of members, 1 to 9.
+        directory: of all members; created if it is missing.
+        client_port: of member 0; member *i* serves clients on ``client_port + i``. If left out:
+            the port in the files, or a free one.
+        cluster: name of the cluster.
+        profile: how patient the members are; if left out, what the files say, or "lan".
+
+    Raises:
+        UsageError: a number is out of range.
+        ConfigurationError: a file disagrees with an argument.
+        OSError: the directory cannot be created.
+    """
+    root = Path(directory)
+    if client_port is None:
+        first = root / "member-0" / "node.toml"
+        found = load_config(first).members[0].client_port if first.exists() else None
+        client_port = found or free_client_port(min(max(count, 1), MAX_MEMBERS))
+    return lay_out(root, members=count, client_port=client_port, cluster=cluster, profile=profile)
 
 
 def _one(config: NodeConfig) -> NodeConfig:

@@ -19,14 +19,14 @@ from typing import Final
 import attrs
 from rich.console import Console
 
-from ..cli.words import counted, utc
 from ..errors import ConfigurationError
 from ..node.config.config import NodeConfig, load_config
-from ..node.protocol.rules import quorum
-from ..node.requests.gateway import MemberAddress
-from ..storage import StandingKind, open_readonly
+from ..node.protocol.quorum import quorum
+from ..node.requests.status import MemberAddress
+from ..storage import VotingRight, open_readonly
 from ..storage.log.founding import force
 from .survey import VOTING, survey
+from .words import counted, utc
 
 __all__ = ["force_a_quorum"]
 
@@ -94,8 +94,8 @@ def _look(config: NodeConfig) -> Left:
             store.append_position,
             store.last_commit_position,
             store.last_timestamp_ms,
-            len(store.standing.founders),
-            store.standing.kind is StandingKind.MEMBER,
+            len(store.voting_status.founders),
+            store.voting_status.kind is VotingRight.VOTER,
         )
 
 

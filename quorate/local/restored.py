@@ -25,7 +25,7 @@ from ..node.config.config import Timeouts
 from ..node.member import Member, open_member
 from ..node.state_machine.service import KEY_VALUE
 from ..storage import ExecutorFactory, ThreadExecutor, Write, open_readonly
-from ..transport import MemoryNetwork
+from ..transport.testing import MemoryNetwork
 
 PATIENCE_SECONDS: Final = 30.0
 """How long the first election may take. It takes less than a second, unless the machine is busy:

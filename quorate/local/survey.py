@@ -1,47 +1,73 @@
-"""What every member says of itself, side by side, and what follows from it.
+"""The status of every member, side by side, and the verdict that follows from it.
 
-Each member is asked by the command ``QUORATE.STATUS``, over its client port, at the same time as
-the others and with a time limit. Its answer is shown as it is: if two members say that they
-lead, both are shown so, since an operator who looks at this wants to know just that. Members
-that don't answer are rows too.
+Each member is asked ``QUORATE.STATUS`` at its client port, all at the same time and with a limit.
+The answers are kept as they are. If two members report that they lead, both are shown: an operator
+looks for just that. A member that does not answer has a row, too.
 
-The verdict is strict: *agreed* means that every member answered, none is in an election, one of
-them leads, and all name that one and the same term.
+The verdict is strict. *Agreed* means that every member answered, none is in an election, one of
+them leads, and all name the same leader and term.
+
+`until` waits for a state of the whole cluster; it is the one such loop in this project.
 """
 
 import enum
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import attrs
 import cattrs
 import trio
 
-from ..cli.words import age
 from ..client.resp import RespError, open_resp
-from ..node.leader.clocks import MAX_SKEW_MS
-from ..node.requests.gateway import MemberAddress, NodeStatus
+from ..errors import QuorateError
+from ..node.clocks import MAX_SKEW_MS
+from ..node.requests.status import MemberAddress, NodeStatus
+from ..transport import Address
+from .words import age
 
-__all__ = ["SETTLED", "Answer", "Survey", "Verdict", "ask", "in_words", "survey"]
+__all__ = [
+    "LOOK_SECONDS",
+    "SETTLED",
+    "Answer",
+    "StuckError",
+    "Survey",
+    "Verdict",
+    "agreed",
+    "agreed_and_applied",
+    "ask",
+    "at",
+    "in_words",
+    "survey",
+    "until",
+]
 
 SETTLED: Final = "CLOSED"
-"""The state of a member that is in no election."""
+"""The state of a member whose election is over."""
 
 VOTING: Final = "member"
 """The standing of a store that has a vote."""
+
+FRESH: Final = "fresh"
+"""The standing of a store whose cluster is not founded yet."""
 
 STANDBY: Final = "standby"
 """The standing, and the role, of a member that never has one."""
 
 ANSWER_SECONDS: Final = 2.0
-"""How long a member has to answer."""
+"""How long a member has to answer. Smaller, and a busy member counts as dead. Larger, and `status`
+waits longer for a dead one."""
+
+
+def at(address: MemberAddress) -> str:
+    """Write the client port of a member as it is typed: ``127.0.0.1:7000``, ``[::1]:7000``."""
+    return str(Address(address.host, address.client_port))
 
 
 class Verdict(enum.IntEnum):
-    """What the members' answers amount to; also the exit status of ``quorate status``."""
+    """The verdict on all answers; also the exit status of ``quorate status``."""
 
     AGREED = 0
     DISAGREED = 1
@@ -50,11 +76,11 @@ class Verdict(enum.IntEnum):
 
 @attrs.frozen
 class Answer:
-    """What one member said.
+    """The answer of one member.
 
     Args:
-        address: whom we asked.
-        status: what it says of itself; None if it did not answer.
+        address: the member that was asked.
+        status: its status; None if it did not answer.
         error: why it did not answer, in words.
         members: the members as it knows them.
     """
@@ -72,7 +98,7 @@ class _Topology:
 
 @attrs.frozen
 class _Said(NodeStatus):
-    """The JSON object of the reply: the status, and the members as that member knows them."""
+    """The JSON object of a reply: the status, and the members as that member knows them."""
 
     topology: _Topology = attrs.field(kw_only=True)
 
@@ -81,7 +107,7 @@ def decode_status_untrusted(reply: object) -> _Said:
     """Read the reply to ``QUORATE.STATUS``.
 
     Raises:
-        ValueError: it is not what a member says.
+        ValueError: no member answers so.
     """
     try:
         return cattrs.structure(json.loads(cast("bytes", reply)), _Said)
@@ -110,15 +136,15 @@ async def ask(address: MemberAddress) -> Answer:
 
 
 def in_words(trouble: BaseException) -> str:
-    """Say why a member could not be asked."""
+    """Return why a member could not be asked, in words."""
     match trouble:
         case BaseExceptionGroup(exceptions=(first, *_)):
             return in_words(cast("BaseException", first))
-        case socket.gaierror(strerror=str(words)):  # its numbers are not those of the system
+        case socket.gaierror(strerror=str(words)):  # its numbers mean nothing to os.strerror
             return words.lower()
         case OSError(errno=int(number)):
             return os.strerror(number).lower()
-        case OSError(__cause__=BaseException() as cause):  # trio's, of all addresses
+        case OSError(__cause__=BaseException() as cause):  # trio's, of several addresses
             return in_words(cause)
         case _:
             return str(trouble)
@@ -132,12 +158,12 @@ class Survey:
 
     @property
     def said(self) -> list[NodeStatus]:
-        """What those said that answered."""
+        """The status of each member that answered."""
         return [answer.status for answer in self.answers if answer.status]
 
     @property
     def leader(self) -> NodeStatus | None:
-        """The one that leads, by its own words; with several, the one of the newest term."""
+        """The member that reports that it leads; of several, the one with the newest term."""
         leaders = [status for status in self.said if status.role == "leader"]
         return max(leaders, key=lambda status: status.term, default=None)
 
@@ -150,29 +176,26 @@ class Survey:
 
     @property
     def spare(self) -> int:
-        """How many of those that answered, and have a vote, can be lost before writes stop.
-
-        It may be below 0.
-        """
+        """How many voters that answered can be lost before writes stop; below 0 if they stopped."""
         return len(self.voting) - self.needed
 
     @property
     def voters(self) -> list[Answer]:
-        """The answers of the members that are no standbys, as far as that is known."""
+        """The answers of all members except standbys, as far as that is known."""
         return [answer for answer in self.answers if not answer.address.standby]
 
     @property
     def needed(self) -> int:
-        """How many members with a vote writes need."""
+        """How many voters a write needs."""
         return len(self.voters) // 2 + 1
 
     @property
     def voting(self) -> list[NodeStatus]:
-        """What those said that have a vote."""
+        """The status of each voter that answered."""
         return [status for status in self.said if status.standing == VOTING]
 
     def heard(self, member_id: int) -> float | None:
-        """Seconds since the leader last heard a member; since anyone did, without a leader."""
+        """Seconds since the leader last heard a member; without a leader, since any member did."""
         of = [self.leader] if self.leader else self.said
         ages = [
             peer.last_heard_s
@@ -184,17 +207,17 @@ class Survey:
 
     @property
     def problems(self) -> list[str]:
-        """All that keeps this from being agreed, each in a sentence."""
+        """Everything that keeps the verdict from being agreed, each in a sentence."""
         found = [
             f"{_named(answer.address)} does not answer: {answer.error}."
             for answer in self.answers
             if not answer.status
         ]
-        if self.said and self.spare < 0:
+        if self.said and self.spare < 0 and not self.is_unfounded:
             have = f"{len(self.voting)} of {len(self.voters)}"
-            found.append(f"{have} answer and have a vote; writes need {self.needed}.")
+            found.append(f"{have} voters answer; writes need {self.needed}.")
         leaders = [status for status in self.said if status.role == "leader"]
-        if not leaders and self.said:
+        if not leaders and self.said and not self.is_unfounded:
             found.append("No member says that it leads.")
         if len(leaders) > 1:
             names = _listed([f"member {one.member_id} (term {one.term})" for one in leaders])
@@ -202,7 +225,7 @@ class Survey:
         found += [
             f"Member {status.member_id} is in an election: {status.state}."
             for status in self.said
-            if status.state != SETTLED
+            if status.state != SETTLED and status.standing != FRESH
         ]
         found += [
             f"Member {status.member_id} appends nothing: its disk is nearly full."
@@ -215,15 +238,20 @@ class Survey:
         found += [words for status in self.said if (words := _standing(status))]
         found += [words for status in self.said if (words := _skew(status))]
         if any(status.suspended for status in self.said):
-            found.append("The cluster is suspended: it takes no writes until it is resumed.")
+            found.append("The cluster is suspended. To take writes again: quorate control resume.")
         for name, what in (("leader_id", "the leader"), ("term", "the term")):
             views = self._views(name)
             if len(views) > 1:
                 found.append(f"They disagree about {what}: {'; '.join(views)}.")
         return found
 
+    @property
+    def is_unfounded(self) -> bool:
+        """Whether the cluster is new: members wait for each other, and none has a vote yet."""
+        return not self.voting and any(status.standing == FRESH for status in self.said)
+
     def _views(self, name: str) -> list[str]:
-        """Who says what about one thing, one sentence for each opinion."""
+        """What the members report about one thing, one sentence for each opinion."""
         holders: dict[int | None, list[str]] = {}
         for status in self.said:
             value = cast("int | None", getattr(status, name))
@@ -232,12 +260,12 @@ class Survey:
         for value, ids in holders.items():
             who = f"member {ids[0]} says" if len(ids) == 1 else f"members {_listed(ids)} say"
             said = f"member {value}" if name == "leader_id" else str(value)
-            sentences.append(f"{who} {'nobody' if value is None else said}")
+            sentences.append(f"{who} {'no member' if value is None else said}")
         return sentences
 
     @property
     def verdict(self) -> Verdict:
-        """What it amounts to."""
+        """Whether the members agree."""
         if not self.said:
             return Verdict.UNREACHABLE
         return Verdict.DISAGREED if self.problems else Verdict.AGREED
@@ -270,7 +298,7 @@ def _is_status(field: "attrs.Attribute[Any]", _value: object) -> bool:
 def _named(address: MemberAddress) -> str:
     if address.member_id >= 0:
         return f"Member {address.member_id}"
-    return f"{address.host}:{address.client_port}"
+    return at(address)
 
 
 def _listed(names: list[str]) -> str:
@@ -278,7 +306,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _skew(status: NodeStatus) -> str:
-    """Say that a member's clock and the log's time differ, if it is by much."""
+    """Return in words that a clock differs much from the log's time; else nothing."""
     skew_ms = status.clock_skew_ms
     if abs(skew_ms) <= MAX_SKEW_MS:
         return ""
@@ -288,10 +316,10 @@ def _skew(status: NodeStatus) -> str:
 
 
 def _standing(status: NodeStatus) -> str:
-    """Say why a member has no vote, if it has none."""
+    """Return in words why a member has no vote; nothing if it has one."""
     if status.standing == "recovering":
         return f"Member {status.member_id} is not admitted yet: its store is new, and has no vote."
-    if status.standing == "fresh":
+    if status.standing == FRESH:
         waits = [f"member {peer}" for peer in status.not_heard]
         heard = f"; it has not heard of {_listed(waits)}" if waits else ""
         return f"Member {status.member_id} waits for all members of a new cluster{heard}."
@@ -302,7 +330,7 @@ async def survey(addresses: Sequence[MemberAddress]) -> Survey:
     """Ask one of these members who the members are, then ask them all.
 
     Args:
-        addresses: where to begin, in order of preference; their ids don't matter.
+        addresses: the members to ask first, in order of preference; their ids do not matter.
     """
     firsts: list[Answer] = []
     for address in addresses:
@@ -328,3 +356,50 @@ async def _ask_all(addresses: Sequence[MemberAddress]) -> list[Answer]:
 
 def _sorted(answers: list[Answer]) -> tuple[Answer, ...]:
     return tuple(sorted(answers, key=lambda answer: answer.address.member_id))
+
+
+LOOK_SECONDS: Final = 0.02
+"""Pause between two surveys. Smaller, and the members notice the load. Larger, and the time that a
+demo or a torture measures between two states is less exact."""
+
+
+class StuckError(QuorateError):
+    """The members did not get into the wanted state in time."""
+
+
+async def until(
+    addresses: Sequence[MemberAddress],
+    condition: Callable[[Survey], bool],
+    within: float,
+) -> Survey:
+    """Ask the members again and again until a condition holds of their answers; return those.
+
+    Args:
+        addresses: as for `survey`.
+        condition: what to wait for, such as `agreed`.
+        within: seconds.
+
+    Raises:
+        StuckError: time is over. The message says what the last survey found.
+    """
+    seen = Survey(())
+    with trio.move_on_after(within):
+        while True:
+            seen = await survey(addresses)
+            if condition(seen):
+                return seen
+            await trio.sleep(LOOK_SECONDS)
+    positions = [status.applied_position for status in seen.said]
+    raise StuckError(
+        f"not there after {within:g} s: {' '.join(seen.problems)} Applied up to {positions}."
+    )
+
+
+def agreed(seen: Survey) -> bool:
+    """Whether all members answer, none is in an election, and all name the same leader."""
+    return seen.verdict is Verdict.AGREED
+
+
+def agreed_and_applied(seen: Survey) -> bool:
+    """Whether all members agree, and each has applied all of the log."""
+    return agreed(seen) and all(one.applied_position == seen.head for one in seen.said)

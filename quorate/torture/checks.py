@@ -4,9 +4,9 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..cli.log import store_of
 from ..client.resp import Reply, open_resp
-from ..node.requests.gateway import MemberAddress
+from ..local.stores import store_of
+from ..node.requests.status import MemberAddress
 from ..storage import decode_header_untrusted, open_readonly, verify
 from .clients import read_keys
 

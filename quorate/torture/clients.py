@@ -28,7 +28,7 @@ import trio
 
 from ..client.resp import Reply, RespClient, RespError
 from ..histories.history import HistoryWriter, Operation, Status, Value
-from ..node.requests.gateway import MemberAddress
+from ..node.requests.status import MemberAddress
 
 __all__ = ["CLIENTS", "Clients", "read_keys"]
 

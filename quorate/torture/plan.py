@@ -32,12 +32,12 @@ from ..errors import leaves
 from ..histories.history import HistoryWriter, read_history_untrusted
 from ..histories.linearizability import Budget, Report, check
 from ..local.cluster import HOST, LocalCluster, free_client_port, lay_out
-from ..local.survey import Verdict, survey
-from ..node.requests.gateway import NodeStatus
+from ..local.survey import StuckError, agreed_and_applied, until
+from ..node.requests.status import NodeStatus
 from . import disk
 from .checks import check_recordings, check_state
 from .clients import Clients
-from .faults import LOOK_SECONDS, Fault, Nemesis, NoProgressError
+from .faults import Fault, Nemesis, NoProgressError
 from .network import Namespaces, open_namespaces
 from .sessions import SessionClients
 
@@ -176,7 +176,7 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) 
             await nemesis.run(plan.seconds, plan.kills)
             nursery.cancel_scope.cancel()
         terms = await check_states(nemesis, sessions)
-    except* (NoProgressError, OSError, RespError) as group:
+    except* (NoProgressError, StuckError, OSError, RespError) as group:
         clients.violations += list(map(str, leaves(group)))
         terms = -1
     return terms
@@ -188,7 +188,8 @@ async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None)
     What was under way in sessions is brought to its end before.
 
     Raises:
-        NoProgressError: the members do not agree, or never for long enough.
+        StuckError: the members do not agree.
+        NoProgressError: they never agree for long enough.
         OSError, RespError: a member does not answer.
     """
     clients, cluster = nemesis.clients, nemesis.cluster
@@ -211,19 +212,14 @@ async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None)
 
 
 async def _agreed(cluster: LocalCluster) -> NodeStatus:
-    """Wait until all members agree and have applied everything; return what the leader says.
+    """Wait until all members agree and have applied everything; return the leader's status.
 
     Raises:
-        NoProgressError: that takes too long.
+        StuckError: that takes too long.
     """
-    with trio.move_on_after(RECOVERY_SECONDS):
-        while True:
-            seen = await survey(cluster.addresses)
-            done = all(status.applied_position == seen.head for status in seen.said)
-            if seen.verdict is Verdict.AGREED and seen.leader and done:
-                return seen.leader
-            await trio.sleep(LOOK_SECONDS)
-    raise NoProgressError(f"the members do not agree {RECOVERY_SECONDS:g} s after the last fault")
+    leader = (await until(cluster.addresses, agreed_and_applied, RECOVERY_SECONDS)).leader
+    assert leader is not None
+    return leader
 
 
 def check_history(file: Path) -> Report:

@@ -9,6 +9,7 @@ it knows each reply beforehand; and in the end its keys hold every answered sequ
 What it does is in the history, too. There a command is one operation, however often it was sent.
 """
 
+import math
 import random
 import time
 from typing import Final
@@ -18,6 +19,7 @@ import trio
 
 from ..client.resp import Reply, RespClient, RespError
 from ..histories.history import Operation, Status, Value
+from ..keyvalue.retry import Retry
 from .clients import CLIENTS, KEY_OPERATIONS, Clients
 
 __all__ = ["SESSION_CLIENTS", "SessionClients"]
@@ -34,7 +36,8 @@ AGAIN: Final = 0.1
 ACKNOWLEDGE: Final = 0.05
 WINDOW: Final = 20
 """So far back an answered sequence is sent again; members keep more replies than that."""
-_RETRY_SECONDS: Final = 0.01
+_PAUSE_SECONDS: Final = 0.01
+"""Between attempts, always the same: what is repeated too often is what this load looks for."""
 _NO_ANSWER: Final = frozenset({"UNKNOWN", "CLUSTERDOWN"})
 
 
@@ -238,6 +241,12 @@ class _SessionClient:
 
     async def _surely(self, words: tuple[bytes, ...]) -> object:
         """Send a command to one member after the other until it is answered; return that."""
+        retry = Retry(
+            trio.current_time,
+            math.inf,
+            first_pause_s=_PAUSE_SECONDS,
+            longest_pause_s=_PAUSE_SECONDS,
+        )
         while True:
             if self._resp is None:
                 self._resp = await self._connected()
@@ -246,7 +255,7 @@ class _SessionClient:
                 if reply is not None:
                     return reply
                 self._disconnect()
-            await trio.sleep(_RETRY_SECONDS)
+            await trio.sleep(retry.pause_s() or 0)
 
     async def _attempt(self, resp: RespClient, words: tuple[bytes, ...]) -> object:
         """Send a command once; None if there is no answer yet."""

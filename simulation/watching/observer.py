@@ -15,7 +15,7 @@ import trio
 
 from ...node.leader.leadership import Leadership
 from ...storage import decode_header_untrusted
-from ...storage.log.state import NOTHING_LOST
+from ...storage.log.log_end import EMPTY_LOG
 from ...transport import (
     AppendPosition,
     CommitPosition,
@@ -40,11 +40,11 @@ from .facts import (
     Promised,
     Recorded,
     Said,
-    Standing,
     Started,
     TermRecorded,
     Truncated,
     Truncating,
+    VotingStatus,
     Wiped,
     Writes,
 )
@@ -128,10 +128,10 @@ class Observer:
         i, store = member.config.member_id, member.store
         state = store.recorded
         promised = state.node_state
-        if state.lost != NOTHING_LOST:
+        if state.lost != EMPTY_LOG:
             self.tell(CutOff(i, state.append_position))
         self.tell(Started(i, state.append_position, promised.candidate_term, promised.voted_for))
-        self.tell(Standing(i, member.core.votes))
+        self.tell(VotingStatus(i, member.state.votes))
         self._seen[i] = _Seen(member, state, promised=promised)
         self._look_for_snapshot(i, member)
         self._read_terms(i, state.terms)
@@ -181,10 +181,10 @@ class Observer:
         member = seen.member
         if member.store.recorded is not seen.state:
             self._look_at_disk(i, seen)
-        commit = member.core.applier.commit_position
-        if member.store.recorded.lost != NOTHING_LOST:  # what it has applied may go further
+        commit = member.applier.commit_position
+        if member.store.recorded.lost != EMPTY_LOG:  # what it has applied may go further
             commit = min(commit, member.store.append_position)
-        role = member.core.role
+        role = member.state.role
         if role is not seen.role and (seen.role is not None or isinstance(role, Leadership)):
             self._look_at_role(i, seen, role if isinstance(role, Leadership) else None)
         if commit != seen.commit:
@@ -206,8 +206,8 @@ class Observer:
         if state.node_state is not seen.promised:
             seen.promised = state.node_state
             self.tell(Promised(i, seen.promised.candidate_term, seen.promised.voted_for))
-        if member.core.votes != self.known.disks[i].votes:
-            self.tell(Standing(i, member.core.votes))
+        if member.state.votes != self.known.disks[i].votes:
+            self.tell(VotingStatus(i, member.state.votes))
         self._look_for_snapshot(i, member)
         if state.terms is not seen.terms:
             self._read_terms(i, state.terms)

@@ -1,4 +1,4 @@
-"""Sees the times with which leaders stamp their batches."""
+"""Observes the times with which leaders stamp their batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...node import Member
-    from ...storage import BatchHeader, TermRow
+    from ...storage import BatchHeader
     from ..machines.clock import Clock
     from .facts import Fact
 
@@ -25,7 +25,7 @@ def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact],
     Args:
         member: that may lead.
         clocks: of all members with a vote.
-        tell: takes the facts.
+        tell: receives the facts.
     """
     append = member.store.append
 
@@ -33,13 +33,12 @@ def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact],
         batch: bytes,
         *,
         header: BatchHeader | None = None,
-        term_row: TermRow | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        if header is not None and isinstance(member.core.role, Leadership):
+        if header is not None and isinstance(member.state.role, Leadership):
             ahead_ms = header.timestamp_ms - EPOCH_MS - int(trio.current_time() * 1000)
             possible = tuple(clock.ahead_ms() for clock in clocks)
             tell(Timed(member.config.member_id, ahead_ms, possible))
-        append(batch, header=header, term_row=term_row, done=done)
+        append(batch, header=header, done=done)
 
     setattr(member.store, "append", watched)  # noqa: B010 - of this one store

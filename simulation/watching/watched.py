@@ -1,10 +1,10 @@
 """A service under observation: any state machine, wrapped so that what it does is seen.
 
-Clients of the simulation number what they send. The wrapper takes the number off a command before
-the service gets it, and puts the command's place in the log in front of the reply; both are taken
-off again before a workload sees it. So the invariants know which command stands where, whatever the
-service makes of the bytes. Everything that was applied, with the replies to it, goes into a digest,
-which must be the same on all members at equal positions.
+Clients of the simulation number what they send. The wrapper removes the number before the service
+gets a command, and puts the command's place in the log in front of the reply. That place is removed
+again before a workload sees the reply. So the invariants know the place of every command, whatever
+the service makes of the bytes. All applied commands and their replies go into a digest, which must
+be equal on all members at equal positions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, Protocol, runtime_checkable
 
-import attrs
 import trio
 
 from ...node import Command
-from ...node.state_machine.service import BatchService, PatientService, SnapshotService
-from ...storage import CheckedEntries, decode_header_untrusted, encode_batch
+from ...node.state_machine.service import PatientService, SnapshotService
 from ..machines.host import Closing, S_co
 from ..machines.scheduler import Jumping
 from .facts import Applied, Holds, Point, Probed, Reached, Stamped
@@ -26,7 +24,6 @@ from .facts import Applied, Holds, Point, Probed, Reached, Stamped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...storage import BatchHeader, Entry
     from ..machines.host import Place, ServiceFactory
     from .facts import Fact
 
@@ -40,7 +37,7 @@ PROBE_EVERY: Final = 8
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A service that tells what it holds, so that members are compared by it."""
+    """A service that reports its state, so that members can be compared by it."""
 
     def state(self) -> bytes:
         """Return what stands for everything by which it will ever answer."""
@@ -73,12 +70,12 @@ class Digests(Protocol):
 
 
 class Watched(Generic[S_co]):
-    """A service that tells what is done with it.
+    """A service that reports every call of its methods.
 
     Args:
         service: the real one.
         member: whose state it is.
-        tell: takes the facts.
+        tell: receives the facts.
         digests: know that of the service's position.
         probes: queries whose answers must be equal on all members at equal positions.
         seconds: of virtual time that a command takes to be applied.
@@ -131,23 +128,8 @@ class Watched(Generic[S_co]):
             self._tell(Stamped(self._member, command.session, command.sequence, reply))
         return noted
 
-    def apply_many(self, entries: Sequence[Entry], start: int, header: BatchHeader) -> list[bytes]:
-        """See `BatchService`; the others apply one by one, and nothing may show that."""
-        service = self.service
-        if not isinstance(service, BatchService) or self._member % 2 or self._seconds:
-            return []
-        opened = [attrs.evolve(one, payload=_opened(one.payload)[1]) for one in entries[start:]]
-        given: Sequence[Entry] = [*entries[:start], *opened]
-        if isinstance(entries, CheckedEntries):
-            given = _in_one_batch(given, header)
-        replies = service.apply_many(given, start, header)
-        return [
-            self._noted(_opened(one.payload)[0], one.payload, Point(header.position, index), reply)
-            for index, (one, reply) in enumerate(zip(entries[start:], replies, strict=False), start)
-        ]
-
     def _noted(self, serial: int, payload: bytes, point: Point, reply: bytes) -> bytes:
-        """Tell of a command that was applied; return its place and the reply."""
+        """Report a command that was applied; return its place and the reply."""
         self._tell(Applied(self._member, serial, point))
         place = _POINT.pack(point.position, point.index)
         text = b"%d %b %b %b" % (len(reply), self._digest, payload, reply)
@@ -200,22 +182,10 @@ class WatchedSnapshots(Watched[S_co]):
         return await self.service.save(task_status=task_status)
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """See `SnapshotService`; what was applied to make it is taken from whoever did."""
+        """See `SnapshotService`; the digest comes from the member that made the snapshot."""
         assert isinstance(self.service, SnapshotService)
         await self.service.load(pieces, position, timestamp_ms)
         self._position, self._digest = position, self._digests.digest_at(position)
-
-
-def _in_one_batch(entries: Sequence[Entry], header: BatchHeader) -> CheckedEntries:
-    """Return other entries in the same form in which a member that has no objects gets them."""
-    batch = encode_batch(
-        entries,
-        term=header.term,
-        position=header.position,
-        timestamp_ms=header.timestamp_ms,
-        commit_position=header.commit_position,
-    )
-    return CheckedEntries(batch, decode_header_untrusted(batch))
 
 
 def _take(seconds: float) -> None:

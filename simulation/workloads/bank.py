@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from ...errors import RequestError
-from ...keyvalue.state.service import TRANSACTION
+from ...keyvalue.protocol.payload import TRANSACTION
 from ..invariants import ViolationError
 from .base import Workload, decode, encode
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import RequestError
 from ...histories.linearizability import Verdict, check
-from ...keyvalue.state.service import TRANSACTION
+from ...keyvalue.protocol.payload import TRANSACTION
 from ..invariants import ViolationError
 from .base import Workload, decode, encode, value_of
 

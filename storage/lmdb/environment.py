@@ -1,16 +1,23 @@
-"""One LMDB environment in one directory: making, locking, growing, and errors told in our words.
+"""One LMDB environment in one directory: making it, locking it, growing it, translating its errors.
 
+Durability
+----------
 LMDB runs with its default sync settings: a commit that has returned is on the disk. A new
-environment is made under another name, synced and renamed into place, since a power cut during
-LMDB's very first writes can leave a file that it refuses. The directory is locked with `flock`
-on a file of its own: LMDB alone would let two members write in turns.
+environment is made under another name, synced, and renamed into place. A power cut during LMDB's
+very first writes can leave a file that LMDB refuses.
 
-The map (address space) starts at 1 GiB and doubles when a transaction does not fit, which is
-then repeated as a whole. LMDB must not change the map while this process reads from it, so
-reads and growth share a lock. Reads are short, also because pages that a reader may still see
-can't be reused and the file would grow. Read-only environments are for tools; the member may run
-in another process meanwhile. LMDB allows a process one handle on an environment, so within the
-process of the member a tool is refused as busy.
+Locking
+-------
+`flock` on a file of its own allows one writer per directory; LMDB alone would let two members write
+in turns. LMDB allows a process one handle per environment. So a tool inside the member's own
+process is refused as busy; in another process it may read while the member runs.
+
+The map
+-------
+LMDB maps its file into an address range of fixed size, 1 GiB at first. A transaction that does not
+fit is repeated as a whole after the range was doubled. LMDB must not change the range while this
+process reads from it, so reads and growth share a lock. Reads are short, also since LMDB reuses no
+page that an open reader may see.
 """
 
 from __future__ import annotations
@@ -47,24 +54,25 @@ if TYPE_CHECKING:
 
 INITIAL_MAP_BYTES: Final = 1 << 30
 FOLDERS: Final = ("log", "tables", "snapshots")
-"""What a member's directory holds; each may be the root of a volume, or a link to one."""
+"""The folders in a member's directory. Each may be the root of a volume, or a link to one."""
 _NEW_FILE: Final = "data.mdb.new"
 _FILES: Final = (DATA_FILE, LOCK_TABLE, LOCK_FILE, "journal")
 _OF_FILE_SYSTEM: Final = "lost+found"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
-# With less room than this, an input/output error is LMDB's word for a write that was cut short.
+# LMDB reports a write that was cut short as an input/output error. With less room than this, a full
+# disk is the likelier reason.
 _LITTLE_ROOM_BYTES: Final = 8 << 20
 
 T = TypeVar("T")
 
 
 class Environment:
-    """An open environment; reads may come from any thread, writes from one at a time.
+    """An open environment. Any thread may read, one thread at a time may write.
 
     Attributes:
         directory: where it is.
-        raw: LMDB's own handle, for opening sub-databases and asking for statistics.
+        raw: LMDB's own handle, for sub-databases and statistics.
     """
 
     def __init__(
@@ -80,7 +88,6 @@ class Environment:
         self._reading = reading
         self._readers = ReaderWatch(directory, raw)
         self._using_map = Lock()
-        self._passed: int | None = None  # where begins what is in the page cache and may leave it
 
     @classmethod
     def open(
@@ -91,14 +98,14 @@ class Environment:
         initialise: Callable[[lmdb.Environment], None],
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
-        """Open the environment in `directory` for writing; make it, by `initialise`, when absent.
+        """Open the environment in `directory` for writing; if absent, `initialise` makes it.
 
         Raises:
-            StoreBusyError: another handle holds it.
-            StoreMismatchError: the data file is none of LMDB's.
+            StoreBusyError: another handle has it open.
+            StoreMismatchError: the data file is not one of LMDB's.
             StoreFullError: there is no room to make it.
         """
-        with contextlib.ExitStack() as held, told(directory):
+        with contextlib.ExitStack() as held, translating_errors(directory):
             make_directory(directory)
             held.enter_context(only_writer(directory, FILE_MODE))
             for place in (directory, *(directory / name for name in _FILES)):
@@ -119,14 +126,14 @@ class Environment:
 
     @classmethod
     def open_readonly(cls, directory: Path, *, max_dbs: int) -> Self:
-        """Open an existing environment for reading only; also where nothing may be written.
+        """Open an existing environment for reading only; works where nothing may be written.
 
         Raises:
-            StoreBusyError: this very process has it open; or another one, and this one may not
+            StoreBusyError: this process has it open; or another process has, and this one may not
                 write LMDB's lock file.
-            StoreMismatchError: there is none.
+            StoreMismatchError: there is no environment.
         """
-        with contextlib.ExitStack() as held, told(directory):
+        with contextlib.ExitStack() as held, translating_errors(directory):
             check_file(directory)
             raw, reading = open_for_reading(directory, map_bytes=INITIAL_MAP_BYTES, max_dbs=max_dbs)
             held.callback(raw.close)
@@ -134,10 +141,10 @@ class Environment:
 
     @contextlib.contextmanager
     def opening(self) -> Generator[None]:
-        """Look into it for the first time: if that fails, it is closed.
+        """Close the environment if the block fails; for the first look into it.
 
         Raises:
-            StoreMismatchError: as in the block, with the directory in front.
+            StoreMismatchError: as in the block, with the directory added.
         """
         try:
             yield
@@ -149,18 +156,18 @@ class Environment:
             raise
 
     def read(self, fn: Callable[[Transaction], T]) -> T:
-        """Return what `fn` makes of one consistent view. Keep it short."""
-        with self._using_map, told(self.directory), self._reading():
+        """Return what `fn` returns for one consistent view. Keep `fn` short."""
+        with self._using_map, translating_errors(self.directory), self._reading():
             try:
                 with self.begin_reading() as txn:
                     return fn(txn)
-            except lmdb.MapResizedError:  # the member has grown it
+            except lmdb.MapResizedError:  # the member, in another process, has grown it
                 self.raw.set_mapsize(0)
                 with self.begin_reading() as txn:
                     return fn(txn)
 
     def begin_reading(self) -> Transaction:
-        """Begin a transaction for reading, for which dead readers make room if need be."""
+        """Begin a read transaction; if all slots are taken, dead readers lose theirs first."""
         try:
             return self.raw.begin()
         except lmdb.ReadersFullError:
@@ -168,23 +175,20 @@ class Environment:
             return self.raw.begin()
 
     def begin_writing(self) -> Transaction:
-        """Begin a transaction for writing, which may use all that no living reader holds back."""
+        """Begin a write transaction. It may reuse all pages that no living reader holds back."""
         self._readers.look(self.used_bytes())
         return self.raw.begin(write=True)
 
-    def write(self, fn: Callable[[Transaction], None], *, passing: bool = False) -> None:
+    def write(self, fn: Callable[[Transaction], None]) -> None:
         """Make what `fn` does durable as one transaction. `fn` may be called again from scratch.
 
         Args:
             fn: changes.
-            passing: nobody reads soon what that adds: it need not stay in the page cache, and
-                leaves it with the next such write, if no other one comes between.
 
         Raises:
             StoreFullError: the disk has no room; nothing was written.
         """
-        with told(self.directory):
-            begin = self.used_bytes() if passing else None
+        with translating_errors(self.directory):
             while True:
                 try:
                     with self.begin_writing() as txn:
@@ -194,27 +198,10 @@ class Environment:
                         self.raw.set_mapsize(2 * self.raw.info()["map_size"])
                 else:
                     break
-            if self._passed is not None and begin is not None:
-                self._drop_cached(self._passed, begin)
-            self._passed = begin
 
     def used_bytes(self) -> int:
-        """Return how many bytes of the file are in use, or were."""
+        """Return how many bytes of the file are in use, or once were."""
         return (self.raw.info()["last_pgno"] + 1) * self.raw.stat()["psize"]
-
-    def _drop_cached(self, begin: int, end: int) -> None:
-        """Drop from the page cache what lies between, which is durable, and not of the last write.
-
-        The kernel then takes these very pages for what comes next, and nobody else's. In a virtual
-        machine each new one may have to be asked of the host first: writing a file took nine times
-        as long there as with pages that were in use just before. What was written last stays until
-        there is more: LMDB looks at the last value before it appends another one, and with it the
-        kernel would read as much around it as its readahead has, which may be megabytes.
-        """
-        if begin < end:  # a length of 0 would mean all that follows
-            # It is no more than advice: there may be no descriptor left.
-            with contextlib.suppress(OSError), (self.directory / DATA_FILE).open("rb") as file:
-                os.posix_fadvise(file.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def databases(self, opened: Callable[[lmdb.Environment], T]) -> T:
         """Return the sub-databases that `opened` opens.
@@ -222,7 +209,7 @@ class Environment:
         Raises:
             StoreMismatchError: one of them is missing.
         """
-        with told(self.directory), self._reading():
+        with translating_errors(self.directory), self._reading():
             try:
                 return opened(self.raw)
             except lmdb.NotFoundError:
@@ -234,8 +221,16 @@ class Environment:
 
 
 @contextlib.contextmanager
-def told(directory: Path) -> Generator[None]:
-    """Turn the errors of LMDB and of the file system into ours."""
+def translating_errors(directory: Path) -> Generator[None]:
+    """Raise the errors of LMDB and of the file system as errors of quorate.
+
+    Raises:
+        StoreFullError: the disk, a quota or the limit of a file is full.
+        StoreMismatchError: the file is not one of quorate's stores.
+        StoreBusyError: this process has it open.
+        StoreAccessError: the system refuses access.
+        StorageError: anything else.
+    """
     try:
         yield
     except lmdb.Error as error:
@@ -252,7 +247,8 @@ def told(directory: Path) -> Generator[None]:
     except PermissionError as error:
         path = Path(os.fsdecode(error.filename)) if error.filename else directory
         raise StoreAccessError(
-            f"{path}: {error.strerror}: it belongs to {owner_of(path)}, and this is user {user()}"
+            f"{path}: {error.strerror}: it belongs to {owner_of(path)}, and this is user {user()}; "
+            f"run this as {owner_of(path)}"
         ) from error
     except OSError as error:
         if error.errno in _FULL:
@@ -263,10 +259,10 @@ def told(directory: Path) -> Generator[None]:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return how many bytes the file system leaves to us: for a member's directory the least.
+    """Return how many bytes the file system leaves to us.
 
-    Its log and its tables may be on file systems of their own. One for snapshots does not count: a
-    member serves without them.
+    For a member's directory it is the smallest figure of the directory, its log and its tables,
+    which may be on file systems of their own. Snapshots do not count: a member serves without them.
     """
     places = [directory, *(directory / name for name in FOLDERS[:2])]
     return min(_free(place) for place in places if place == directory or place.is_dir())
@@ -278,7 +274,7 @@ def _free(place: Path) -> int:
 
 
 def _little_room(directory: Path) -> bool:
-    """Say whether the file system, or this process's limit, leaves hardly any room."""
+    """Whether the file system, or this process's limit, leaves hardly any room."""
     if free_bytes(directory) < _LITTLE_ROOM_BYTES:
         return True
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -287,17 +283,17 @@ def _little_room(directory: Path) -> bool:
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory and the missing ones above it, durably.
+    """Make the directory and missing ones above it, durably.
 
     Raises:
-        StorageError: it is a link to a directory that is not there.
+        StorageError: it is a link, and where that leads there is no directory.
         StoreAccessError: the system refuses to make it.
     """
     if not directory.is_dir():
         if directory.is_symlink():
             raise StorageError(
-                f"{directory}: a link to {directory.readlink()}, where no directory is; "
-                "is its volume mounted?"
+                f"{directory}: a link to {directory.readlink()}, where there is no directory; "
+                "mount its volume, or remove the link"
             )
         make_directory(directory.parent)
         try:
@@ -311,37 +307,37 @@ def make_directory(directory: Path) -> None:
 
 
 def content_of(directory: Path) -> list[Path]:
-    """Return what lies in a directory; what a file system keeps in its root does not count."""
+    """Return what is in a directory, except for what a file system keeps in its root."""
     return sorted(path for path in directory.iterdir() if path.name != _OF_FILE_SYSTEM)
 
 
 def _make(
     directory: Path, max_dbs: int, initialise: Callable[[lmdb.Environment], None], map_bytes: int
 ) -> None:
-    """Make a new environment aside, sync it, and rename it into place."""
+    """Make a new environment under another name, sync it, and rename it into place."""
     new, lock = directory / _NEW_FILE, directory / f"{_NEW_FILE}-lock"
-    new.unlink(missing_ok=True)  # left by one that was interrupted
+    new.unlink(missing_ok=True)  # left by a process that was killed
     with lmdb.open(
         str(new), map_size=map_bytes, subdir=False, max_dbs=max_dbs, mode=FILE_MODE
     ) as raw:
         initialise(raw)
         raw.sync(True)
     lock.unlink(missing_ok=True)
-    # It may be of an environment that is gone and that a tool still reads: not slots of ours.
+    # A lock table may be left from an environment that was removed and that a tool still reads.
     (directory / LOCK_TABLE).unlink(missing_ok=True)
     new.rename(directory / DATA_FILE)
     sync_directory(directory)
 
 
 def remove_environment(directory: Path) -> None:
-    """Remove the environment in a directory, durably; it counts as gone with the first file.
+    """Remove the environment in a directory, durably; it counts as gone with its first file.
 
-    The directory and whatever else is in it stay: it may be the root of a volume, or a link.
+    The directory and other files in it stay: it may be the root of a volume, or a link.
 
     Raises:
-        StoreBusyError: a handle holds it.
+        StoreBusyError: a handle has it open.
     """
-    with told(directory), only_writer(directory, FILE_MODE):
+    with translating_errors(directory), only_writer(directory, FILE_MODE):
         for name in (DATA_FILE, LOCK_TABLE, _NEW_FILE, f"{_NEW_FILE}-lock"):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)

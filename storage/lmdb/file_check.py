@@ -1,13 +1,15 @@
-"""What can be said of LMDB's file before LMDB maps it, for it believes what it reads.
+"""What can be checked in LMDB's file before LMDB maps it.
 
-LMDB has no checksums. A file that is shorter than its own figures ends the process that looks
-behind its end (SIGBUS), and so may a damaged page (SIGABRT by an assertion of LMDB's, or SIGSEGV).
-Its two meta pages take turns: transaction n is in page n mod 2, so their numbers differ by one; if
-they don't, the newest state is not the one that LMDB would take. (Nearly always: a damaged number
-may look like the one before the other's.)
+LMDB has no checksums and believes what it reads. A file shorter than its own figures ends the
+process that reads behind its end (SIGBUS). So may a damaged page: SIGABRT by an assertion of
+LMDB's, or SIGSEGV.
 
-A sound file may lack its last pages where those were never used. So a short file is walked
-through from beginning to end by a process of its own (:func:`unreadable`), which may die of it.
+The two meta pages take turns. Transaction n writes page n mod 2, so their transaction numbers
+differ by one. If they do not, one page is damaged and LMDB would take an old state for the newest.
+(A damaged number can look right by chance.)
+
+An intact file may be short of its last pages if those were never used. So a short file is read from
+beginning to end in a child process (:func:`unreadable`), because reading a damaged page can crash.
 
 Source: LMDB 0.9, `mdb.c`: MDB_page, MDB_meta, mdb_page_flush.
 """
@@ -38,11 +40,11 @@ _PAGE_HEAD_BYTES: Final = 16
 _META: Final = struct.Struct("=IIQQ96sQQ")  # magic, version, address, map, two tables, page, txn
 _MAGIC: Final = 0xBEEFC0DE
 _PAGE_SIZES: Final = frozenset(1 << bits for bits in range(8, 17))
-_TELL_EVERY: Final = 256
+_ROWS_PER_STEP: Final = 256
 _STEP_BYTES: Final = 16 << 20
 _MAP_BYTES: Final = 1 << 30
 _MAX_DBS: Final = 16
-_LOOKS: Final = 5
+_ATTEMPTS: Final = 5
 
 
 @attrs.frozen
@@ -57,7 +59,7 @@ class Unreadable:
     """Where reading ended.
 
     Args:
-        table: name of the sub-database; empty if not even those could be found.
+        table: name of the sub-database; empty if the list of them can't be read.
         key: the last key that was surely read, empty for none.
         words: what happened.
     """
@@ -68,10 +70,10 @@ class Unreadable:
 
 
 def check_file(directory: Path) -> None:
-    """Refuse a data file that LMDB would take for new, or for something else than it was.
+    """Refuse a data file that LMDB would take for a new one, or for an older state.
 
     Raises:
-        StoreMismatchError: it is none of LMDB's.
+        StoreMismatchError: it is not one of LMDB's.
         StorageError: it is damaged.
     """
     path = directory / DATA_FILE
@@ -79,9 +81,9 @@ def check_file(directory: Path) -> None:
     if size < _SMALLEST_FILE:
         raise StoreMismatchError(f"{path}: {size} bytes, expected a store of quorate")
     metas = _metas_untrusted(path)
-    for _ in range(_LOOKS):  # a member may be writing them
+    for _ in range(_ATTEMPTS):  # a running member may be just writing them
         if metas is None:
-            return  # LMDB says what is wrong
+            return  # LMDB's own error will say what is wrong
         if _in_turn(*metas):
             break
         metas = _metas_untrusted(path)
@@ -105,7 +107,7 @@ def _in_turn(first: _Meta, second: _Meta) -> bool:
 
 
 def _metas_untrusted(path: Path) -> tuple[_Meta, _Meta] | None:
-    """Read the meta pages; None if they are not of the LMDB that is known here."""
+    """Read both meta pages; None if they are not of a version of LMDB that is known here."""
     with path.open("rb") as file:
         first = _meta_untrusted(file.read(_PAGE_HEAD_BYTES + _META.size))
         if first is None:
@@ -126,10 +128,10 @@ def _meta_untrusted(data: bytes) -> _Meta | None:
 
 
 def unreadable(directory: Path) -> Unreadable | None:
-    """Read every row of a store in a process of its own; None if all could be read."""
+    """Read every row of a store in a child process; None if all can be read."""
     command = [sys.executable, "-m", __name__, str(directory)]
-    status, said = _run(command)
-    *lines, last = said.decode("ascii", "replace").split("\n")
+    status, printed = _run(command)
+    *lines, last = printed.decode("ascii", "replace").split("\n")
     if status == 0:
         return None
     table, _, key = (lines[-1] if lines else "").partition(" ")
@@ -140,26 +142,26 @@ def unreadable(directory: Path) -> Unreadable | None:
 
 
 def _run(command: list[str]) -> tuple[int, bytes]:
-    """Run a command; return how it ended, and what it has said on standard output."""
+    """Run a command; return its exit status and its standard output."""
     with subprocess.Popen(  # noqa: S603 - the command is ours
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:
         try:
-            said, _ = child.communicate()
+            printed, _ = child.communicate()
         except BaseException:
-            child.terminate()  # it gives its reader's slot back, which a kill would leave behind
+            child.terminate()  # not kill: on SIGTERM it gives its reader's slot back
             child.wait()
             raise
-    return child.returncode, said
+    return child.returncode, printed
 
 
 def walk(directory: Path) -> int:
-    """Read every row; say where we are, now and then, and at the end what is wrong.
+    """Read every row. Print the place now and then, and at the end what is wrong.
 
-    Each transaction is short, for a member can't use again what a reader may still see.
+    Each transaction is short, since a member can't reuse pages that a reader may still see.
 
     Returns:
-        The exit status: 0 if all could be read.
+        The exit status: 0 if all rows can be read.
     """
     try:
         raw, guard = open_for_reading(directory, map_bytes=_MAP_BYTES, max_dbs=_MAX_DBS)
@@ -179,7 +181,7 @@ def walk(directory: Path) -> int:
 
 
 def _walk_on(raw: lmdb.Environment, guard: Guard, name: bytes, after: bytes) -> bytes | None:
-    """Read some rows behind a key of a table, or from its beginning; None at its end."""
+    """Read some rows of a table behind a key, or from its beginning; None at its end."""
     try:
         with guard():
             table = raw.open_db(name, create=False)
@@ -195,7 +197,7 @@ def _read_rows(cursor: lmdb.Cursor[bytes], after: bytes) -> bytes | None:
     if more and after and cursor.key() == after:
         more = cursor.next()
     last, size = None, 0
-    for _ in range(_TELL_EVERY):
+    for _ in range(_ROWS_PER_STEP):
         if not more or size >= _STEP_BYTES:
             break
         last, value = cursor.item()

@@ -1,7 +1,7 @@
-"""Who may read what members, backups and restores write: their own user, and nobody else.
+"""File modes: what members, backups and restores write is for their own user only.
 
-Files are made with mode 0600 and directories with 0700, whatever the umask. What an earlier version
-has made for everybody to read is closed when it is opened for writing.
+Files get mode 0600 and directories 0700, whatever the umask. What an earlier version made readable
+for everybody is closed when it is opened for writing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _OTHERS: Final = 0o077
 
 
 def open_private(path: Path, mode: str) -> BinaryIO:
-    """Open a file of bytes; one that is made thereby is nobody else's to read."""
+    """Open a file of bytes; if that makes it, only its owner may read it."""
     opened = open(path, mode, opener=lambda name, flags: os.open(name, flags, FILE_MODE))  # noqa: SIM115
     return cast("BinaryIO", opened)
 
 
 def make_private(path: Path) -> None:
-    """Take away what others may do with a file or directory, if it is there.
+    """Take away all rights of other users to a file or directory, if it exists.
 
-    Only its owner can do that: for somebody else's, such as the root of a volume, a log line says
-    what it is open for.
+    Only its owner can do that. For somebody else's, such as the root of a volume, a log line names
+    the mode.
     """
     mode = 0
     try:
@@ -52,12 +52,12 @@ def make_private(path: Path) -> None:
 
 
 def user() -> str:
-    """Return the name of the user that this process is."""
+    """Return the name of the user of this process."""
     return _name(os.geteuid())
 
 
 def owner_of(path: Path) -> str:
-    """Return the name of the user to whom a file belongs; of its directory's, if it is not seen."""
+    """Return the name of the owner of a file; of its nearest visible parent if it can't be seen."""
     for place in (path, *path.parents):
         try:
             return _name(place.stat().st_uid)

@@ -1,17 +1,24 @@
 """Readers of an LMDB environment in other processes: their slots, and reading without one.
 
-LMDB notes each reader in a slot of ``lock.mdb``, with the transaction whose state it sees. A writer
-uses no page again that one of them may still see. So a reader that was killed keeps its slot, and
-with it all space that is freed from then on, until somebody looks for readers that are dead. The
-writer does so before each transaction, and says when a living reader holds back much space.
+Slots
+-----
+LMDB keeps each reader in a slot of ``lock.mdb``, with the transaction that it sees. The writer
+reuses no page that a reader may still see. A killed reader keeps its slot, and with it all space
+that is freed later. So the writer frees the slots of dead readers before each transaction, and logs
+a living reader that holds back much space.
 
-A slot can be had only by who may write ``lock.mdb``. Without one a reader is safe as long as no
-writer has the environment, which is what the file ``lock`` tells: a writer holds it (`flock`) for
-as long as it is open. Whoever may only read holds it, shared, for each of its short transactions;
-a writer that begins waits for the end of that. While a writer is there, to read without a slot
-would be to read pages that it may be writing, after which LMDB may end the process: so that is
-refused, with what is needed. Only of a copy without a file ``lock`` nothing can be told: whoever
-opens such a copy for writing must not have others read it without a slot.
+Reading without a slot
+----------------------
+Taking a slot needs the right to write ``lock.mdb``. A reader without that right is safe only while
+nobody writes. The file ``lock`` says so: a writer holds an exclusive `flock` on it while it has the
+environment open. A reader without a slot holds a shared lock during each short transaction, and a
+writer that starts waits for it. While a writer is there, such a reader is refused, with the reason:
+reading pages that are being written can end the process.
+
+What we do not do
+-----------------
+A copy that has no file ``lock`` gives no protection. If you open such a copy for writing, let
+nobody read it without a slot.
 """
 
 from __future__ import annotations
@@ -44,15 +51,16 @@ LOCK_FILE: Final = "lock"
 LOCK_TABLE: Final = "lock.mdb"
 """LMDB's own file, with a slot for each reader."""
 MAX_READERS: Final = 1024
-"""With fewer slots (LMDB has 126 by itself) many tasks of a pipeline find none; each takes 64 B."""
+"""Slots, of 64 bytes each. With fewer (LMDB's default is 126) the tasks of a large pipeline find
+none."""
 HELD_BYTES: Final = 64 << 20
-"""So much more space a reader has to cost before it is named: less is usual for one that is slow,
-with more the disk may be full before anybody knows why."""
+"""A reader is logged once it holds back this much space. With less, any slow reader is logged; with
+more, the disk may be full before anybody knows why."""
 _PID_BYTES: Final = 20
 _WAIT_SECONDS: Final = 0.01
 _WAITS: Final = 200
-"""A reader needs some milliseconds. With fewer a member fails to start next to busy ones; with more
-it hangs, deaf to signals, for one that was stopped amidst a transaction."""
+"""A reader needs some milliseconds. With fewer waits a member fails to start next to busy readers;
+with more it waits, deaf to signals, for a reader that was stopped inside a transaction."""
 
 
 def open_for_reading(
@@ -61,11 +69,11 @@ def open_for_reading(
     """Open an environment for reading, also where this process may write nothing.
 
     Returns:
-        LMDB's handle, and what is to be held during each transaction.
+        LMDB's handle, and a context manager to hold during each transaction.
 
     Raises:
-        StoreBusyError: a writer has it open, and there may be no slot for us.
-        StoreAccessError: the file `lock` may not be read.
+        StoreBusyError: a writer has it open, and this process can't have a slot.
+        StoreAccessError: this process may not read the file `lock`.
         lmdb.Error: it can't be opened.
     """
     slots = directory / LOCK_TABLE
@@ -87,22 +95,22 @@ def open_for_reading(
 
 @contextlib.contextmanager
 def _no_writer(directory: Path) -> Generator[None]:
-    """Keep writers away for the length of the block.
+    """Keep writers away during the block.
 
     Raises:
-        StoreBusyError: one is there.
-        StoreAccessError: the file `lock` may not be read.
+        StoreBusyError: a writer is there.
+        StoreAccessError: this process may not read the file `lock`.
     """
     path = directory / LOCK_FILE
     try:
         lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # a copy that nobody has opened for writing
+    except FileNotFoundError:  # a copy that nobody has opened for writing yet
         yield
         return
     except PermissionError:
         raise StoreAccessError(
             f"{path}: user {user()} may not read it, which reading the store needs; it belongs to "
-            f"{owner_of(path)}"
+            f"{owner_of(path)}: run this as that user"
         ) from None
     try:
         try:
@@ -110,8 +118,8 @@ def _no_writer(directory: Path) -> Generator[None]:
         except BlockingIOError:
             raise StoreBusyError(
                 f"{directory}: open in process {holder(lock)}. Next to that a reader has to write "
-                f"{LOCK_TABLE}, and {_why_not(directory)}. Read as its owner, or a copy "
-                "(quorate backup), or the running members (--connect)"
+                f"{LOCK_TABLE}, and {_why_not(directory)}. Run this as its owner, or read a copy "
+                "(quorate backup) or the running members (--connect)"
             ) from None
         yield
     finally:
@@ -119,7 +127,7 @@ def _no_writer(directory: Path) -> Generator[None]:
 
 
 def _why_not(directory: Path) -> str:
-    """Say why this process can't have a slot."""
+    """Return why this process can't have a slot."""
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return "the file system is mounted read-only here"
     owner = owner_of(directory / LOCK_TABLE)
@@ -127,13 +135,13 @@ def _why_not(directory: Path) -> str:
 
 
 def holder(lock: int) -> str:
-    """Return the id of the process that has written the file `lock`, in words."""
+    """Return the id of the process that wrote the file `lock`, or "unknown"."""
     return os.pread(lock, _PID_BYTES, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 @contextlib.contextmanager
 def only_writer(directory: Path, mode: int) -> Generator[None]:
-    """Hold the directory's lock, which ends with the process however that ends.
+    """Hold the directory's lock. The kernel releases it whenever and however the process ends.
 
     Raises:
         StoreBusyError: another writer holds it.
@@ -152,10 +160,10 @@ def only_writer(directory: Path, mode: int) -> Generator[None]:
 
 
 def _wait_for_readers(directory: Path, lock: int) -> None:
-    """Get the lock if only readers without a slot hold it, each of them for a moment.
+    """Get the lock once readers without a slot have released it; each holds it only for moments.
 
     Raises:
-        StoreBusyError: another writer holds it, or readers for too long.
+        StoreBusyError: another writer holds it, or readers do for too long.
     """
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -167,11 +175,13 @@ def _wait_for_readers(directory: Path, lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         time.sleep(_WAIT_SECONDS)
-    raise StoreBusyError(f"{directory}: another process reads it, and holds its file {LOCK_FILE}")
+    raise StoreBusyError(
+        f"{directory}: another process reads it, and holds its file {LOCK_FILE}; end that process"
+    )
 
 
 class ReaderWatch:
-    """Frees the slots of dead readers, and names living ones that hold back space.
+    """Frees the slots of dead readers, and logs living ones that hold back space.
 
     Args:
         directory: of the environment.
@@ -190,10 +200,10 @@ class ReaderWatch:
             log.info("dead_readers_freed directory=%s slots=%d", self._directory, freed)
 
     def look(self, used_bytes: int) -> None:
-        """Look at all readers, before a transaction of the one writer.
+        """Look at all readers; called before each write transaction.
 
         Args:
-            used_bytes: how much of the file is in use, or was.
+            used_bytes: how much of the file is in use, or once was.
         """
         self.free_dead()
         oldest = min(self._readers(), default=None)
@@ -202,16 +212,16 @@ class ReaderWatch:
         elif oldest is not None and used_bytes >= self._report_at:
             self._report_at = used_bytes + HELD_BYTES
             log.warning(
-                "reader_holds_space directory=%s pid=%d used_bytes=%d: what is freed can't be used "
-                "again, and the file grows, until this process ends or reads on",
+                "reader_holds_space directory=%s pid=%d used_bytes=%d: freed space can't be "
+                "reused, and the file grows, until this process ends or reads on",
                 self._directory,
                 oldest[1],
                 used_bytes,
             )
 
     def _readers(self) -> list[tuple[int, int]]:
-        """Return transaction and process of the readers in other processes."""
+        """Return transaction and process id of each reader in another process."""
         rows = [line.split() for line in self._raw.readers().splitlines()[1:]]
-        found = [(row[2], row[0]) for row in rows if len(row) == 3]  # noqa: PLR2004 - as LMDB has it
+        pairs = [(row[2], row[0]) for row in rows if len(row) == 3]  # noqa: PLR2004 - as LMDB has it
         own = str(os.getpid())
-        return [(int(txn), int(pid)) for txn, pid in found if txn.isdigit() and pid != own]
+        return [(int(txn), int(pid)) for txn, pid in pairs if txn.isdigit() and pid != own]

@@ -1,8 +1,12 @@
-"""Small records beside the log (identity, votes, terms, snapshots), each with its own checksum.
+"""Small rows (identity, vote, terms, snapshots), each with a checksum of its own.
 
-LMDB does not check what it stores. A batch of the log carries a checksum in its header; these
-rows carry one behind their body. It covers the key too, so that a row found under a key it does
-not belong to is noticed.
+::
+
+    value    body
+             checksum  u32, little endian: CRC-32C of key and body
+
+LMDB does not check what it stores. The checksum covers the key too, so a row that is found under
+another row's key is noticed.
 """
 
 from __future__ import annotations
@@ -32,12 +36,12 @@ def unseal_untrusted(key: bytes, value: bytes | None) -> bytes:
     """Return the body that was sealed for `key`.
 
     Raises:
-        StorageError: it is missing, or not what was sealed.
+        StorageError: the value is missing, or is not what was sealed.
     """
     if value is None:
         raise StorageError(f"row {key!r} is missing")
-    body, found = value[: -_SUM.size], value[-_SUM.size :]
-    if len(value) > _MAX_ROW_BYTES or found != _SUM.pack(crc32c(key + body)):
+    body, checksum = value[: -_SUM.size], value[-_SUM.size :]
+    if len(value) > _MAX_ROW_BYTES or checksum != _SUM.pack(crc32c(key + body)):
         raise StorageError(f"row {key!r} is damaged: its checksum differs")
     return body
 
@@ -53,16 +57,16 @@ def unpack_untrusted(layout: struct.Struct, key: bytes, body: bytes) -> tuple[in
     return layout.unpack(body)
 
 
-def kept_here(member_id: int, what: str, read: Callable[[], T]) -> T:
-    """Return a row of a member that nobody else has.
+def irreplaceable_row(member_id: int, what: str, read: Callable[[], T]) -> T:
+    """Return a row that no other member can send again, such as the vote.
 
     Args:
-        member_id: whose it is.
-        what: it says, in words.
-        read: reads it.
+        member_id: of the store.
+        what: the row says, in words.
+        read: reads the row.
 
     Raises:
-        LostStoreError: it is damaged: the store may not vote as if nothing had been.
+        LostStoreError: the row is damaged. The store may not go on as if nothing had been there.
     """
     try:
         return read()

@@ -1,42 +1,48 @@
-"""The record batch: the one form in which the log exists, on disk, on the wire and in exports.
+"""The record batch: the one form of the log, on disk, on the wire and in exports.
 
-A batch is a header of 64 bytes, then a table of entry descriptors of 32 bytes each, then the
-payloads back to back, then zeros up to a multiple of 32. With the descriptors together a reader
-finds entry *i* without walking, and an audit needs no payload. A leader encodes a batch once;
-the same bytes go into every recording. All integers are little-endian.
+A leader encodes a batch once; the same bytes go into every member's log.
 
-Header::
+::
 
-    offset  bytes  field
-         0      4  magic "QRMB"
-         4      4  crc32c of everything from offset 8 to the end of the batch
-         8      2  format version (1)
-        10      2  flags (0)
-        12      4  length of the whole batch, header and zeros included
-        16      8  leadership term
-        24      8  log position at which the batch begins
-        32      8  commit position that the leader knew when it encoded the batch
-        40      8  timestamp, milliseconds of cluster time
-        48      4  number of entries
-        52     12  reserved (0)
+    +--------+--------------+-----+--------------+-----------+-----+-----------+---------+
+    | header | descriptor 0 | ... | descriptor n | payload 0 | ... | payload n | zeros   |
+    +--------+--------------+-----+--------------+-----------+-----+-----------+---------+
+      64       32                   32                                           to 32 * k
 
-Descriptor::
+    header      0   4  magic "QRMB"
+                4   4  CRC-32C of everything from byte 8 to the end of the batch
+                8   2  format version (1)
+               10   2  flags (0)
+               12   4  length of the whole batch, header and zeros included
+               16   8  leadership term
+               24   8  log position at which the batch begins
+               32   8  commit position that the leader knew when it encoded the batch
+               40   8  timestamp, milliseconds of cluster time
+               48   4  number of entries
+               52  12  reserved (0)
 
-         0      1  kind (EntryKind)
-         1      1  flags, the service's own
-         2      2  reserved (0)
-         4      4  length of the payload
-         8      4  offset of the payload from the start of the batch
-        12      4  reserved (0)
-        16      8  client session (0 = none)
-        24      8  sequence number within the session
+    descriptor  0   1  kind (EntryKind)
+                1   1  flags, free for the service
+                2   2  reserved (0)
+                4   4  length of the payload
+                8   4  offset of the payload from the start of the batch
+               12   4  reserved (0)
+               16   8  client session (0 = none)
+               24   8  sequence number within the session
 
-A position is a byte offset in one endless log and a batch's length is a multiple of 32, so
-positions are multiples of 32 too. The commit position in a header is a true statement for ever:
-a reader that has nothing but a directory learns from it what is committed.
+All integers are little endian. Descriptors stand together, so a reader finds entry *i* without
+walking, and an audit reads no payload.
 
-The checksum finds accidents, not forgery. Three levels of checking, each refusing with
-``WireError`` and nothing else: the header alone, the whole batch, and the entries.
+Positions
+---------
+A position is a byte offset in one endless log. A batch's length is a multiple of 32, so positions
+are too. The commit position in a header stays true for ever: somebody who has nothing but a
+directory learns from it what is committed.
+
+Checking
+--------
+There are three levels: the header alone, the checksum of the whole batch, and the descriptors. Each
+raises ``WireError`` and nothing else. The checksum finds accidents, not forgery.
 """
 
 from __future__ import annotations
@@ -55,30 +61,34 @@ BATCH_ALIGNMENT: Final = 32
 HEADER_BYTES: Final = 64
 DESCRIPTOR_BYTES: Final = 32
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Longest batch. Larger ones would hold up heartbeats on the link that carries them; smaller ones
+would refuse large values."""
 FORMAT_VERSION: Final = 1
 
 MAX_NUMBER: Final = 1 << 62
-"""Largest term, and largest position of a batch, that is taken from another member."""
+"""Largest term and position that is accepted from another member. A sum of two still fits 64
+bits."""
 
 MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
-"""Likewise of its time: the end of the year 9999, behind which no calendar goes."""
+"""Largest time that is accepted: the end of the year 9999, the last that Python's calendar has."""
 
 _MAGIC: Final = b"QRMB"
 _PREFIX: Final = struct.Struct("<4sI")  # what the checksum does not cover
 _REST: Final = struct.Struct("<HHIqqqqI12x")
 _HEADER: Final = struct.Struct("<4sIHHIqqqqI12s")
 _DESCRIPTOR: Final = struct.Struct("<BBHIIIQQ")
-_LOCATION: Final = struct.Struct("<2xHIII16x")  # of a descriptor, what says where and what is 0
+_LOCATION: Final = struct.Struct("<2xHIII16x")  # a descriptor's place and reserved bytes
 _RESERVED: Final = bytes(12)
 _MAX_POSITION: Final = (1 << 63) - 1
-# Copies of this size stay in the processor's cache; crc32c takes nothing but whole bytes objects.
+# crc32c takes only bytes objects, so a part has to be copied; copies of this size stay in the
+# cache.
 _CRC_STEP: Final = 64 * 1024
 _CRC_PIECES: Final = 256
 _PADDING: Final = tuple(bytes(-n % BATCH_ALIGNMENT) for n in range(BATCH_ALIGNMENT))
 
 
 class EntryKind(enum.IntEnum):
-    """What an entry of the log is."""
+    """What an entry of the log is. The numbers are on disk."""
 
     NEW_LEADERSHIP_TERM = 1
     SESSION_OPEN = 2
@@ -95,12 +105,14 @@ _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
 @attrs.define
 class Entry:
-    """One entry of a batch. Not frozen, which would cost twice as much; nobody changes one.
+    """One entry of a batch.
+
+    Not frozen: making a frozen one takes twice as long. Nobody changes one.
 
     Args:
         kind: what it is.
         payload: opaque bytes.
-        flags: 0..255, the service's own.
+        flags: 0..255, free for the service.
         session: client session, unsigned 64 bits; 0 = none.
         sequence: number within the session, unsigned 64 bits.
     """
@@ -114,9 +126,9 @@ class Entry:
 
 @attrs.define
 class BatchHeader:
-    """What the header of a batch says; positions and lengths are bytes of the log.
+    """What a batch's header says. Positions and lengths are bytes of the log.
 
-    Not frozen, for the reason that an entry is not.
+    Not frozen, for the same reason as `Entry`.
     """
 
     term: int
@@ -137,7 +149,7 @@ def encode_batch(
 ) -> bytes:
     """Encode entries as one batch that begins at `position`.
 
-    The caller keeps a batch within `MAX_BATCH_BYTES` and the numbers within their fields.
+    The caller keeps the batch within `MAX_BATCH_BYTES`, and numbers within their fields.
     """
     assert position % BATCH_ALIGNMENT == 0, f"position {position} is not aligned"
     count = len(entries)
@@ -168,10 +180,10 @@ def encode_batch(
 
 
 def decode_header_untrusted(data: bytes) -> BatchHeader:
-    """Decode the header that `data` begins with; 64 bytes are enough. No checksum is looked at.
+    """Decode the header at the start of `data`; 64 bytes are enough. The checksum is not checked.
 
     Raises:
-        WireError: it is no header of a batch of this format.
+        WireError: this is no header of a batch of this format.
     """
     if len(data) < HEADER_BYTES:
         raise WireError(f"batch header: {len(data)} bytes, expected {HEADER_BYTES}")
@@ -200,10 +212,10 @@ def decode_header_untrusted(data: bytes) -> BatchHeader:
 def check_sum_untrusted(data: bytes) -> BatchHeader:
     """Check length and checksum of one whole batch, but not its descriptors.
 
-    This is enough for bytes that were checked before they were recorded.
+    Enough for bytes that were checked completely before they were recorded.
 
     Raises:
-        WireError: it is not exactly one batch, or its checksum differs.
+        WireError: this is not exactly one batch, or its checksum differs.
     """
     header = decode_header_untrusted(data)
     if len(data) != header.length:
@@ -218,10 +230,10 @@ def check_sum_untrusted(data: bytes) -> BatchHeader:
 
 
 def check_batch_untrusted(data: bytes) -> BatchHeader:
-    """Check one whole batch: header, length, checksum, and that every entry lies where it should.
+    """Check one whole batch: header, length, checksum, and the place of every entry.
 
     Raises:
-        WireError: it is not exactly one intact batch.
+        WireError: this is not exactly one intact batch.
     """
     header = check_sum_untrusted(data)
     _check_descriptors_untrusted(data, header)
@@ -229,15 +241,16 @@ def check_batch_untrusted(data: bytes) -> BatchHeader:
 
 
 def check_received_untrusted(data: bytes) -> BatchHeader:
-    """Check one whole batch that comes from elsewhere, and that its numbers can be computed with.
+    """Check one whole batch from another member, and that its numbers can be computed with.
 
     Raises:
-        WireError: it is not exactly one intact batch, or no leader writes such numbers.
+        WireError: this is not exactly one intact batch, or a number is one that no leader writes.
     """
     header = check_batch_untrusted(data)
     if not header.commit_position <= header.position <= MAX_NUMBER:
         raise WireError(
-            f"batch: it begins at {header.position}, of which {header.commit_position} is committed"
+            f"batch: it begins at {header.position}, and says that {header.commit_position} is "
+            "committed"
         )
     if header.term > MAX_NUMBER or header.timestamp_ms > MAX_TIMESTAMP_MS:
         raise WireError(f"batch: term {header.term}, timestamp {header.timestamp_ms} out of range")
@@ -245,7 +258,7 @@ def check_received_untrusted(data: bytes) -> BatchHeader:
 
 
 def decode_entries_untrusted(data: bytes) -> list[Entry]:
-    """Decode the entries of one whole batch; the checksum is not looked at again.
+    """Decode the entries of one whole batch; the checksum is not checked.
 
     Raises:
         WireError: header or descriptors are not those of exactly one batch.
@@ -262,9 +275,9 @@ def decode_entries_untrusted(data: bytes) -> list[Entry]:
 
 
 class CheckedEntries(Sequence[Entry]):
-    """The entries of a batch that `check_batch_untrusted` has found to be whole.
+    """The entries of a batch that `check_batch_untrusted` accepted, decoded one by one on access.
 
-    Each is made when it is asked for: who reads the batch itself does without them.
+    A service that reads the batch's bytes itself never pays for them.
 
     Attributes:
         batch: its bytes.
@@ -277,7 +290,7 @@ class CheckedEntries(Sequence[Entry]):
         self._count = header.count
 
     def __len__(self) -> int:
-        """Count the entries."""
+        """Return the number of entries."""
         return self._count
 
     @overload
@@ -287,7 +300,7 @@ class CheckedEntries(Sequence[Entry]):
     def __getitem__(self, index: slice) -> list[Entry]: ...
 
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
-        """Make an entry, or some of them."""
+        """Decode an entry, or a slice of them."""
         if isinstance(index, slice):
             return [self[place] for place in range(self._count)[index]]
         at = HEADER_BYTES + DESCRIPTOR_BYTES * range(self._count)[index]
@@ -296,9 +309,10 @@ class CheckedEntries(Sequence[Entry]):
 
 
 def _check_descriptors_untrusted(data: bytes, header: BatchHeader) -> None:
-    """Check the table entry by entry: most batches have few, and for 100 columns are no quicker."""
+    """Check kind, place and reserved bytes of every entry, and the zeros behind them."""
     at = HEADER_BYTES + DESCRIPTOR_BYTES * header.count
     table = data[HEADER_BYTES:at]
+    # Entry by entry: most batches have few, and column-wise checks gain nothing even for 100.
     if table[::DESCRIPTOR_BYTES].translate(None, _KIND_BYTES):
         raise WireError("batch: an entry of unknown kind")
     for reserved, size, offset, more_reserved in _LOCATION.iter_unpack(table):

@@ -1,8 +1,9 @@
-"""What can be written: each change as the state it leads to and the LMDB operations that do it.
+"""Every change of a store: the state that it leads to, and the LMDB operations that make it.
 
-A change is made against the state that was submitted before it, and checked against that; a
-change that breaks a rule is a bug of the caller and fails an assertion. Its operations may run
-more than once, each time in a fresh transaction.
+A change is made against the submitted state, and checked against it. A change that breaks a rule is
+a bug of the caller, and fails an assertion. The operations may run more than once, each time in a
+fresh transaction: LMDB repeats a transaction that did not fit its map. So they change nothing but
+the transaction.
 """
 
 from __future__ import annotations
@@ -14,22 +15,20 @@ import attrs
 
 from .batch import HEADER_BYTES, BatchHeader, EntryKind, decode_header_untrusted
 from .identity import SERVICE_KEY, encode_service
+from .log_end import EMPTY_LOG, LogEnd
 from .log_table import END_KEY, KEY, Record, delete_before, delete_from, put_record
-from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
-from .state import (
+from .meta_rows import (
     ADMISSION_KEY,
     COMMITTED_KEY,
     LOST_KEY,
-    NOTHING_LOST,
     ORIGIN_KEY,
     SUSPENDED_KEY,
-    Databases,
-    Recorded,
-    encode_admission,
     encode_committed,
+    encode_last_admission,
     encode_origin,
     encode_suspended,
 )
+from .state import Recorded
 from .term_table import (
     SnapshotRow,
     TermRow,
@@ -41,21 +40,23 @@ from .term_table import (
     with_term,
 )
 from .vote import NODE_STATE_KEY, NodeState, encode_node_state
+from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ..lmdb.environment import Transaction
+    from .databases import Databases
 
 
 @attrs.frozen
 class Change:
-    """A change.
+    """One change.
 
     Args:
         after: the state once it is durable.
-        apply: makes it in a transaction.
-        record: what it appends, if it does nothing else.
+        apply: makes it in a transaction; may be called again.
+        record: set if the change only appends this record. Only such a change may take the journal.
     """
 
     after: Recorded
@@ -64,29 +65,30 @@ class Change:
 
 
 def nothing(_dbs: Databases, old: Recorded) -> Change:
-    """Change nothing: durable when everything before it is."""
+    """Change nothing. Durable once everything before it is."""
     return Change(old, lambda _txn: None)
 
 
-def append(
-    dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
-) -> Change:
-    """Add a batch, whose header is `header`, at the end, and the row of its term with it."""
+def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
+    """Append a batch with this header; a new term gets its row."""
     term, position, end = header.term, header.position, header.end
+    # Asserted although callers check what comes from outside: a gap in the log is never noticed by
+    # the one who makes it, only at the next start.
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
     assert position == old.append_position, f"{header}: the log ends elsewhere"
-    terms = old.terms if term_row is None else with_term(old.terms, term_row)
+    terms = with_row_of(old.terms, header)
     row = row_of(terms, term)
-    assert row is not None, f"{header}: its term is not in the recording log"
+    assert row is not None, f"{header}: its term is not in the table of terms"
     assert row.base <= position, f"{header} begins before {row}"
     assert row.end is None or end <= row.end, f"{header} ends behind {row}"
-    if term_row is not None:
-        assert (term_row.term, term_row.base) == (term, position), f"{term_row}"
     record = Record(term, position, batch)
-    # An entry that admits a store is alone in its batch.
+    # An entry that admits a store is alone in its batch, so the first kind says it all. Where the
+    # last one is matters to votes: see :mod:`quorate.node.membership.admission`.
     admits = batch[HEADER_BYTES] == EntryKind.MEMBERSHIP if header.count else False
-    admission = (term, end) if admits else old.admission
-    lost = NOTHING_LOST if (term, end) >= old.lost else old.lost
+    admission = LogEnd(term, end) if admits else old.admission
+    # Past the end of what was lost, this log has it again, or a newer leader's batches instead.
+    lost = EMPTY_LOG if LogEnd(term, end) >= old.lost else old.lost
+    # Positional, not attrs.evolve: that takes longer than all the rest of this function.
     after = Recorded(
         old.start_position,
         end,
@@ -96,7 +98,7 @@ def append(
         header.commit_position,
         header.timestamp_ms,
         old.suspended,
-        old.standing,
+        old.voting_status,
         admission,
         old.forced,
         lost,
@@ -108,16 +110,25 @@ def append(
         if terms is not old.terms:
             put_terms(txn, dbs, old.terms, terms)
         if admits:
-            txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+            txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
+    # Anything beyond the record must be in the same transaction, which the journal has none of.
     alone = terms is old.terms and not admits and lost == old.lost
     return Change(after, apply, record if alone else None)
 
 
+def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRow, ...]:
+    """Return `terms`, with a row for the batch's term if that term is above all others."""
+    if terms and header.term <= terms[-1].term:
+        return terms
+    return with_term(terms, TermRow(header.term, header.position, None, header.timestamp_ms))
+
+
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
-    """Replace the rows of the recording log; terms that are new begin at the end of the log."""
+    """Replace the table of terms. A term that is new must begin at the end of the log."""
+    # A term that began inside the log would claim batches that another leader wrote.
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
     return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
@@ -125,6 +136,7 @@ def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Chan
 
 def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     """Replace the vote."""
+    # The last line of defence of the protocol: two votes in one term elect two leaders.
     assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
     row = encode_node_state(state)
 
@@ -135,12 +147,12 @@ def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
 
 
 def regained(dbs: Databases, old: Recorded) -> Change:
-    """Note that the log has again what was damaged at its end."""
+    """Note that the log again has the batches that were damaged at its end."""
 
     def apply(txn: Transaction) -> None:
         txn.delete(LOST_KEY, db=dbs.meta)
 
-    return Change(attrs.evolve(old, lost=NOTHING_LOST), apply)
+    return Change(attrs.evolve(old, lost=EMPTY_LOG), apply)
 
 
 def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
@@ -153,7 +165,7 @@ def set_suspended(dbs: Databases, old: Recorded, *, suspended: bool) -> Change:
 
 
 def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
-    """Note of what kind the service is that the log is of; that never changes."""
+    """Note the kind of service that the log belongs to; it never changes."""
     assert old.service in {"", kind}, f"{old.service} can't become {kind}"
 
     def apply(txn: Transaction) -> None:
@@ -163,24 +175,27 @@ def set_service(dbs: Databases, old: Recorded, kind: str) -> Change:
 
 
 def set_committed(dbs: Databases, old: Recorded, position: int) -> Change:
-    """Note that the log up to a position is committed, which its batches alone do not say."""
+    """Note that the log is committed up to a position; its batches alone do not say so."""
     assert position <= old.append_position, f"{position} is behind the end {old.append_position}"
 
     def apply(txn: Transaction) -> None:
         txn.put(COMMITTED_KEY, encode_committed(position), db=dbs.meta)
 
+    # What is known to be committed never shrinks, even if this caller knows of less.
     known = max(position, old.last_commit_position)
     return Change(attrs.evolve(old, last_commit_position=known), apply)
 
 
-def set_standing(dbs: Databases, old: Recorded, standing: Standing) -> Change:
-    """Replace the standing; a store that has a vote keeps it."""
-    assert old.standing.kind is not StandingKind.MEMBER, f"{old.standing} can't become {standing}"
+def set_voting_status(dbs: Databases, old: Recorded, status: VotingStatus) -> Change:
+    """Replace the voting status; a store that has a vote keeps it."""
+    assert old.voting_status.kind is not VotingRight.VOTER, (
+        f"{old.voting_status} can't become {status}"
+    )
 
     def apply(txn: Transaction) -> None:
-        txn.put(STANDING_KEY, encode_standing(standing), db=dbs.meta)
+        txn.put(VOTING_STATUS_KEY, encode_voting_status(status), db=dbs.meta)
 
-    return Change(attrs.evolve(old, standing=standing), apply)
+    return Change(attrs.evolve(old, voting_status=status), apply)
 
 
 def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
@@ -195,7 +210,7 @@ def add_snapshot(dbs: Databases, old: Recorded, added: SnapshotRow) -> Change:
 
 
 def remove_snapshots(dbs: Databases, old: Recorded, removed: Collection[SnapshotRow]) -> Change:
-    """Forget snapshots."""
+    """Remove rows of snapshots."""
 
     def apply(txn: Transaction) -> None:
         for row in removed:
@@ -213,21 +228,22 @@ def install(
     *,
     suspended: bool,
 ) -> Change:
-    """Let the log begin, empty, at the position of a snapshot from elsewhere."""
+    """Begin the log anew, empty, at the position of a snapshot from another member."""
     key, value = encode_snapshot(snapshot)
     origin = encode_origin(snapshot.position, snapshot.timestamp_ms)
-    # Whom the log that is left out admitted is not known: as if it had at its very end.
-    admission = (snapshot.term, snapshot.position)
-    lost = NOTHING_LOST if admission >= old.lost else old.lost
+    # The dropped log may have admitted a store anywhere. The safe guess is: at its very end.
+    admission = LogEnd(snapshot.term, snapshot.position)
+    lost = EMPTY_LOG if admission >= old.lost else old.lost
 
     def apply(txn: Transaction) -> None:
+        # One transaction: a crash leaves the old log, or the snapshot with an empty one.
         for table in (dbs.log, dbs.terms, dbs.snapshots):
             txn.drop(table, delete=False)
         put_terms(txn, dbs, (), terms)
         txn.put(key, value, db=dbs.snapshots)
         txn.put(ORIGIN_KEY, origin, db=dbs.meta)
         txn.put(SUSPENDED_KEY, encode_suspended(suspended), db=dbs.meta)
-        txn.put(ADMISSION_KEY, encode_admission(admission), db=dbs.meta)
+        txn.put(ADMISSION_KEY, encode_last_admission(admission), db=dbs.meta)
         if lost != old.lost:
             txn.delete(LOST_KEY, db=dbs.meta)
 
@@ -255,7 +271,17 @@ def truncate(
     commit_position: int,
     timestamp_ms: int,
 ) -> Change:
-    """Drop everything at and behind `position`; the rest is what the last batch left says."""
+    """Drop the batches at and behind `position`.
+
+    Args:
+        dbs: of the store.
+        old: the state before.
+        position: the end of the log then.
+        last_term: the last term to keep; None keeps every term that begins at or before `position`.
+        commit_position: what the last batch left says is committed.
+        timestamp_ms: the time of that batch.
+    """
+    # At the end of the log no term covers `position`, and there is no batch to drop.
     row = term_at(old.terms, position)
     key = END_KEY if row is None else KEY.pack(row.term, position)
     terms = cut_at(old.terms, position, last_term)
@@ -276,10 +302,11 @@ def truncate(
 
 
 def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
-    """Put a batch in the place of a damaged or missing one of its term and position."""
+    """Put a batch where the one of its term and position is damaged or missing."""
     header = decode_header_untrusted(batch)
     key = KEY.pack(header.term, header.position)
 
+    # The state stays: the new batch has the place, the length and the header of the old one.
     def apply(txn: Transaction) -> None:
         txn.put(key, batch, db=dbs.log)
 
@@ -287,9 +314,9 @@ def replace(dbs: Databases, old: Recorded, batch: bytes) -> Change:
 
 
 def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms: int) -> Change:
-    """Drop every batch in front of `key`, the key of the first one to keep, at `position`."""
+    """Drop every batch before `key`, which is the key of the first one to keep, at `position`."""
     if position <= old.start_position:
-        return nothing(dbs, old)  # the log began anew in between
+        return nothing(dbs, old)  # a snapshot was installed in between: the log begins later
     origin = encode_origin(position, timestamp_ms)
 
     def apply(txn: Transaction) -> None:
@@ -299,14 +326,17 @@ def prune(dbs: Databases, old: Recorded, key: bytes, position: int, timestamp_ms
 
     after = attrs.evolve(old, start_position=position)
     if position == old.append_position:
-        after = attrs.evolve(after, last_commit_position=position)  # only committed ones are pruned
+        after = attrs.evolve(
+            after, last_commit_position=position
+        )  # only committed batches are pruned
     return Change(after, apply)
 
 
 def put_terms(
     txn: Transaction, dbs: Databases, old: tuple[TermRow, ...], new: tuple[TermRow, ...]
 ) -> None:
-    """Write the rows of the recording log that differ, and whose they are, in a transaction."""
+    """Write the rows that differ, and the kind of service, in a transaction."""
+    # Written with each change of terms, so a store with a log also says which service made it.
     if dbs.service:
         txn.put(SERVICE_KEY, encode_service(dbs.service), db=dbs.meta)
     for before, after in itertools.zip_longest(old, new):

@@ -1,9 +1,38 @@
-"""Makes changes durable: what is only appended in the journal, all else in LMDB.
+"""Makes changes durable, in the order of the calls: appends by the journal, all else by LMDB.
 
-The order is that of the calls, whichever of the two a change goes to: LMDB gets what the journal
-holds together with the next change that the journal can't take. Used by one thread at a time:
-`write` by the writer, `begin` and `end` by the event loop's, while the writer has nothing to do.
-`tail` may be read by anybody.
+The idea
+--------
+Group commit with two targets. A group that only appends is one write to the journal (`journal`).
+Any other group is one LMDB transaction, and that transaction first puts every batch that the
+journal holds into the log table. So LMDB never has a change without the changes before it.
+
+::
+
+    calls     append append append   vote    append append     (idle)
+    journal   [ group 1           ]          [ group 2    ]
+    LMDB                             T1: group 1, vote         T2: group 2
+
+The naive way, and why it fails
+-------------------------------
+Writing the vote to LMDB alone, past the journal, would be faster. But then a crash could leave a
+vote, a new term or a truncation in LMDB next to journal batches written before it; on the next
+start nobody could say in which order the two happened.
+
+Threads
+-------
+Only one thread writes at any time. `write` and `rest` run on the writer thread; `begin` and `end`
+run on the event loop, while the writer thread has nothing to do. `tail` may be called by any
+thread: it takes one reference to a value that is replaced as a whole.
+
+Opening
+-------
+`carry_over` empties the journal of a store that was not closed orderly. After it LMDB alone is the
+store, so all other code that opens a store can ignore the journal.
+
+What we do not do
+-----------------
+A failed write is never repeated: after an error of `fsync` the kernel may have dropped the pages.
+The error goes up, the member stops, and the next start reads what is really on the disk.
 """
 
 from __future__ import annotations
@@ -15,30 +44,36 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import LostStoreError, StoreFullError
-from ..lmdb.sealed_rows import kept_here
-from ..writing.kernel_writer import write_span
-from .journal import Held, JournalRow, load_row, read_journal, save_row
+from ..lmdb.sealed_rows import irreplaceable_row
+from ..writing.journal_writer import write_span
+from .journal import HeldRecords, JournalRow, load_row, read_journal, save_row
+from .log_end import LogEnd
 from .log_table import last_record, put_record
+from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin
 from .reader import LogReader
-from .state import LOST_KEY, encode_lost, load_lost, load_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..lmdb.environment import Environment, Transaction
-    from ..writing.kernel_writer import Span
+    from ..writing.journal_writer import Span
     from .changes import Change
+    from .databases import Databases
     from .identity import Identity
     from .journal import Journal
     from .log_table import Record
-    from .state import Databases
 
 log = logging.getLogger("quorate.storage")
 
 
 @attrs.frozen(eq=False)
 class Write:
-    """A job of the executor: a change, and what to do once it is durable."""
+    """A job of the executor.
+
+    Args:
+        change: what to make durable.
+        done: called on trio's thread once it is.
+    """
 
     change: Change
     done: Callable[[], None]
@@ -50,172 +85,196 @@ class Recorder:
     Args:
         environment: of the store.
         dbs: its sub-databases.
-        journal: of the store, empty.
-
-    Attributes:
-        passing: nobody reads soon what is written now; see `Environment.write`.
+        journal: of the store; empty.
     """
 
     def __init__(self, environment: Environment, dbs: Databases, journal: Journal) -> None:
-        self.passing = False
         self.environment = environment
         self.dbs = dbs
         self._journal = journal
-        self._tail: list[Record] = []
+        self._tail: list[Record] = []  # in the journal and not in LMDB, ascending
         self._begun: tuple[Span, list[Record]] | None = None
-        self._held = Held(journal.row.generation, self._tail)  # replaced as a whole
+        # Readers on other threads take this reference once. Its generation says whether LMDB has
+        # overtaken it; `LogReader` compares the two.
+        self._held = HeldRecords(journal.row.generation, self._tail)
 
     def reader(self, member_id: int) -> LogReader:
-        """Return what reads all that was made durable."""
+        """Return a reader of everything durable, journal included."""
         return LogReader(self.environment, self.dbs, member_id, self.tail)
 
-    def tail(self) -> Held:
-        """Return what the journal holds and LMDB does not."""
+    def tail(self) -> HeldRecords:
+        """Return the batches that the journal holds and LMDB does not."""
+        # A copy: the writer goes on appending to the list.
         held = self._held
-        return Held(held.generation, tuple(held.records))
+        return HeldRecords(held.generation, tuple(held.records))
 
     def begin(self, group: Sequence[Write]) -> Span | None:
-        """Return what makes a group durable when it is written; None if it takes more than that."""
+        """Return the bytes whose writing makes a group durable.
+
+        Returns:
+            None if the group needs `write`.
+        """
         return self._begin(self._appended(group))
 
     def _begin(self, records: list[Record]) -> Span | None:
+        # Before the first append LMDB knows of no journal; `write` makes the file and the row.
         if not records or not self._journal.row.size:
             return None
         span = self._journal.group(records)
+        # Not in the tail yet: readers may see only what is durable.
         self._begun = span, records
         return span
 
     def end(self, error: int) -> None:
-        """What `begin` has returned is durable or, by an errno, is not.
+        """Take the outcome of the write that `begin` returned: 0, or an errno.
 
         Raises:
-            StoreFullError, StorageError: it is not.
+            StoreFullError, StorageError: the write failed; the group is not durable.
         """
         assert self._begun is not None, "nothing was begun"
         (span, records), self._begun = self._begun, None
-        self._journal.grow(span, error)
+        self._journal.grow(span, error)  # raises if the write failed: then nothing was added
         self._tail += records
 
     def _appended(self, group: Sequence[Write]) -> list[Record]:
-        """Return what a group appends if it does nothing else and the journal has room for it."""
+        """Return the group's records if it only appends and they fit; else none."""
         records: list[Record] = []
         length = 0
+        # All or nothing: a group is one commit, so one change of another kind decides for all.
         for write in group:
             record = write.change.record
-            if record is None:
+            if record is None:  # a vote, a new term, a truncation: all of the group goes to LMDB
                 return []
             records.append(record)
             length += len(record.batch)
         return records if self._journal.has_room(length) else []
 
     def write(self, group: Sequence[Write]) -> None:
-        """Make a group durable, all or nothing of it.
+        """Make a whole group durable, or nothing of it.
 
         Raises:
-            StoreFullError: the disk has no room; nothing of them was written.
+            StoreFullError: the disk is full; nothing was written.
             StorageError: the disk failed.
         """
         records = self._appended(group)
+        # On the writer thread: where there is no compiled writer, appends come here too.
         span = self._begin(records)
         if span is not None:
             self.end(write_span(span))
             return
+        # From here on LMDB. A group of appends only comes here if the journal is full, or is to be
+        # begun: then the journal starts a generation, with the file made sure of.
         fits = bool(records)
         row = self._journal.made() if fits else self._journal.emptied()
         tail = self._tail
 
         def apply(txn: Transaction) -> None:
-            for record in tail:
+            # LMDB may call this again with a larger map, so it must not change the recorder.
+            for record in tail:  # older than the group, so they come first
                 put_record(txn, self.dbs, record)
             for write in group:
                 write.change.apply(txn)
+            # The new generation in the same transaction: from the moment it is durable, the groups
+            # just carried over are void, and no batch can be taken twice.
             if fits or tail:
                 save_row(txn, self.dbs, row)
 
-        self.environment.write(apply, passing=self.passing)
+        self.environment.write(apply)
+        # Nothing was in the journal, and nothing goes there: its row need not change.
         if fits or tail:
+            # A new list: readers may still hold the old one, which is in LMDB by now.
             self._journal.begin(row)
             self._tail = []
-            self._held = Held(row.generation, self._tail)
+            self._held = HeldRecords(row.generation, self._tail)
 
     def rest(self) -> None:
-        """Carry over what the journal holds, since there is nothing else to write.
-
-        Damage in LMDB is told from what a power cut has torn; in the journal's last group it is
-        not. So nothing stays there for long.
-        """
+        """Carry over the journal's batches while there is nothing else to write."""
+        # In LMDB damage can be told from a torn write; in the last group of the journal it can't.
+        # An idle member would leave its newest batches there for ever.
         if self._tail:
-            with contextlib.suppress(StoreFullError):  # it is durable where it is
+            with contextlib.suppress(StoreFullError):  # they are durable in the journal
                 self.write(())
 
     def close(self) -> None:
         """Close the journal and the environment; idempotent."""
+        # Batches may be left in the journal: the next start carries them over.
         self._journal.close()
         self.environment.close()
 
 
-def journal_goes_on(
-    txn: Transaction, dbs: Databases, member_id: int
-) -> tuple[tuple[int, int], JournalRow]:
-    """Return term and end of the last batch in LMDB, unchecked, and the journal's row.
+def journal_goes_on(txn: Transaction, dbs: Databases, member_id: int) -> tuple[LogEnd, JournalRow]:
+    """Return the end of the log in LMDB, unchecked, and LMDB's row about the journal.
 
     Raises:
-        LostStoreError: one of them can't be told.
+        LostStoreError: one of them can't be read.
     """
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
     if last is None:
-        start = kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
-        end = -1, start
+        start = irreplaceable_row(
+            member_id, "where its log begins", lambda: load_origin(txn, dbs)[0]
+        )
+        end = LogEnd(-1, start)  # an empty log, perhaps behind a snapshot
     else:
-        end = last.term, last.end
+        end = LogEnd(last.term, last.end)
     words = "what its journal adds to the log"
-    return end, kept_here(member_id, words, lambda: load_row(txn, dbs))
+    return end, irreplaceable_row(member_id, words, lambda: load_row(txn, dbs))
 
 
 def carry_over(
     environment: Environment, dbs: Databases, identity: Identity, *, peers: bool
 ) -> JournalRow:
-    """Put into LMDB what the journal of a store holds that is opened; return its row, empty.
+    """Put the journal's batches of a store that is being opened into LMDB.
 
     Args:
         environment: of the store.
         dbs: its sub-databases.
-        identity: whose it is.
-        peers: there are other members, from whom what is damaged comes back; it is noted as lost
-            until then (see :mod:`.mending`).
+        identity: of the store.
+        peers: other members exist. Damaged batches are then cut off and noted as lost, until a peer
+            sends them again (see `mending`); without peers damage is an error.
+
+    Returns:
+        The row of the journal, which is empty now.
 
     Raises:
-        DamagedRecordError: the journal is damaged.
-        LostStoreError: a row about it is.
-        StoreFullError: there is no room.
+        DamagedRecordError: the journal is damaged, and there are no peers.
+        LostStoreError: a row about the journal is damaged, or ``data.mdb`` is an old copy.
+        StoreFullError: the disk is full.
     """
     member_id = identity.member_id
-    found = read_journal(environment.directory)
+    scan = read_journal(environment.directory)  # before LMDB, see `JournalScan`
     end, row, log_term = environment.read(
         lambda txn: (*journal_goes_on(txn, dbs, member_id), _last_term(txn, dbs))
     )
-    tail = found.tail(member_id, row, end, log_term)
+    tail = scan.tail(member_id, row, end, log_term)
     if tail.newer:
-        words = "its journal is newer than data.mdb, and so may be whom it has voted for, which"
-        raise LostStoreError(f"member {member_id}: {words} is lost with it")
-    if not row.size:
+        # The old data.mdb may miss a vote. To go on could elect two leaders in one term.
+        raise LostStoreError(
+            f"member {member_id}: its journal is newer than data.mdb, which an older copy "
+            "replaced; its vote may be lost with the newer file. Put that back, or see "
+            "`quorate recover --help`"
+        )
+    if not row.size:  # LMDB knows of no journal, so there is nothing to carry over
         return row
     if tail.damage is not None:
-        if not peers:
+        if not peers:  # a cluster of one: nobody could send the batches again
             raise tail.damage
         log.error(
-            "%s. What was in it may have been acknowledged: this member votes for nobody who lacks "
-            "it, until another one has sent it again",
+            "%s. The batches may have been acknowledged: until another member has sent them again, "
+            "this member votes only for candidates that have them",
             tail.damage,
         )
+    # Size 0: the file need not be there until the first append begins it again.
     empty = JournalRow(row.generation + 1)
 
     def apply(txn: Transaction) -> None:
         for record in tail.records:
             put_record(txn, dbs, record)
         if tail.damage is not None:
-            before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+            # An older note may reach further; keep the later end.
+            before = irreplaceable_row(
+                member_id, "what else it has lost", lambda: load_lost(txn, dbs)
+            )
             txn.put(LOST_KEY, encode_lost(max(before, tail.lost)), db=dbs.meta)
         save_row(txn, dbs, empty)
 
@@ -224,9 +283,7 @@ def carry_over(
 
 
 def _last_term(txn: Transaction, dbs: Databases) -> int:
-    """Return the last term in the recording log, unchecked, -1 without one.
-
-    A term whose row came before its first batch may have batches in the journal alone.
-    """
+    """Return the last term in the table of terms, unchecked; -1 without one."""
+    # A term whose row was written before its first batch may have batches in the journal alone.
     with txn.cursor(dbs.terms) as cursor:
         return int.from_bytes(cursor.key()[:8]) if cursor.last() else -1

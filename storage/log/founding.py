@@ -1,4 +1,8 @@
-"""Stores that are made before their member runs: those of a new cluster, and one for a lost one."""
+"""Stores that are made or changed while their member does not run.
+
+`make_store` makes the store of a founding member, or one that replaces a lost store. `force` begins
+a new cluster with what one surviving store has.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,16 @@ import attrs
 from ...errors import StorageError
 from ..lmdb.environment import Environment
 from .commit import carry_over
+from .databases import MAX_DBS, Databases
 from .identity import IDENTITY_KEY, Identity, check_identity, encode_identity
 from .mending import mend
+from .meta_rows import LOST_KEY, load_identity, load_voting_status
 from .readonly import open_readonly
-from .standing import STANDING_KEY, Standing, StandingKind, encode_standing
-from .state import LOST_KEY, MAX_DBS, Databases, initialise, load, load_identity, load_standing
+from .state import initialise, load
 from .term_table import ForcedRow, encode_forced
+from .voting_status import VOTING_STATUS_KEY, VotingRight, VotingStatus, encode_voting_status
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping
     from pathlib import Path
 
     import lmdb
@@ -27,29 +31,13 @@ if TYPE_CHECKING:
     from ..lmdb.environment import Transaction
 
 
-def found(directories: Mapping[int, Path], *, cluster: str, rng: random.Random) -> None:
-    """Make the stores of a new cluster that begins with just these, whoever of them runs first.
+def make_store(directory: Path, identity: Identity, status: VotingStatus) -> VotingStatus:
+    """Make a store unless there is one; return the voting status of the store that is there.
 
-    For who has all of them at hand, as a simulation does; members found a cluster by themselves.
-
-    Args:
-        directories: where to make the store of each member.
-        cluster: its name.
-        rng: draws the instance ids.
-    """
-    founders = tuple((member, rng.getrandbits(64)) for member in sorted(directories))
-    for member, instance in founders:
-        identity = Identity(cluster, member, instance)
-        make_store(directories[member], identity, Standing(StandingKind.MEMBER, founders))
-
-
-def make_store(directory: Path, identity: Identity, standing: Standing) -> Standing:
-    """Make a store if there is none; return how the one that is there stands to its cluster.
-
-    A fresh one that is there may become one that recovers.
+    A NEW store that is there may become RECOVERING. Any other status stays.
 
     Raises:
-        StoreMismatchError: there is one of another cluster, member or format.
+        StoreMismatchError: there is a store of another cluster, member or format.
         StoreBusyError: it is open.
         StoreFullError: there is no room to make it.
         StorageError: it is damaged.
@@ -57,31 +45,31 @@ def make_store(directory: Path, identity: Identity, standing: Standing) -> Stand
     environment = Environment.open(
         directory,
         max_dbs=MAX_DBS,
-        initialise=functools.partial(initialise, identity=identity, standing=standing),
+        initialise=functools.partial(initialise, identity=identity, status=status),
     )
     with environment.opening():
         dbs = environment.databases(Databases)
         known = environment.read(lambda txn: load_identity(txn, dbs))
         check_identity(known, cluster=identity.cluster, member_id=identity.member_id)
-        there = environment.read(lambda txn: load_standing(txn, dbs))
-        if (there.kind, standing.kind) == (StandingKind.FRESH, StandingKind.RECOVERING):
-            row = encode_standing(standing)
+        there = environment.read(lambda txn: load_voting_status(txn, dbs))
+        if (there.kind, status.kind) == (VotingRight.NEW, VotingRight.RECOVERING):
+            row = encode_voting_status(status)
             environment.write(lambda txn: _put(txn, dbs, row))
-            there = standing
+            there = status
     environment.close()
     return there
 
 
 def _put(txn: Transaction, dbs: Databases, row: bytes) -> None:
-    txn.put(STANDING_KEY, row, db=dbs.meta)
+    txn.put(VOTING_STATUS_KEY, row, db=dbs.meta)
 
 
 def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
-    """Let a cluster begin anew with what one member's store has; its member must not run.
+    """Begin a cluster anew with the store of one member; that member must not run.
 
-    The store is a fresh one from then on, with all that is in it: with the fresh stores of all
-    other members it founds the cluster, whose history is another one than before. What was done is
-    marked in its recording log, in the same transaction.
+    The store keeps its log and becomes NEW, with another instance id. Together with NEW stores of
+    all other members it then founds the cluster, which has another history than before. A row in
+    the store says that this was done, written in the same transaction.
 
     Args:
         directory: of the store.
@@ -90,14 +78,16 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
 
     Raises:
         StoreBusyError: its member runs.
-        StorageError: it has no vote, so it lacks what others had acknowledged; or it is damaged.
+        StorageError: the store has no vote, so acknowledged entries may be missing; or it is
+        damaged.
     """
-    with open_readonly(directory) as store:  # also that there is one, and that it can be read
-        check_has_vote(directory, store.standing)
+    with open_readonly(directory) as store:  # raises if there is none
+        check_has_vote(directory, store.voting_status)
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with environment.opening():
         dbs = environment.databases(Databases)
         identity = environment.read(lambda txn: load_identity(txn, dbs))
+        # As at a normal start, so that the row written below names the real end of the log.
         carry_over(environment, dbs, identity, peers=True)
         mend(environment, dbs, identity.member_id, peers=True)
         recorded = environment.read(lambda txn: load(txn, dbs, identity.member_id))
@@ -109,7 +99,8 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
             key, value = encode_forced(row)
             txn.put(key, value, db=dbs.meta)
             txn.put(IDENTITY_KEY, encode_identity(anew), db=dbs.meta)
-            txn.put(STANDING_KEY, encode_standing(Standing()), db=dbs.meta)
+            txn.put(VOTING_STATUS_KEY, encode_voting_status(VotingStatus()), db=dbs.meta)
+            # Nobody can send again what was cut off: the new history is without it.
             txn.delete(LOST_KEY, db=dbs.meta)
 
         environment.write(write)
@@ -117,16 +108,19 @@ def force(directory: Path, *, instance_id: int, timestamp_ms: int) -> ForcedRow:
     return row
 
 
-def check_has_vote(directory: Path, standing: Standing) -> None:
-    """Refuse a store that may lack what was acknowledged.
+def check_has_vote(directory: Path, status: VotingStatus) -> None:
+    """Refuse a store from which acknowledged entries may be missing.
 
     Raises:
         StorageError: it has no vote.
     """
-    if standing.kind is not StandingKind.MEMBER:
-        raise StorageError(f"{directory}: this store has no vote: it may lack what others had")
+    if status.kind is not VotingRight.VOTER:
+        raise StorageError(
+            f"{directory}: this store has no vote, so acknowledged entries may be missing from it; "
+            "expected the store of a voting member"
+        )
 
 
 def nothing_to_make(_raw: lmdb.Environment) -> None:
-    """Stand in for what makes a store where there is one."""
+    """The `initialise` of an environment that is known to exist."""
     raise AssertionError("there is a store")  # pragma: no cover - it was opened before

@@ -1,11 +1,19 @@
-"""Whose store it is: cluster, member, a number drawn once when the store was made, and the service.
+"""The identity of a store: cluster, member, and a number drawn once when it was made.
 
-A store of another cluster or member is refused, since its votes and its log belong to another
-history; so is one of a newer format. The instance id tells a store that was lost and made anew
-from the one that stood there before.
+A store of another cluster or member is refused: its votes and log belong to another history. So is
+a store of another format. The instance id distinguishes a store made to replace a lost one from the
+store that was lost.
 
-The service has a row of its own, which is written with the rows of terms: before there is one,
-there is nothing in the store that could be mixed with another service's.
+::
+
+    row "identity"   version  u32    of everything in the store
+                     member   i64
+                     instance u64
+                     cluster         UTF-8
+    row "service"    kind            UTF-8
+
+The kind of service has a row of its own, written together with rows of terms. Before there is a
+term, the store holds nothing that two services could mix up.
 """
 
 from __future__ import annotations
@@ -29,7 +37,7 @@ _NUMBERS: Final = struct.Struct("<qQ")
 
 @attrs.frozen
 class Identity:
-    """Whose store it is.
+    """Which store this is.
 
     Args:
         cluster: name of the cluster, 1..256 bytes of UTF-8.
@@ -63,7 +71,8 @@ def decode_identity_untrusted(value: bytes | None) -> Identity:
     """Decode the row of `IDENTITY_KEY`.
 
     Raises:
-        StoreMismatchError: there is none, or it is damaged, or of a format that we can't read.
+        StoreMismatchError: the row is missing, damaged, or of a format that this version can't
+        read.
     """
     try:
         body = unseal_untrusted(IDENTITY_KEY, value)
@@ -86,7 +95,7 @@ def encode_service(kind: str) -> bytes:
 
 
 def service_untrusted(value: bytes | None) -> str:
-    """Say of what kind the service is that the log is of; empty if that was never noted.
+    """Return the kind of service that the log belongs to; empty if none was noted.
 
     Raises:
         StorageError: the row is damaged.
@@ -94,14 +103,14 @@ def service_untrusted(value: bytes | None) -> str:
     return "" if value is None else unseal_untrusted(SERVICE_KEY, value).decode(errors="replace")
 
 
-def check_identity(found: Identity, *, cluster: str, member_id: int) -> None:
-    """Refuse a store that is not ours.
+def check_identity(there: Identity, *, cluster: str, member_id: int) -> None:
+    """Refuse a store of another cluster or member.
 
     Raises:
-        StoreMismatchError: it is of another cluster or member.
+        StoreMismatchError: it is one.
     """
-    if (found.cluster, found.member_id) != (cluster, member_id):
+    if (there.cluster, there.member_id) != (cluster, member_id):
         raise StoreMismatchError(
-            f"store of cluster {found.cluster!r}, member {found.member_id}; "
+            f"store of cluster {there.cluster!r}, member {there.member_id}; "
             f"expected cluster {cluster!r}, member {member_id}"
         )

@@ -1,40 +1,66 @@
-"""The journal in front of the log table: the last moments of the log, durable by one sync.
+"""The journal in front of the log table: the newest batches, durable by one write.
 
-LMDB syncs twice for each commit, its pages and then its root, and writes a page of each of its
-trees. So what is only appended is written here first: a file of fixed size, filled with zeros when
-it is made, so that a write changes no metadata of the file system; one synchronous write for each
-group of batches. Every other change, and every append for which there is no room left, commits to
-LMDB what the journal holds together with itself, in the order of the calls, and the journal begins
-anew.
+The naive way
+-------------
+Commit each group of batches to LMDB. LMDB then writes a page of each of its trees, syncs, writes
+its root page, and syncs again. The second sync waits for the first, so a commit costs two round
+trips to the disk, for a few hundred bytes of log.
+
+What we do
+----------
+A group of batches that is only appended goes to the journal, as one synchronous write. The file
+has a fixed size and is filled with zeros when it is made. So a write changes no metadata of the
+file system, which would cost a second write to the disk.
+
+Every other change, and an append that does not fit, goes to LMDB. That transaction also carries
+over all batches that the journal holds, so LMDB sees changes in the order of the calls. Then the
+journal begins anew, from its first byte.
 
 ::
 
+    byte 0                                                                        size of the file
+    | group 1      | group 2  | group 3           | left over from an older generation      | 0 0 |
+    ^              ^
+    multiples of 4096
+
     group     magic       4s    b"QJ01"
               checksum    u32   CRC-32C of the 40 bytes below
-              salt        u64   drawn when the journal was made anew, and told to nobody
+              salt        u64   random, drawn when the file was begun, never sent anywhere
               generation  u64   of the journal
               term        u64   of the last batch
               end         u64   position behind the last batch
               length      u64   bytes of the batches
-              batches     whole, back to back, each with its own checksum
-              zeros up to a multiple of 4096
+              batches           whole, back to back, each with its own checksum
+              zeros             up to a multiple of 4096
 
-All integers are little endian. Generation and salt are in a row of LMDB, with the size of the file;
-the generation rises in the very transaction that carries the journal's batches over. So what an
-older generation has left in the file is void from that moment, and no batch is ever taken twice;
-and what clients have put into values is never taken for a group, since they can't know the salt.
-Opening for writing carries over what is there. The first append makes the file (it goes to LMDB
-itself, with the row): from then on a file that is missing is damage.
+    row "journal" in LMDB       generation u64, salt u64, size of the file u64
 
-Groups are written one after the other, each only when the one before is durable. So when the power
-goes, the last one may be torn, and only the last: it was not acknowledged, and counts as never
-written. A group that is not whole though another one of its generation lies behind it is damage;
-so is a newer generation than LMDB's, which comes from an LMDB that was put back.
+All integers are little endian.
 
-The file begins with a group of LMDB's generation or, if that has none yet, of the one before: a
-generation ends only once it has a group, and in front of the first one of a run an empty group is
-put there. What begins otherwise is an older file beside a newer LMDB, and damage, for the right one
-may have had more. Of a copy made so late that it begins as it should nobody can tell.
+Why stale bytes are harmless
+----------------------------
+The transaction that carries batches over also raises the generation in LMDB's row. From that moment
+groups of the older generation are void, so no batch is taken twice. A client can't forge a group
+inside a value either, since it does not know the salt.
+
+Torn, or damaged
+----------------
+Groups are written one after the other, each only when the one before is durable. A power cut can
+therefore tear only the last group. That group was not acknowledged, so it counts as never written.
+Everything else is damage:
+
+- a group that is not whole, with a later group of its generation behind it;
+- a missing file, or one of another size: the first append makes the file, and LMDB's row says so;
+- a generation above LMDB's: somebody put back an older ``data.mdb``;
+- a first group older than LMDB's row allows: somebody put back an older journal. The journal begins
+  with a group of LMDB's generation or, before there is one, of the generation before. To keep that
+  true, a run begins the file with an empty group.
+
+What we do not do
+-----------------
+We can't detect a copy of the journal taken within the current generation: it begins as it should.
+We do not keep batches here for long. LMDB tells a torn write from damage and the journal's last
+group does not, so an idle member carries its batches over.
 """
 
 from __future__ import annotations
@@ -47,11 +73,12 @@ import attrs
 
 from ...errors import DamagedRecordError, WireError
 from ..lmdb.checksum import crc32c
-from ..lmdb.environment import sync_directory, told
+from ..lmdb.environment import sync_directory, translating_errors
 from ..lmdb.private import open_private
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
-from ..writing.kernel_writer import Span, open_synced
+from ..writing.journal_writer import Span, open_synced
 from .batch import HEADER_BYTES, decode_header_untrusted
+from .log_end import EMPTY_LOG, LogEnd
 from .log_table import Record, check_record_untrusted
 
 if TYPE_CHECKING:
@@ -59,21 +86,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Transaction
-    from .state import Databases
+    from .databases import Databases
 
 JOURNAL_FILE: Final = "journal"
 JOURNAL_BYTES: Final = 2 << 20
-"""So much log is carried over to LMDB at once, during which nothing else is written."""
+"""Size of the file. All of it is carried over in one transaction, and nothing else is written
+during that; so a larger journal makes longer pauses, a smaller one more of them."""
 MAX_JOURNAL_BYTES: Final = 64 << 20
-"""A longer file is damaged; no more than that is read of it."""
+"""A longer file counts as damaged. Bounds the memory that reading a damaged one takes."""
 GROUP_BYTES: Final = 128 << 10
-"""More than that goes to LMDB at once."""
+"""Longer groups go to LMDB at once. For many bytes LMDB's commit costs little more than the bytes
+themselves, and by way of the journal they would be written twice."""
 JOURNAL_KEY: Final = b"journal"
 
 _BLOCK_BYTES: Final = 4096
-# Where writes go through the page cache, that keeps a file in folios as large as what it was made
-# in, and each write goes through all blocks of its folio: with one of 2 MiB a group took a quarter
-# more processor time.
+# The page cache keeps a file in folios as large as the writes that made it, and a later write goes
+# through all blocks of its folio. Made in one piece of 2 MiB, a group took 25 % more CPU time.
 _PIECE_BYTES: Final = 32 << 10
 _MAGIC: Final = b"QJ01"
 _START: Final = struct.Struct("<4sI")
@@ -85,12 +113,12 @@ _NEW_FILE: Final = "journal.new"
 
 @attrs.frozen
 class JournalRow:
-    """What LMDB says of the journal.
+    """What LMDB knows about the journal.
 
     Args:
-        generation: all older ones are carried over.
-        salt: of its groups.
-        size: of its file in bytes, 0 if it holds nothing and need not be there.
+        generation: groups of older generations are void: LMDB has their batches.
+        salt: of the groups that count.
+        size: of the file in bytes; 0 while there need not be a file.
     """
 
     generation: int = 0
@@ -99,72 +127,77 @@ class JournalRow:
 
 
 class Journal:
-    """The journal of an open store, written by its one writer.
+    """The journal of an open store; used by one writer at a time.
 
     Args:
         directory: of the store.
-        row: what LMDB says of it.
-        salt: for its groups, an unsigned 64-bit number that nobody can guess.
-        size: of the file that it will make, in bytes.
+        row: what LMDB says about the journal.
+        salt: for new groups, an unsigned 64-bit number that nobody can guess.
+        size: of the file to make, in bytes.
 
     Attributes:
-        row: what LMDB says of it.
+        row: what LMDB says about the journal now.
     """
 
     def __init__(self, directory: Path, row: JournalRow, *, salt: int, size: int) -> None:
+        # Checked here, where it is written: `read_journal` would call a longer file damaged.
         assert size <= MAX_JOURNAL_BYTES, f"a journal of {size} bytes could not be read again"
         self.row = row
         self._salt = salt
         self._directory = directory
+        # Whole blocks only: the file is written past the page cache, which allows nothing else.
         self._size = size - size % _BLOCK_BYTES
-        self._file = -1
+        self._file = -1  # opened by the first append, so a store that is only read has no journal
         self._end = 0
 
     def has_room(self, length: int) -> bool:
-        """Whether batches of so many bytes altogether are to be one more group.
-
-        Of many at once LMDB's commit costs hardly more than to write them, and here they would be
-        written twice.
-        """
+        """Say whether batches of this many bytes should become the next group."""
+        # A group is one write at one place: it has to fit in front of the end of the file.
         return length <= GROUP_BYTES and self._end + _blocks(_HEAD_BYTES + length) <= self._size
 
     def group(self, records: Sequence[Record]) -> Span:
-        """Return what is to be written for a group, for which there is room."""
+        """Return what to write to make these records durable; the caller has checked `has_room`."""
+        # The head repeats where the group ends. With it a reader notices whole batches that are not
+        # of this group: leftovers of an older one, under a head that the power cut still let
+        # through.
         last = records[-1]
         batches = [record.batch for record in records]
         return Span(self._file, self._end, _encode(self.row, last.term, last.end, batches))
 
     def grow(self, group: Span, error: int) -> None:
-        """Count a group as written, durably, unless there was an error.
+        """Count a group as written, unless `error` is an errno.
 
         Raises:
-            StoreFullError, StorageError: the disk failed, by that errno.
+            StoreFullError, StorageError: the write failed with that errno.
         """
         if error:
-            with told(self._directory):
+            with translating_errors(self._directory):
                 raise OSError(error, os.strerror(error))
+        # Only now: until it is durable, the place behind the last group is where the next one goes.
         self._end += len(group.data)
 
     def made(self) -> JournalRow:
-        """Make sure of the file, durably; return the row with which it is begun.
-
-        LMDB does not need it then, so its first group may be overwritten.
+        """Ensure that the file is there, durably; return the row that begins its next generation.
 
         Raises:
             StoreFullError, StorageError: the disk failed.
         """
         if self._file < 0:
+            # LMDB has everything that an old file holds, so its first group may be overwritten.
             before = attrs.evolve(self.row, salt=self._salt)
-            with told(self._directory):
+            with translating_errors(self._directory):
                 self._file = _open(self._directory, self._size, _encode(before, 0, 0, ()))
+        # The row is not true yet. The caller writes it in the transaction that carries over the
+        # batches, and calls `begin` once that is durable.
         return JournalRow(self.row.generation + 1, self._salt, self._size)
 
     def emptied(self) -> JournalRow:
-        """Return the row that says that LMDB has all that is in it."""
+        """Return the row that says that LMDB has everything in the journal."""
         return attrs.evolve(self.row, generation=self.row.generation + 1)
 
     def begin(self, row: JournalRow) -> None:
-        """Begin anew: LMDB has all that is in it, durably, and this row."""
+        """Start from the first byte; LMDB durably has this row, and all batches of the journal."""
+        # Old groups stay in the file behind the end; the new generation in LMDB voids them.
         self.row, self._end = row, 0
 
     def close(self) -> None:
@@ -175,47 +208,48 @@ class Journal:
 
 
 def load_row(txn: Transaction, dbs: Databases) -> JournalRow:
-    """Read what LMDB says of the journal.
+    """Read LMDB's row about the journal.
 
     Raises:
         StorageError: the row is damaged.
     """
     value = txn.get(JOURNAL_KEY, db=dbs.meta)
-    if value is None:
+    if value is None:  # no batch was ever appended by way of the journal
         return JournalRow()
     return JournalRow(*unpack_untrusted(_ROW, JOURNAL_KEY, unseal_untrusted(JOURNAL_KEY, value)))
 
 
 def save_row(txn: Transaction, dbs: Databases, row: JournalRow) -> None:
-    """Write what LMDB says of the journal."""
+    """Write LMDB's row about the journal."""
     body = _ROW.pack(row.generation, row.salt, row.size)
     txn.put(JOURNAL_KEY, seal(JOURNAL_KEY, body), db=dbs.meta)
 
 
 @attrs.frozen
-class Tail:
-    """What a journal adds to the log.
+class JournalTail:
+    """What a journal adds to the log in LMDB.
 
     Args:
-        records: batches that continue it, checked.
-        damage: why what lies behind them can't be had though it was acknowledged, if so.
-        lost: term and end of the log with what is damaged.
-        newer: it is of a newer generation than LMDB, which was put back, with all that is in it.
+        records: batches that continue the log, checked.
+        damage: set if acknowledged batches behind these can't be read.
+        lost: a bound on the end of the log with those damaged batches.
+        newer: the journal is of a newer generation than LMDB, so an older ``data.mdb`` was put
+            back.
     """
 
     records: tuple[Record, ...] = ()
     damage: DamagedRecordError | None = None
-    lost: tuple[int, int] = (-1, 0)
+    lost: LogEnd = EMPTY_LOG
     newer: bool = False
 
 
 @attrs.frozen
-class Held:
-    """What a journal holds and LMDB does not, as long as LMDB says that generation.
+class HeldRecords:
+    """The batches that the journal holds and LMDB does not, while LMDB's row has this generation.
 
     Args:
         generation: of the journal.
-        records: its batches; more may be added behind them, none is taken away.
+        records: the batches, ascending. More may be appended to it; none is removed.
     """
 
     generation: int = 0
@@ -223,56 +257,71 @@ class Held:
 
 
 @attrs.frozen
-class Found:
-    """The bytes of a journal's file: taken before LMDB is looked at, and judged by what that says.
+class JournalScan:
+    """The bytes of a journal file, read before LMDB is looked at and judged afterwards.
 
-    In this order, since the member may run, and carry over to LMDB what was just read here.
+    The order matters: the member may be running, and carry over to LMDB what was just read here. A
+    batch is then found twice at worst, and never missed.
     """
 
     data: bytes = b""
 
-    def tail(
-        self, member_id: int, row: JournalRow, log: tuple[int, int], log_term: int = -1
-    ) -> Tail:
-        """Return what continues a log; `log` is term and end of its last batch."""
+    def tail(self, member_id: int, row: JournalRow, log: LogEnd, log_term: int = -1) -> JournalTail:
+        """Return what the file adds to a log.
+
+        Args:
+            member_id: of the store, for errors.
+            row: LMDB's row about the journal.
+            log: end of the log in LMDB.
+            log_term: last term in the table of terms; batches of it may be in the journal alone.
+        """
         term, end = log
-        # A group begins there, and nothing of a client's, so it is believed whatever its salt.
+        # No client's bytes can be at byte 0, so this group is believed whatever its salt.
         first = _group_untrusted(self.data, 0)
+        # A generation rises in LMDB before a group of it is written, never the other way round.
         if first is not None and first.generation > row.generation:
             return attrs.evolve(self._damaged(member_id, [], 0, first), newer=True)
-        if not row.size:
-            return Tail()
-        blank = bool(self.data) and not any(self.data[:_HEAD_BYTES])  # never so once LMDB has a row
+        if not row.size:  # whatever lies there was never part of the log, or is carried over
+            return JournalTail()
+        # A file that LMDB's row knows always begins with a group: zeros there are an older file.
+        blank = bool(self.data) and not any(self.data[:_HEAD_BYTES])
         older = blank or (first is not None and not first.begins(row))
+        # LMDB's row says that there is a file of this size, begun in this generation or the one
+        # before.
         if older or len(self.data) != row.size:
+            # Nothing in the file says how far the log went; no further than a full journal.
             most = attrs.evolve(_NO_GROUP, term=max(term, log_term), end=end + row.size)
             return self._damaged(member_id, [], 0 if older else len(self.data), most, older=older)
+        # Walk the groups of this generation for as long as each continues the log.
         records: list[Record] = []
         at = 0
         group = _group_untrusted(self.data, 0, row)
         while group is not None and group.generation == row.generation:
             batches = _batches_untrusted(member_id, group)
             if not batches:
-                group = None  # torn, if nothing is behind it
+                group = None  # torn, unless a later group follows
+            # Each group continues the one before, and the first one the log in LMDB.
             if group is None or batches[0].position != end or batches[0].term < term:
                 break
             records += batches
             term, end = records[-1].term, records[-1].end
             at += _blocks(_HEAD_BYTES + len(group.batches))
             group = _group_untrusted(self.data, at, row)
+        # Look behind the end for groups that count: with one, the break is no torn last write.
         places = range(at + _BLOCK_BYTES, len(self.data), _BLOCK_BYTES)
-        behind = [found for place in places if (found := _group_untrusted(self.data, place, row))]
-        if group is not None:  # whole, and not where the log ends
+        behind = [later for place in places if (later := _group_untrusted(self.data, place, row))]
+        if group is not None:  # whole, but it does not continue the log
             behind.append(group)
-        if not behind:
-            return Tail(tuple(records))
+        if not behind:  # the end of the journal, or one torn write: nothing acknowledged is missing
+            return JournalTail(tuple(records))
+        # Acknowledged batches are damaged. The furthest head says how far the log went.
         last = max(behind, key=lambda it: (it.generation, it.term, it.end))
         return self._damaged(member_id, records, at, last)
 
     @staticmethod
     def _damaged(
         member_id: int, records: list[Record], at: int, last: _Group, *, older: bool = False
-    ) -> Tail:
+    ) -> JournalTail:
         words = "older than data.mdb" if older else f"damaged at byte {at}"
         damage = DamagedRecordError(
             member_id=member_id,
@@ -280,12 +329,12 @@ class Found:
             position=records[-1].end if records else -1,
             reason=f"the journal is {words}; it had the log up to {last.end}",
         )
-        return Tail(tuple(records), damage, (last.term, last.end))
+        return JournalTail(tuple(records), damage, LogEnd(last.term, last.end))
 
 
 @attrs.frozen
 class _Group:
-    """A group with a whole head; its batches are not checked."""
+    """A group whose head is whole; its batches are not checked."""
 
     salt: int
     generation: int
@@ -294,22 +343,24 @@ class _Group:
     batches: bytes
 
     def begins(self, row: JournalRow) -> bool:
-        """Whether a file of which LMDB says that may begin with it."""
+        """Whether a file may begin with this group if LMDB has that row."""
         return self.salt == row.salt and self.generation >= row.generation - 1
 
 
 _NO_GROUP: Final = _Group(0, 0, -1, 0, b"")
 
 
-def read_journal(directory: Path) -> Found:
-    """Read the file of a journal, if there is one; the member may run."""
+def read_journal(directory: Path) -> JournalScan:
+    """Read the file of a journal, if there is one; the member may be running."""
     path = directory / JOURNAL_FILE
-    with told(directory):
+    with translating_errors(directory):
         if not path.exists():
-            return Found()
+            return JournalScan()
         with path.open("rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1)  # too long, then
-            return Found(file.read(size))
+            size = min(
+                os.fstat(file.fileno()).st_size, MAX_JOURNAL_BYTES + 1
+            )  # one more: "too long"
+            return JournalScan(file.read(size))
 
 
 def _blocks(length: int) -> int:
@@ -317,39 +368,52 @@ def _blocks(length: int) -> int:
 
 
 def _encode(row: JournalRow, term: int, end: int, batches: Sequence[bytes]) -> bytes:
-    """Return a group, whole blocks of it."""
+    """Return a group, padded to whole blocks."""
     length = sum(map(len, batches))
+    # The length is in the head, not the number of batches: a reader then needs no batch to be whole
+    # to know where the next group begins.
     facts = _FACTS.pack(row.salt, row.generation, term, end, length)
     padding = bytes(-(_HEAD_BYTES + length) % _BLOCK_BYTES)
     return b"".join((_START.pack(_MAGIC, crc32c(facts)), facts, *batches, padding))
 
 
 def _group_untrusted(data: bytes, at: int, row: JournalRow | None = None) -> _Group | None:
-    """Return the group that begins at a place; None if none does, or by LMDB's row it is void."""
+    """Return the group that begins at a byte.
+
+    Returns:
+        None if no group begins there, or if LMDB's row says that it is void.
+    """
     begin = at + _HEAD_BYTES
     if begin > len(data):
         return None
     magic, check = _START.unpack_from(data, at)
+    # Head and batches have checksums of their own. So a group whose batches are torn still says
+    # where it would have ended, which bounds what was lost.
     if magic != _MAGIC or check != crc32c(data[at + _START.size : begin]):
         return None
     salt, generation, term, end, length = _FACTS.unpack_from(data, at + _START.size)
+    # A wrong salt means bytes that are no group of ours: a value may contain anything.
     void = row is not None and (salt != row.salt or generation < row.generation)
     if void or begin + length > len(data):
         return None
     return _Group(salt, generation, term, end, data[begin : begin + length])
 
 
-def _batches_untrusted(member_id: int, found: _Group) -> list[Record]:
-    """Take a group apart; none if it is not whole batches, each behind the one before.
+def _batches_untrusted(member_id: int, head: _Group) -> list[Record]:
+    """Split a group into records.
 
-    A torn one may have batches in it that an older generation has left, whole, and truncated.
+    Returns:
+        An empty list unless the group is whole batches, each behind the one before, as its head
+        says.
     """
-    group = found.batches
+    group = head.batches
     records: list[Record] = []
     at = 0
     while at < len(group):
         try:
             header = decode_header_untrusted(group[at : at + HEADER_BYTES])
+            # The first batch is compared with the log by the caller, the others with the one
+            # before.
             position = records[-1].end if records else header.position
             record = Record(header.term, position, group[at : at + header.length])
             check_record_untrusted(member_id, record)
@@ -357,24 +421,28 @@ def _batches_untrusted(member_id: int, found: _Group) -> list[Record]:
             return []
         records.append(record)
         at += header.length
+    # The head is compared too: a torn group may hold whole batches that an older generation left.
     terms = [record.term for record in records]
-    whole = terms == sorted(terms) and (terms[-1:], at) == ([found.term], len(group))
-    return records if whole and records[-1].end == found.end else []
+    whole = terms == sorted(terms) and (terms[-1:], at) == ([head.term], len(group))
+    return records if whole and records[-1].end == head.end else []
 
 
 def _open(directory: Path, size: int, begin: bytes) -> int:
-    """Open the file, and begin it so, durably; make it, whole, if there is none of this size."""
+    """Open the file, durably begun with these bytes; first make it if none has this size."""
     path, new = directory / JOURNAL_FILE, directory / _NEW_FILE
+    # A file that is kept still holds old groups; LMDB has them, and a new generation voids them.
     if not path.exists() or path.stat().st_size != size:
+        # Made under another name: a file that was half made would have the wrong size for ever.
         try:
             with open_private(new, "wb") as file:
+                # Real zeros, not a hole: a hole would be allocated by the first writes to it.
                 for at in range(0, size, _PIECE_BYTES):
                     file.write(bytes(min(_PIECE_BYTES, size - at)))
                     file.flush()
                 os.fsync(file.fileno())
         except OSError:
-            new.unlink(missing_ok=True)  # the disk may be full
+            new.unlink(missing_ok=True)  # give the space back: the disk may be full
             raise
         new.rename(path)
-    sync_directory(directory)  # also of a name that it was given by one that was killed then
+    sync_directory(directory)  # always: a process killed right after the rename did not sync
     return open_synced(path, begin)

@@ -1,9 +1,18 @@
 """The log table: record batches under the key (term, position), in the order of the log.
 
-Keys are two big-endian unsigned 64-bit integers, values are whole batches. Appending relies on
-the order (`MDB_APPEND`), truncating drops keys from the end, pruning from the start. Reading
-checks the checksum and the key of every batch and that each begins where the one before it
-ended; what does not fit is reported with member, term and position, and never skipped.
+::
+
+    key      term       u64, big endian
+             position   u64, big endian
+    value    one whole record batch, see `batch`
+
+Terms never decrease along the log, so the order of the keys is the order of the log. Appending
+relies on that (``MDB_APPEND`` looks at the last key only). Truncating deletes keys from the end,
+pruning from the start.
+
+A reader checks each batch's checksum, compares its header with its key, and checks that it begins
+where the batch before ended. What does not fit is reported with member, term and position. It is
+never skipped.
 """
 
 from __future__ import annotations
@@ -18,16 +27,16 @@ from .batch import BatchHeader, check_sum_untrusted
 
 if TYPE_CHECKING:
     from ..lmdb.environment import Cursor, Transaction
-    from .state import Databases
+    from .databases import Databases
 
 KEY: Final = struct.Struct(">QQ")
 END_KEY: Final = b"\xff" * KEY.size
-"""Behind every key of the log."""
+"""Above every key of the log."""
 
 
 @attrs.frozen
 class Record:
-    """A raw record of the log table: not checked."""
+    """A row of the log table, unchecked."""
 
     term: int
     position: int
@@ -35,15 +44,15 @@ class Record:
 
     @property
     def end(self) -> int:
-        """Log position behind it, whatever its header says."""
+        """Position behind it by the length of its bytes, whatever its header says."""
         return self.position + len(self.batch)
 
 
 def decode_key_untrusted(member_id: int, key: bytes) -> tuple[int, int]:
-    """Return term and position.
+    """Return term and position of a key.
 
     Raises:
-        DamagedRecordError: no key of the log has this length.
+        DamagedRecordError: the key has another length.
     """
     if len(key) != KEY.size:
         raise DamagedRecordError(
@@ -54,10 +63,10 @@ def decode_key_untrusted(member_id: int, key: bytes) -> tuple[int, int]:
 
 
 def check_record_untrusted(member_id: int, record: Record) -> BatchHeader:
-    """Check a record: its checksum, and that it is the batch that its key names.
+    """Check a record's checksum, and that it is the batch that its key names; return its header.
 
     Raises:
-        DamagedRecordError: it is not.
+        DamagedRecordError: one of them differs.
     """
     try:
         header = check_sum_untrusted(record.batch)
@@ -73,24 +82,24 @@ def check_record_untrusted(member_id: int, record: Record) -> BatchHeader:
 
 
 def last_record(cursor: Cursor, member_id: int) -> Record | None:
-    """Return the last raw record."""
+    """Return the last record, unchecked."""
     return _current(cursor, member_id) if cursor.last() else None
 
 
 def record_at(cursor: Cursor, member_id: int, term: int, position: int) -> Record | None:
-    """Return the raw record with just this key, and leave the cursor there."""
+    """Return the record with exactly this key, unchecked; the cursor stays there."""
     return _current(cursor, member_id) if cursor.set_key(KEY.pack(term, position)) else None
 
 
 def next_record(cursor: Cursor, member_id: int) -> Record | None:
-    """Return the raw record behind the cursor's."""
+    """Return the record behind the cursor's, unchecked."""
     return _current(cursor, member_id) if cursor.next() else None
 
 
 def record_before(cursor: Cursor, member_id: int, key: bytes) -> Record | None:
-    """Return the last raw record in front of `key`."""
-    found = cursor.prev() if cursor.set_range(key) else cursor.last()
-    return _current(cursor, member_id) if found else None
+    """Return the last record below `key`, unchecked."""
+    there = cursor.prev() if cursor.set_range(key) else cursor.last()
+    return _current(cursor, member_id) if there else None
 
 
 def _current(cursor: Cursor, member_id: int) -> Record:
@@ -101,21 +110,22 @@ def _current(cursor: Cursor, member_id: int) -> Record:
 def put_record(txn: Transaction, dbs: Databases, record: Record) -> None:
     """Put a record behind all others."""
     key = KEY.pack(record.term, record.position)
+    # MDB_APPEND refuses a key that is not above the last one: a second record for a position.
     stored = txn.put(key, record.batch, append=True, db=dbs.log)
     assert stored, f"term {record.term}, position {record.position} is not behind the last key"
 
 
 def delete_from(cursor: Cursor, key: bytes) -> None:
-    """Delete the records at `key` and behind it."""
-    found = cursor.set_range(key)
-    while found:
-        cursor.delete()
-        found = bool(cursor.key())
+    """Delete the records at and above `key`."""
+    more = cursor.set_range(key)
+    while more:
+        cursor.delete()  # which moves the cursor to the next key
+        more = bool(cursor.key())
 
 
 def delete_before(cursor: Cursor, key: bytes) -> None:
-    """Delete the records in front of `key`."""
-    found = cursor.first()
-    while found and cursor.key() < key:
-        cursor.delete()
-        found = bool(cursor.key())
+    """Delete the records below `key`."""
+    more = cursor.first()
+    while more and cursor.key() < key:
+        cursor.delete()  # which moves the cursor to the next key
+        more = bool(cursor.key())

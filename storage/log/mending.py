@@ -1,25 +1,38 @@
-"""What a store that is being opened mends by itself: rows of the recording log, and its own end.
+"""What a store mends by itself when it is opened: rows of the term table, and the end of its log.
 
-**Rows of the recording log** say nothing that cannot be told without them, mostly: a term begins
-where the one before ends, or where its first batch is, and ends where the next one begins. So a
-damaged or missing row is made again from its neighbours and from the keys of the log. Where these
-do not settle it (the batches are pruned, and the row beside is gone too) the store is refused. A
-missing row is noticed where its neighbours do not meet; one of a term without batches is not
-missed, since no log needs it.
+Rows of the table of terms
+--------------------------
+Such a row can nearly always be rebuilt. A term begins where the term before ends, or where its
+first batch is; it ends where the next one begins. So a damaged or missing row is made again from
+its neighbours and the keys of the log. Where they do not settle it, the store is refused: the
+batches are pruned, and the next row is gone too. A missing row shows as a gap between its
+neighbours. The row of a term without batches may be missing unnoticed; no log needs it.
 
-A damaged row about a snapshot is taken out: there are others, or another member has one.
+A damaged row about a snapshot is removed. Another snapshot, or another member, serves instead.
 
-**The last batches.** A damaged batch amidst the log is fetched from another member when it is read
-(:mod:`quorate.node.upkeep.repair`); those behind it prove how far the log goes. Of damaged ones at
-its very end that cannot be said. They are cut off, and durably it is noted that they were there
-(`state.LOST_KEY`), for this member may have acknowledged them. Until its log has them again, or
-what a newer leader has in their place, it votes for nobody whose log lacks them, and does not
-stand. So whoever wins has them, if they were committed: it has them itself, or it has met a quorum
-without this member, of which one has them and votes for nobody who has not. They come back as to
-any follower that is behind. The note is the term of the last of them and the position one behind
-its beginning: a log that goes beyond its beginning in that term has the very batch, since a term
-has one writer. Nothing rests on the damaged bytes; the keys are believed only if they fit to the
-intact batch in front and to the recording log.
+The last batches
+----------------
+A damaged batch inside the log is fetched from another member when it is read
+(:mod:`quorate.node.upkeep.repair`); the batches behind it prove how far the log goes. At the very
+end nothing proves that. So damaged batches there are cut off, as a truncation would do, and a
+durable note says that they were there (`meta_rows.LOST_KEY`).
+
+Why cutting is safe
+-------------------
+This member may have acknowledged those batches. Until its log has them again, or a newer leader's
+batches in their place, it never stands, and votes only for candidates whose log has them. Say they
+were committed. Then a winner has them itself, or it won with a quorum without this member; one of
+that quorum has them, and votes for no candidate that has not. So every winner has them, and this
+member gets them back like any follower that is behind.
+
+The note is an end in the log: the term of the last damaged batch, and one byte behind that batch's
+beginning. A log that reaches this end has that very batch, since a term has one writer. The bytes
+of the damaged batches are not trusted; their keys are, if they fit the intact batch before them and
+the table of terms.
+
+What we do not do
+-----------------
+Without peers nothing is cut off: nobody could send it again.
 """
 
 from __future__ import annotations
@@ -33,9 +46,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ...errors import DamagedRecordError, StorageError, WireError
-from ..lmdb.sealed_rows import kept_here
+from ..lmdb.sealed_rows import irreplaceable_row
 from .batch import check_sum_untrusted
 from .changes import put_terms
+from .log_end import LogEnd
 from .log_table import (
     KEY,
     Record,
@@ -44,7 +58,7 @@ from .log_table import (
     last_record,
     record_before,
 )
-from .state import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
+from .meta_rows import LOST_KEY, encode_lost, load_lost, load_origin, load_terms
 from .term_table import (
     TermRow,
     cut_at,
@@ -58,34 +72,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..lmdb.environment import Environment, Transaction
-    from .state import Databases
+    from .databases import Databases
 
 log = logging.getLogger("quorate.storage")
 
 
 def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: bool) -> None:
-    """Mend what can be mended of a store, durably, and tell it.
+    """Mend a store durably, and log each mend.
 
     Args:
         environment: of the store.
         dbs: its sub-databases.
-        member_id: whose it is.
-        peers: there are other members, from whom what is cut off comes back.
+        member_id: of the store.
+        peers: other members exist, from which cut-off batches come back.
 
     Raises:
-        DamagedRecordError: a row of the recording log can't be told, or the place of a batch.
+        DamagedRecordError: a row of the table of terms can't be rebuilt, or the place of a damaged
+            batch is not certain.
     """
     snapshots = environment.read(lambda txn: _damaged_snapshots(txn, dbs, member_id))
     for key, damage in snapshots:
         environment.write(functools.partial(_delete, dbs, key))
-        log.error("%s: it is taken out, and its file is not used", damage)
+        log.error("%s: the row is removed, and its file is not used", damage)
     rows = environment.read(lambda txn: _mended_rows(txn, dbs, member_id))
     if rows:
         environment.write(lambda txn: _put_rows(txn, dbs, rows))
         for row in rows:
             log.error(
-                "member %d: recording log: the row of term %d was damaged or missing; by its "
-                "neighbours and the log it covers %d to %s, and is mended",
+                "member %d: table of terms: the row of term %d was damaged or missing; it is "
+                "mended: by its neighbours and the log it covers %d to %s",
                 member_id,
                 row.term,
                 row.base,
@@ -97,8 +112,8 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
         for record in tail:
             log.error(
                 "member %d: damaged record at term %d, position %d, at the end of the log: it is "
-                "cut off. What was in it may have been acknowledged: this member votes for nobody "
-                "who lacks it, until another one has sent it again",
+                "cut off. It may have been acknowledged: until another member has sent it again, "
+                "this member votes only for candidates that have it",
                 member_id,
                 record.term,
                 record.position,
@@ -106,31 +121,33 @@ def mend(environment: Environment, dbs: Databases, member_id: int, *, peers: boo
 
 
 def _start(txn: Transaction, dbs: Databases, member_id: int) -> int:
-    return kept_here(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
+    return irreplaceable_row(member_id, "where its log begins", lambda: load_origin(txn, dbs)[0])
 
 
 def _damaged_snapshots(
     txn: Transaction, dbs: Databases, member_id: int
 ) -> list[tuple[bytes, DamagedRecordError]]:
-    found: list[tuple[bytes, DamagedRecordError]] = []
+    """Return key and error of each damaged snapshot row."""
+    damaged: list[tuple[bytes, DamagedRecordError]] = []
     with txn.cursor(dbs.snapshots) as cursor:
         for key, value in cursor:
             try:
                 decode_snapshot_untrusted(member_id, key, value)
             except DamagedRecordError as damage:
-                found.append((key, damage))
-    return found
+                damaged.append((key, damage))
+    return damaged
 
 
 def _delete(dbs: Databases, key: bytes, txn: Transaction) -> None:
     txn.delete(key, db=dbs.snapshots)
 
 
-# --- the recording log ----------------------------------------------------------------------------
+# --- the table of terms
+# ----------------------------------------------------------------------------
 
 
 def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermRow]:
-    """Return the rows that are not there as they should be."""
+    """Return the rows that are damaged or missing, rebuilt."""
     rows: dict[int, TermRow | None] = {}
     damage: StorageError | None = None
     with txn.cursor(dbs.terms) as cursor:
@@ -153,7 +170,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
             end = check_record_untrusted(member_id, last).end
             rows.setdefault(last.term, None)
         except DamagedRecordError:
-            end = None  # and its key says nothing, either
+            end = None  # and its key may be damaged too
     if _meet(rows):
         return []
     for term in _terms_of_log(txn, dbs, member_id, above=min(rows)):
@@ -161,18 +178,18 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
     if _meet(rows):
         return []
     try:
-        left = RecordingLog(rows, lambda term: _first_of(txn, dbs, term), start, end)
+        left = TermTableRepair(rows, lambda term: _first_of(txn, dbs, term), start, end)
         return left.mended()
     except StorageError as error:
         term = next((term for term in sorted(rows) if rows[term] is None), max(rows))
-        reason = f"recording log: the row of the term is damaged or missing, and {error}"
+        reason = f"table of terms: the row of the term is damaged or missing, and {error}"
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=reason
         ) from damage
 
 
 def _meet(rows: Mapping[int, TermRow | None]) -> bool:
-    """Whether all rows are there, and each begins where the one before ends."""
+    """Whether every row is there, and each begins where the one before ends."""
     ordered = [rows[term] for term in sorted(rows)]
     return None not in ordered and all(
         before is not None and row is not None and before.end == row.base
@@ -181,8 +198,8 @@ def _meet(rows: Mapping[int, TermRow | None]) -> bool:
 
 
 def _terms_of_log(txn: Transaction, dbs: Databases, member_id: int, *, above: int) -> list[int]:
-    """Return the terms above one that have whole batches in the log."""
-    found: list[int] = []
+    """Return the terms above one that have an intact batch in the log."""
+    terms: list[int] = []
     with txn.cursor(dbs.log) as cursor:
         more = cursor.set_range(KEY.pack(above + 1, 0))
         while more:
@@ -192,16 +209,14 @@ def _terms_of_log(txn: Transaction, dbs: Databases, member_id: int, *, above: in
             except DamagedRecordError:
                 more = cursor.next()  # its key may be damaged, too
             else:
-                found.append(term)
+                terms.append(term)
                 more = cursor.set_range(KEY.pack(term + 1, 0))
-    return found
+    return terms
 
 
 def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
-    """Whether a bit of a row's key has flipped, and not one of the row.
-
-    A term that never was would win over logs that have more.
-    """
+    """Whether a flipped bit of the row's key explains the damage, instead of one in the row."""
+    # Believing such a key would invent a term, and a log with it would win over longer ones.
     for bit in range(64):
         key = (term ^ 1 << bit).to_bytes(8, "big")
         with contextlib.suppress(DamagedRecordError):
@@ -211,15 +226,15 @@ def _is_of_another_term(member_id: int, term: int, value: bytes) -> bool:
 
 
 @attrs.frozen
-class RecordingLog:
-    """What is left of a recording log, and what the log tells of it.
+class TermTableRepair:
+    """What is left of a table of terms, and what the log says about it.
 
     Args:
-        rows: those that there are, by their terms; None for a damaged one.
-        first_of: gives where the first batch of a term begins that is kept, and its time; None if
-            the log has none.
+        rows: by term; None for a damaged or missing one.
+        first_of: returns position and time of the first batch of a term that is kept; None if the
+            log has none.
         start: where the log begins.
-        end: where it ends, None if that is not certain.
+        end: where it ends; None if that is not certain.
     """
 
     rows: Mapping[int, TermRow | None]
@@ -228,10 +243,10 @@ class RecordingLog:
     end: int | None
 
     def mended(self) -> list[TermRow]:
-        """Make again the rows that are damaged or missing, ascending.
+        """Return the damaged and missing rows, rebuilt, ascending.
 
         Raises:
-            StorageError: where one of them begins can't be told.
+            StorageError: where one of them begins can't be determined.
         """
         made: list[TermRow] = []
         before: TermRow | None = None
@@ -254,26 +269,27 @@ class RecordingLog:
         return TermRow(term, base, until, time)
 
     def _base_of(self, terms: list[int]) -> int:
-        """Say where the first of these terms begins by its row, or by what lies behind it."""
+        """Return where the first of these terms begins, by its row or by what lies behind it."""
         asked = terms[0]
-        telling = (one for one in terms if self.rows[one] or self.first_of(one))
-        term = next(telling, terms[-1])  # the others are empty, or pruned
+        # Terms without a row and without a batch are empty or pruned; the next one decides.
+        known = (one for one in terms if self.rows[one] or self.first_of(one))
+        term = next(known, terms[-1])
         row, first = self.rows[term], self.first_of(term)
         base = row.base if row is not None else self.end if first is None else first[0]
         if base is None:
             raise StorageError("the last batch of the log is damaged, too")
         if 0 < self.start >= base and (row is None or term > asked):
-            raise StorageError(f"what there was of term {asked} before {self.start} is pruned")
+            raise StorageError(f"the batches of term {asked} before {self.start} are pruned")
         return base
 
 
 def _first_of(txn: Transaction, dbs: Databases, term: int) -> tuple[int, int] | None:
-    """Return where the first batch of a term begins, and its time, 0 if it is damaged."""
+    """Return position and time of a term's first batch; time 0 if the batch is damaged."""
     with txn.cursor(dbs.log) as cursor:
         if not cursor.set_range(KEY.pack(term, 0)) or len(cursor.key()) != KEY.size:
             return None
-        found, position = KEY.unpack(cursor.key())
-        if found != term:
+        there, position = KEY.unpack(cursor.key())
+        if there != term:
             return None
         try:
             return position, check_sum_untrusted(cursor.value()).timestamp_ms
@@ -291,10 +307,10 @@ def _put_rows(txn: Transaction, dbs: Databases, rows: list[TermRow]) -> None:
 
 
 def _damaged_tail(txn: Transaction, dbs: Databases, member_id: int) -> list[Record]:
-    """Return the damaged batches at the end of the log, ascending; mostly none.
+    """Return the damaged batches at the end of the log, ascending; usually none.
 
     Raises:
-        DamagedRecordError: they do not lie where they should: their keys may be damaged, too.
+        DamagedRecordError: they do not fit what is before them, so their keys may be damaged too.
     """
     tail: list[Record] = []
     term, position = -1, _start(txn, dbs, member_id)
@@ -323,11 +339,12 @@ def _damaged_tail(txn: Transaction, dbs: Databases, member_id: int) -> list[Reco
 
 
 def _cut(txn: Transaction, dbs: Databases, member_id: int, tail: list[Record]) -> None:
-    """Take the batches off, as a truncation does, and note that they were there."""
+    """Delete the batches, as a truncation does, and note that they were there."""
     for record in tail:
         txn.delete(KEY.pack(record.term, record.position), db=dbs.log)
     rows = load_terms(txn, dbs, member_id)
     put_terms(txn, dbs, rows, cut_at(rows, tail[0].position))
-    before = kept_here(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
-    lost = max(before, (tail[-1].term, tail[-1].position + 1))
+    # An older note may reach further; keep the later end.
+    before = irreplaceable_row(member_id, "what else it has lost", lambda: load_lost(txn, dbs))
+    lost = max(before, LogEnd(tail[-1].term, tail[-1].position + 1))
     txn.put(LOST_KEY, encode_lost(lost), db=dbs.meta)

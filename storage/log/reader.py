@@ -1,4 +1,8 @@
-"""Reading the log in short transactions, each batch checked, from a boundary onwards."""
+"""Reading the log in short transactions: each batch is checked, and none is skipped.
+
+LMDB reuses no page that an open transaction may see. So a long read would make the file grow; reads
+go in chunks instead, and check the bytes after the transaction has ended.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ...errors import DamagedRecordError, PrunedError, StorageError
-from .journal import Held, load_row
+from .journal import HeldRecords, load_row
 from .log_table import (
     END_KEY,
     KEY,
@@ -18,7 +22,7 @@ from .log_table import (
     record_at,
     record_before,
 )
-from .state import load_origin
+from .meta_rows import load_origin
 from .term_table import term_at
 
 if TYPE_CHECKING:
@@ -26,43 +30,52 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Environment, Transaction
     from .batch import BatchHeader
+    from .databases import Databases
     from .log_table import Record
-    from .state import Databases, Recorded
+    from .state import Recorded
     from .term_table import TermRow
 
 CHUNK_BYTES: Final = 1 << 20
+"""Batches that one transaction reads, in bytes. More would keep pages from being reused for longer;
+fewer cost more transactions."""
 
 
 @attrs.frozen
 class LogReader:
-    """Reads batches of one environment, and behind them those of its journal.
+    """Reads batches from LMDB, and behind them those of the journal.
 
     Args:
         environment: of the store.
         dbs: its sub-databases.
-        member_id: whose store it is.
-        tail: gives what the journal holds. It is asked before LMDB is, to which a writer may carry
-            it over meanwhile: then LMDB says another generation, has all of it, and perhaps what
-            came in its place.
+        member_id: of the store, for errors.
+        tail: returns the journal's batches.
     """
 
     environment: Environment
     dbs: Databases
     member_id: int
-    tail: Callable[[], Held] = Held
+    tail: Callable[[], HeldRecords] = HeldRecords
 
     def chunk(
         self, terms: tuple[TermRow, ...], position: int, stop: int, limit_bytes: int
     ) -> list[bytes] | None:
-        """Return checked batches from `position` on, at least one, or None when none begins there.
+        """Return checked batches from `position` on, at least one; None if none begins there.
+
+        Args:
+            terms: the table of terms, to find the key of `position`.
+            position: where to begin.
+            stop: no batch that begins here or behind is read.
+            limit_bytes: of all batches together; the first one may be longer.
 
         Raises:
-            DamagedRecordError: a batch is damaged, or does not begin where the last one ended.
+            DamagedRecordError: a batch is damaged, or does not begin where the one before ended.
         """
         row = term_at(terms, position)
         if row is None:
             return None
         term = row.term
+        # The journal first. A writer may carry its batches over to LMDB between the two reads; then
+        # LMDB shows another generation, and has them all, or what replaced them.
         held = self.tail()
         records, current = self.environment.read(
             lambda txn: (
@@ -73,7 +86,7 @@ class LogReader:
         if current:
             _add_tail(records, held.records, position, stop, limit_bytes)
         expected = position
-        for record in records:  # outside of the transaction, which is to be short
+        for record in records:  # outside the transaction, to keep that short
             if record.position != expected:
                 raise self._hole(record.term, expected)
             expected = check_record_untrusted(self.member_id, record).end
@@ -94,10 +107,10 @@ class LogReader:
         return records
 
     def check_range(self, recorded: Recorded, position: int) -> None:
-        """Refuse a position that is not kept.
+        """Refuse a position below the first one kept.
 
         Raises:
-            PrunedError: it is below the first one kept.
+            PrunedError: it is.
         """
         if position < recorded.start_position:
             raise PrunedError(
@@ -112,13 +125,13 @@ class LogReader:
         before = self._before(key)
         if before is not None and position < before.end:
             return StorageError(
-                f"member {self.member_id}: position {position} is inside of the batch "
+                f"member {self.member_id}: position {position} is inside the batch "
                 f"from {before.position} to {before.end}"
             )
         return self._hole(-1 if row is None else row.term, position)
 
     def next_position(self, header: BatchHeader) -> int | None:
-        """Return where the record behind a batch's own begins, None behind the last one."""
+        """Return where the record behind this batch's begins; None if it is the last."""
 
         def look(txn: Transaction) -> int | None:
             with txn.cursor(self.dbs.log) as cursor:
@@ -129,7 +142,7 @@ class LogReader:
         return self.environment.read(look)
 
     def _before(self, key: bytes) -> Record | None:
-        """Return the last record in front of `key`, unchecked."""
+        """Return the last record below `key`, unchecked."""
         held = self.tail()
 
         def look(txn: Transaction) -> Record | None:
@@ -143,7 +156,7 @@ class LogReader:
         return self.environment.read(look)
 
     def boundary(self, recorded: Recorded, position: int) -> int:
-        """Return where the batch begins that covers `position`, as far as the log reaches."""
+        """Return where the batch that covers `position` begins; the end for one behind the log."""
         if position >= recorded.append_position:
             return recorded.append_position
         row = term_at(recorded.terms, position)
@@ -155,8 +168,8 @@ class LogReader:
         """Return commit position and timestamp of the batch that ends at `position`.
 
         Raises:
-            StorageError: none does, and the log does not start there.
-            DamagedRecordError: it is damaged.
+            StorageError: no batch ends there, and the log does not begin there.
+            DamagedRecordError: the batch is damaged.
         """
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
@@ -169,13 +182,14 @@ class LogReader:
         return header.commit_position, header.timestamp_ms
 
     def prefix(self, recorded: Recorded, position: int, step: int) -> tuple[bytes, int, int] | None:
-        """Return how to drop up to `step` batches that end at or before `position`.
+        """Find up to `step` batches to drop, which end at or before `position`.
 
-        That is the key and the position of the first batch to keep, and the timestamp of the
-        last one to drop; None when there is nothing to drop.
+        Returns:
+            Key and position of the first batch to keep, and timestamp of the last one to drop; None
+            if there is nothing to drop.
 
         Raises:
-            DamagedRecordError: the last one to drop is damaged.
+            DamagedRecordError: the last batch to drop is damaged.
         """
         return self.environment.read(lambda txn: self._prefix(txn, recorded, position, step))
 
@@ -191,7 +205,8 @@ class LogReader:
                 kept, start, count = key, begin, count + 1
             else:
                 if 0 < count <= step and recorded.append_position <= position:
-                    # Where the next batch will be: there may be some when this is done.
+                    # All batches go. Keep from where the next one will be: appends may come before
+                    # this change is made.
                     start = recorded.append_position
                     kept = KEY.pack(term, start)
             if start == recorded.start_position:
@@ -206,11 +221,11 @@ class LogReader:
         )
 
     def scan(self, recorded: Recorded, position: int, stop: int | None = None) -> Iterator[bytes]:
-        """Yield checked batches from `position` to `stop` (default: to the end), chunk by chunk.
+        """Yield checked batches from `position` to `stop` (default: the end), chunk by chunk.
 
         Raises:
-            PrunedError: `position` is not kept.
-            StorageError: `position` is no boundary.
+            PrunedError: `position` is below the first one kept.
+            StorageError: no batch begins at `position`.
             DamagedRecordError: a batch is damaged.
         """
         self.check_range(recorded, position)
@@ -226,7 +241,7 @@ class LogReader:
 def _add_tail(
     records: list[Record], tail: Sequence[Record], position: int, stop: int, limit_bytes: int
 ) -> None:
-    """Add to records from `position` on what the journal has behind them."""
+    """Extend records that begin at `position` by what the journal has behind them."""
     end = records[-1].end if records else position
     room = limit_bytes - (end - position)
     for record in tail:

@@ -1,4 +1,4 @@
-"""A store opened for reading only: for tools and exports, while the member runs or not."""
+"""A store opened for reading only, for tools and exports; its member may be running."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from ...errors import DamagedRecordError
 from ..lmdb.environment import Environment
 from .batch import decode_header_untrusted
-from .journal import Held, load_row, read_journal
+from .databases import MAX_DBS, Databases
+from .journal import HeldRecords, load_row, read_journal
+from .log_end import LogEnd
+from .meta_rows import load_identity
 from .reader import LogReader
-from .state import MAX_DBS, Databases, StateView, ending_with, load, load_identity
+from .state import StateView, ending_with, load
 from .term_table import row_of
 
 if TYPE_CHECKING:
@@ -24,23 +27,23 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyStore(StateView):
-    """The store; made by `open_readonly`. Its properties show what was durable at `refresh`.
+    """A store that is only read; made by `open_readonly`. Shows what was durable at `refresh`.
 
-    Damage at the end of the log does not hinder the opening: the log is then taken to end in front
-    of it, and the last whole batch says what is committed.
+    Damage at the end of the log is no error here: the log then ends before it, and the last intact
+    batch says what is committed.
 
     Attributes:
-        identity: whose it is.
+        identity: of the store.
         environment: the LMDB environment.
         dbs: its sub-databases.
-        tail: what its journal held.
+        tail: what the journal held.
     """
 
     def __init__(self, environment: Environment, dbs: Databases, identity: Identity) -> None:
         self.identity = identity
         self.environment = environment
         self.dbs = dbs
-        self.tail = Held()
+        self.tail = HeldRecords()
         self._reader = LogReader(environment, dbs, identity.member_id, lambda: self.tail)
         super().__init__(self._load())
 
@@ -48,30 +51,31 @@ class ReadOnlyStore(StateView):
         """Read again what is durable now.
 
         Raises:
-            StorageError: something of it is damaged.
+            StorageError: some of it is damaged.
         """
         self.recorded = self._load()
 
     def _load(self) -> Recorded:
-        found, member_id = read_journal(self.environment.directory), self.identity.member_id
+        member_id = self.identity.member_id
+        scan = read_journal(self.environment.directory)  # before LMDB, see `JournalScan`
         recorded, row = self.environment.read(
             lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
-        tail = found.tail(member_id, row, (-1, recorded.append_position))
-        self.tail = Held(row.generation, tail.records)
+        tail = scan.tail(member_id, row, LogEnd(-1, recorded.append_position))
+        self.tail = HeldRecords(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)
         return recorded
 
     def boundary(self, position: int) -> int:
-        """Return where the batch begins that covers `position`.
+        """Return where the batch that covers `position` begins.
 
-        That is the first kept position for one that is pruned, and the end for one behind it.
+        For a pruned position that is the first one kept; for one behind the log, the end.
         """
         return self._reader.boundary(self.recorded, position)
 
     def scan(self, position: int, stop: int | None = None) -> Iterator[bytes]:
-        """Yield the checked batches from `position` to `stop`, by default the end.
+        """Yield the checked batches from `position` to `stop`, by default to the end.
 
         Raises:
             PrunedError: `position` is below the first one kept.
@@ -101,7 +105,7 @@ def open_readonly(directory: Path) -> ReadOnlyStore:
 
     Raises:
         StoreMismatchError: there is none, or it is of another format.
-        StoreBusyError: this very process has it open.
+        StoreBusyError: this process has it open.
         StorageError: its tables are damaged.
     """
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
@@ -115,7 +119,7 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
     """Return the state with one more batch, checked by the caller, at the end of the log.
 
     Raises:
-        DamagedRecordError: it does not lie where the recording log says.
+        DamagedRecordError: it contradicts the table of terms.
     """
     header = decode_header_untrusted(record.batch)
     row = row_of(recorded.terms, header.term)
@@ -124,6 +128,6 @@ def _with_batch(member_id: int, recorded: Recorded, record: Record) -> Recorded:
             member_id=member_id,
             term=header.term,
             position=header.position,
-            reason=f"the recording log says {row}",
+            reason=f"the table of terms says {row}",
         )
     return ending_with(recorded, header)

@@ -1,13 +1,38 @@
-"""The store of one member: log, recording log, votes and identity in one LMDB environment.
+"""The store of one member: its log, table of terms, vote and identity, in one directory.
 
-Everything is written in the order of the calls, in groups, by the executor (see :mod:`.recorder`);
-what belongs together (the first batch of a term and the term's row) is durable together, and a
-process killed at any moment finds exactly the last durable batch. The store keeps two values of one
-type: what was submitted, against which calls are checked, and what is durable, which the properties
-show. The second follows the first when a write is reported, on trio's thread.
+The idea
+--------
+Every change is a value (`changes`): the state that holds once it is durable, and the LMDB
+operations that make it so. The store therefore keeps two states of one type::
 
-`run` must be running for anything to become durable. An awaiting call that is cancelled may
-still take effect: what was submitted is written.
+    submitted    what all calls so far lead to; new calls are checked against it
+    recorded     what is durable; the properties show it
+
+The second follows the first when the executor reports a group as durable, on trio's thread. Calls
+become durable in the order in which they were made.
+
+The naive way, and why it fails
+-------------------------------
+Write, wait for the disk, then update the state. A leader could then append one batch per sync, and
+a follower could not check the next batch before the disk has the one before. With two states the
+caller goes on at once, and a slow disk only makes larger groups.
+
+What belongs together
+---------------------
+Some facts must never be on disk one without the other; each is one change, so one transaction:
+
+- the first batch of a term and the term's row: a batch without a row has no known leader;
+- a snapshot's row and the empty log behind it (`install`);
+- a truncation and the table of terms that it leaves.
+
+A process killed at any moment finds exactly a prefix of its changes.
+
+What we do not do
+-----------------
+- No change is undone. A cancelled call may still take effect: what was submitted is written.
+- Nothing becomes durable unless `run` is running.
+- The store checks its callers, with assertions. It does not know why a log is truncated, or whether
+  a vote is wise: :mod:`quorate.node` does.
 """
 
 from __future__ import annotations
@@ -26,11 +51,13 @@ from ..writing.group_commit import ThreadExecutor
 from . import changes
 from .batch import BatchHeader, decode_header_untrusted
 from .commit import Recorder, Write, carry_over
+from .databases import MAX_DBS, Databases
 from .identity import Identity, check_identity
 from .journal import JOURNAL_BYTES, Journal
 from .mending import mend
+from .meta_rows import load_identity
 from .reader import CHUNK_BYTES
-from .state import MAX_DBS, Databases, Recorded, StateView, initialise, load, load_identity
+from .state import Recorded, StateView, initialise, load
 from .term_table import SnapshotRow, TermRow, row_of, with_term
 
 if TYPE_CHECKING:
@@ -40,24 +67,26 @@ if TYPE_CHECKING:
 
     from ..writing.group_commit import ExecutorFactory
     from .changes import Change
-    from .standing import Standing
     from .vote import NodeState
+    from .voting_status import VotingStatus
 
 log = logging.getLogger("quorate.storage")
 
-PRUNE_STEP: Final = 512  # batches that one transaction of `drop_prefix` deletes
+PRUNE_STEP: Final = 512
+"""Batches that one transaction of `drop_prefix` deletes. More of them hold up appends for longer;
+fewer cost more syncs."""
 
 
 class Store(StateView):
-    """The store; made by `Store.open`. Its properties show what is durable.
+    """The open store; made by `Store.open`. Its properties show what is durable.
 
     Attributes:
-        identity: whose it is.
-        submitted: the state with what was submitted and is not durable yet.
-        executor: what writes it.
-        recorder: what makes it durable, on whichever thread the executor has it done.
-        commits: groups of writes that became durable since it was opened.
-        on_durable: set by the owner; called with the append position after each that held a batch.
+        identity: of the store.
+        submitted: the state that all calls so far lead to, durable or not.
+        executor: runs the writes.
+        recorder: makes a group durable, on the thread that the executor chooses.
+        commits: groups that became durable since the store was opened.
+        on_durable: set by the owner; called with the append position after each group with a batch.
     """
 
     def __init__(
@@ -67,16 +96,18 @@ class Store(StateView):
         recorded: Recorded,
         executor: ExecutorFactory[Write],
     ) -> None:
-        super().__init__(recorded)
+        super().__init__(recorded)  # nothing is submitted yet, so both states are the same
         self.identity = identity
         self.executor = executor(recorder.write, delivered=self._delivered, idle=recorder.rest)
+        # Groups that only append may bypass the writer thread, see `Recorder.begin`.
         self.executor.by_spans(recorder.begin, recorder.end)
+        # One callback per group, set once by the member; no list of observers to call on this path.
         self.on_durable: Callable[[int], None] = lambda _position: None
         self.recorder = recorder
         self._dbs = recorder.dbs
         self._reader = recorder.reader(identity.member_id)
         self.submitted = recorded
-        self._grown = False
+        self._grown = False  # the group being reported holds a batch
         self.commits = 0
 
     @classmethod
@@ -92,18 +123,19 @@ class Store(StateView):
         peers: bool = False,
         journal_bytes: int = JOURNAL_BYTES,
     ) -> Self:
-        """Open the store in `directory`; make one, durably, when there is none.
+        """Open the store in `directory`; make one, durably, if there is none.
 
-        What is damaged is mended if it can be (:mod:`.mending`), more of it with `peers`.
+        Damage is mended where possible (:mod:`.mending`), and more of it with `peers`.
 
         Raises:
             StoreMismatchError: it is of another cluster, member or format.
-            StoreBusyError: it is open already.
+            StoreBusyError: another handle has it open.
             StoreFullError: there is no room to make it.
-            DamagedRecordError: the log's end or the recording log is damaged beyond that.
-            LostStoreError: its vote, or whether it has one, is damaged.
+            DamagedRecordError: the log's end or the table of terms is damaged beyond mending.
+            LostStoreError: the vote, or whether there is one, is damaged.
         """
-        draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - no two of a seed
+        draw = random.Random(rng.getrandbits(64)).getrandbits  # noqa: S311 - simulations seed it
+        # Drawn even if there is a store: the generator then goes on the same way in both cases.
         new = Identity(cluster, member_id, draw(64))
         environment = Environment.open(
             directory,
@@ -113,35 +145,40 @@ class Store(StateView):
         )
         with environment.opening():
             dbs = environment.databases(Databases)
+            # First of all: nothing below may write into somebody else's store.
             identity = environment.read(lambda txn: load_identity(txn, dbs))
             check_identity(identity, cluster=cluster, member_id=member_id)
+            # The journal before mending: its batches may continue a log whose end looks damaged.
             row = carry_over(environment, dbs, identity, peers=peers)
             mend(environment, dbs, member_id, peers=peers)
+            # Only now is the state read: carrying over and mending change it.
             recorded = environment.read(lambda txn: load(txn, dbs, member_id))
+        # The salt is drawn anew at each start, so no client can learn it from an old file.
         journal = Journal(directory, row, salt=draw(64), size=journal_bytes)
         return cls(Recorder(environment, dbs, journal), identity, recorded, executor)
 
     def close(self) -> None:
         """Close the store, after `run` has ended; idempotent."""
+        # Journal first, then LMDB; neither may be written any more.
         self.recorder.close()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Write until cancelled; what was submitted until then is written first.
+        """Write until cancelled; everything submitted by then is written first.
 
         Raises:
-            StoreFullError: the disk has no room; nothing of the last group was written.
+            StoreFullError: the disk is full; nothing of the last group was written.
             StorageError: the disk failed.
         """
         await self.executor.run(task_status=task_status)
 
     @property
     def appended_position(self) -> int:
-        """End of the log with what was submitted and is not durable yet."""
+        """End of the log, counting what is submitted and not durable."""
         return self.submitted.append_position
 
     @property
     def unsynced(self) -> int:
-        """Bytes of the log that were submitted and are not durable yet."""
+        """Bytes of the log that are submitted and not durable."""
         return self.submitted.append_position - self.recorded.append_position
 
     def append(
@@ -149,24 +186,30 @@ class Store(StateView):
         batch: bytes,
         *,
         header: BatchHeader | None = None,
-        term_row: TermRow | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Append a batch that begins at `appended_position`; `done` is called when it is durable.
+        """Append a batch that begins at `appended_position`; returns at once.
 
-        Its bytes were checked by the caller, who may have its header at hand. `term_row`, with the
-        first batch of a term, is durable together with it; it closes the term before.
+        The first batch of a term makes the term's row, durable together with the batch, and closes
+        the term before.
+
+        Args:
+            batch: one whole batch, checked by the caller.
+            header: of the batch, if the caller has it at hand.
+            done: called on trio's thread once the batch is durable.
 
         Raises:
-            WireError: no header is given, and `batch` has none of a batch.
+            WireError: no header is given, and `batch` begins with none.
         """
+        # This is the hot path: one call per batch, no await, no lock.
         before = self.submitted
         header = header or decode_header_untrusted(batch)
-        change = changes.append(self._dbs, before, batch, header, term_row)
+        change = changes.append(self._dbs, before, batch, header)
         after = change.after
-        regained = after.lost != before.lost
+        regained = after.lost != before.lost  # our log just passed what was once cut off
 
         def written() -> None:
+            # Reported in the order of submission, so `recorded` never goes back.
             self.recorded = after
             self._grown = True
             if regained:
@@ -182,42 +225,45 @@ class Store(StateView):
         self.submitted = after
         self.executor.submit(Write(change, written))
 
-    async def append_durably(self, batch: bytes, *, term_row: TermRow | None = None) -> None:
-        """Append a batch and return when it is durable; see `append`."""
+    async def append_durably(self, batch: bytes) -> None:
+        """Append a batch, and return once it is durable; see `append`."""
+        # Checked once, before anything is submitted: a cancelled caller then knows nothing
+        # happened.
         await trio.lowlevel.checkpoint_if_cancelled()
         written = trio.Event()
-        self.append(batch, term_row=term_row, done=written.set)
+        self.append(batch, done=written.set)
         await written.wait()
 
     async def save_node_state(self, state: NodeState) -> None:
-        """Make a vote durable; it is never changed within its term, nor does that decrease."""
+        """Make a vote durable. Within a term it never changes, and its term never decreases."""
         await self._durably(lambda dbs, old: changes.set_node_state(dbs, old, state))
 
     async def ensure_coherent(
         self, *, term: int, base: int, end: int | None, timestamp_ms: int
     ) -> None:
-        """Make sure that `term` is in the recording log, and closed at `end` if that is given.
+        """Ensure that `term` has a row, and that the row ends at `end` if that is given.
 
-        A new term begins where the term before ends, and not inside of the log; an open term
-        before is closed there.
+        A new term begins where the term before ends, never inside the log. An open term before it
+        is closed there. (Aeron: RecordingLog.ensureCoherent.)
         """
+        # `with_term` makes this idempotent: a follower may call it for a term that has its row.
         row = TermRow(term, base, end, timestamp_ms)
         await self._durably(lambda dbs, old: changes.set_terms(dbs, old, with_term(old.terms, row)))
 
-    async def save_standing(self, standing: Standing) -> None:
-        """Make durable whether this store has a vote; one that has keeps it."""
-        await self._durably(lambda dbs, old: changes.set_standing(dbs, old, standing))
+    async def save_voting_status(self, status: VotingStatus) -> None:
+        """Make the voting status durable; a store that has a vote keeps it."""
+        await self._durably(lambda dbs, old: changes.set_voting_status(dbs, old, status))
 
     async def add_snapshot(self, row: SnapshotRow) -> None:
         """Record that a snapshot exists."""
         await self._durably(lambda dbs, old: changes.add_snapshot(dbs, old, row))
 
     async def remove_snapshots(self, *rows: SnapshotRow) -> None:
-        """Record that snapshots do not exist any more."""
+        """Record that snapshots are gone; their files are removed afterwards."""
         await self._durably(lambda dbs, old: changes.remove_snapshots(dbs, old, rows))
 
     async def regain(self) -> None:
-        """Record that the log has again what was damaged at its end."""
+        """Record that the log again has the batches that were damaged at its end."""
         await self._durably(changes.regained)
 
     async def save_suspended(self, *, suspended: bool) -> None:
@@ -225,29 +271,34 @@ class Store(StateView):
         await self._durably(lambda dbs, old: changes.set_suspended(dbs, old, suspended=suspended))
 
     def opened_with(self, kind: str) -> None:
-        """Note with what kind of service it was opened: durable with the next row of a term."""
+        """Note the kind of service that opened the store; durable with the next row of a term."""
+        # Not written yet: before a first term there is nothing that services could mix up.
         self._dbs.service = kind
         self.submitted = self.recorded = attrs.evolve(self.recorded, service=kind)
 
     async def save_service(self, kind: str) -> None:
-        """Record of what kind the service is."""
+        """Record the kind of service that the log belongs to."""
         await self._durably(lambda dbs, old: changes.set_service(dbs, old, kind))
 
     async def save_committed(self, position: int) -> None:
-        """Record that the log up to a position is committed, whatever its batches say."""
+        """Record that the log is committed up to a position, whatever its batches say."""
         await self._durably(lambda dbs, old: changes.set_committed(dbs, old, position))
 
     async def install(
         self, snapshot: SnapshotRow, terms: tuple[TermRow, ...], *, suspended: bool = False
     ) -> None:
-        """Drop the whole log and let it begin, empty, at the position of a snapshot.
+        """Drop the whole log; it begins anew, empty, at the position of a snapshot. The vote stays.
 
-        The vote stays. `terms` is the recording log up to there, its last row open.
+        Args:
+            snapshot: from another member, its file already in place.
+            terms: the table of terms up to there; its last row is open.
+            suspended: an operator has suspended the cluster.
 
         Raises:
             StorageError: the snapshot is older than what is known to be committed here.
         """
         await self.settled()
+        # An older snapshot would take back entries that clients have been told are committed.
         if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(
@@ -255,12 +306,13 @@ class Store(StateView):
         )
 
     async def replace(self, batch: bytes) -> None:
-        """Put a batch, checked by the caller, in the place of a damaged or missing one.
+        """Replace a damaged or missing batch by an intact copy, checked by the caller.
 
         Raises:
             StorageError: it does not fit between its neighbours, or is no part of this log.
         """
-        await self.carried_over()
+        await self.carried_over()  # the place is looked up in LMDB alone
+        # The header only: the caller has checked the bytes. Its place is checked here.
         old, header = self.submitted, decode_header_untrusted(batch)
         row = row_of(old.terms, header.term)
         if row is None or header.position < max(row.base, old.start_position):
@@ -273,18 +325,19 @@ class Store(StateView):
     async def truncate(self, position: int, *, last_term: int | None = None) -> None:
         """Drop the batches at and behind `position`, which is the end or where a batch begins.
 
-        Terms that begin behind it are dropped, and those behind `last_term` if it is given; the
-        last one that is left is open again.
+        Terms that begin behind it are dropped, and terms above `last_term` if that is given. The
+        last term left is open again.
 
         Raises:
-            PrunedError: `position` is below the first one kept.
-            StorageError: `position` is not a boundary.
+            PrunedError: `position` is below the first position kept.
+            StorageError: no batch begins at `position`.
         """
-        await self.settled()
+        await self.settled()  # so that the batches that are to go can be found in a reader
         old = self.submitted
         self._reader.check_range(old, position)
         if position > old.append_position:
             raise StorageError(f"can't truncate to {position}: log ends at {old.append_position}")
+        # What the state says about commit and time comes from its last batch; now from another one.
         commit, timestamp = old.last_commit_position, old.last_timestamp_ms
         if position < old.append_position:
             commit, timestamp = await self.executor.read(
@@ -299,8 +352,9 @@ class Store(StateView):
     async def drop_prefix(self, position: int) -> None:
         """Drop the batches that end at or before `position`, step by step.
 
-        The recording log keeps their terms. Cancelled, it leaves what was not dropped yet.
+        Their terms keep their rows. If the call is cancelled, some of the batches may be left.
         """
+        # In steps, so that appends get their turn: one transaction for a gigabyte takes seconds.
         while True:
             await self.carried_over()
             recorded = self.recorded
@@ -317,15 +371,16 @@ class Store(StateView):
     async def read(
         self, position: int, *, limit_bytes: int = CHUNK_BYTES, end: int | None = None
     ) -> list[bytes]:
-        """Return durable batches from `position` on, each one checked; none at the end of the log.
+        """Return durable batches from `position` on, each checked; none at the end of the log.
 
         At least one if there is any, then as many as fit in `limit_bytes` and begin before `end`.
 
         Raises:
-            PrunedError: `position` is below the first one kept.
+            PrunedError: `position` is below the first position kept.
             StorageError: no batch begins at `position`.
             DamagedRecordError: a batch is damaged or missing.
         """
+        # A reader at the end of the log must still let other tasks run.
         await trio.lowlevel.checkpoint()
         while True:
             recorded = self.recorded
@@ -338,13 +393,15 @@ class Store(StateView):
             )
             if batches is not None:
                 return batches
+            # No batch begins there. That is an error only if the state did not change while we
+            # read: a truncation or a pruning may be on its way.
             if self.submitted is self.recorded is recorded:
                 raise self._reader.missing(recorded, position)
-            await self.settled()  # it may just have been truncated or pruned
+            await self.settled()
 
     async def boundary(self, position: int) -> int:
-        """Return where the durable batch begins that covers `position`, the end behind all."""
-        recorded = self.recorded
+        """Return where the durable batch that covers `position` begins; behind all, the end."""
+        recorded = self.recorded  # one value for the whole read, however the log goes on
         return await self.executor.read(lambda: self._reader.boundary(recorded, position))
 
     async def last_batch(self) -> bytes | None:
@@ -353,7 +410,7 @@ class Store(StateView):
         Raises:
             DamagedRecordError: it is damaged.
         """
-        await self.settled()
+        await self.settled()  # else the batch may be only submitted, and in no reader
         recorded = self.recorded
         if recorded.start_position == recorded.append_position:
             return None
@@ -361,7 +418,7 @@ class Store(StateView):
         return (await self.read(begin))[0]
 
     def scan(self, position: int) -> Iterator[bytes]:
-        """Yield the checked batches from `position` to what is now the end; for tools.
+        """Yield the checked batches from `position` to the present end; blocks, for tools.
 
         Raises:
             PrunedError, StorageError, DamagedRecordError: as `read`.
@@ -371,16 +428,18 @@ class Store(StateView):
     async def settled(self) -> None:
         """Wait until everything submitted so far is durable."""
         if self.submitted is not self.recorded:
-            await self._durably(changes.nothing)
+            await self._durably(changes.nothing)  # an empty change: durable after all before it
 
     async def carried_over(self) -> None:
-        """Wait until everything submitted so far is in LMDB."""
+        """Wait until everything submitted so far is in LMDB, not only in the journal."""
+        # An empty change is no append, so the recorder takes the way of LMDB.
         if self.submitted is not self.recorded or self.recorder.tail().records:
             await self._durably(changes.nothing)
 
     async def _durably(self, make: Callable[[Databases, Recorded], Change]) -> None:
-        """Submit a change and return when it is durable."""
+        """Submit a change, and return once it is durable."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        # Made against what was submitted, and no await before `submit`: nothing comes in between.
         change = make(self._dbs, self.submitted)
         durable = trio.Event()
 
@@ -393,8 +452,10 @@ class Store(StateView):
         await durable.wait()
 
     def _delivered(self) -> None:
-        """Tell the owner, once per group."""
+        """Report progress to the owner, once per group."""
+        # Once per group, not per batch: the leader answers with one message for all of them.
         self.commits += 1
         if self._grown:
+            # Cleared first: the callback may append, and a report of that must not be missed.
             self._grown = False
             self.on_durable(self.recorded.append_position)

@@ -1,14 +1,25 @@
-"""The recording log: which term covers which positions of the log, and which snapshots exist.
+"""The table of terms: which term covers which positions. Also rows of snapshots and forced quorums.
 
-It also tells where an operator has forced a quorum.
+A term covers the half-open range `[base, end)`. Rows ascend by term. Each begins where the one
+before it ends, and only the last may be open::
 
-A term covers the half-open range `[base, end)`. Rows ascend by term, and each begins where the one
-before it ends; only the last may be open. A term of which this member never heard has no row, so a
-jump of the term costs nothing, however far it goes. An empty row is a term in which nothing was
-recorded. The rules are pure functions from rows to rows; the store writes what changed, a new
-term's row in the same transaction as the first batch of that term. (Aeron:
-RecordingLog.ensureCoherent, commitLogPosition; there a skipped term gets an empty row, and bases
-that do not meet are silently overridden.)
+    term 0   [0 ............ 640)
+    term 3                  [640 ... 960)        terms 1 and 2: this member never heard of them
+    term 4                          [960, 960)   nothing was recorded in term 4
+    term 5                          [960 ...     open
+
+A skipped term has no row, so a jump of the term costs nothing. The rules are pure functions from
+rows to rows; the store writes the rows that changed. (Aeron calls this the recording log, see its
+`RecordingLog.ensureCoherent` and `commitLogPosition`. There a skipped term gets an empty row, and
+bases that do not meet are silently overridden.)
+
+::
+
+    terms       key term u64 (big endian)                  base i64, end i64 (-1 open), timestamp
+    i64 snapshots   key position u64, term u64 (big endian)    timestamp i64, name UTF-8 meta
+    key "forced:", time u64 (big endian)       position i64, term i64, instance id u64
+
+Each value ends with a checksum of key and value (`lmdb.sealed_rows`).
 """
 
 from __future__ import annotations
@@ -43,10 +54,10 @@ class TermRow:
     """A leadership term.
 
     Args:
-        term: its id, 0 or more.
+        term: its number, 0 or more.
         base: log position where it begins.
-        end: log position where it ends; None = it is still open.
-        timestamp_ms: cluster time when it was first seen.
+        end: log position where it ends; None = open.
+        timestamp_ms: cluster time when this member first recorded it.
     """
 
     term: int
@@ -60,10 +71,10 @@ class SnapshotRow:
     """A snapshot of the service.
 
     Args:
-        position: log position that it covers up to.
+        position: log position up to which it has everything.
         term: leadership term at that position.
         timestamp_ms: cluster time when it was taken.
-        name: what it is called on the disk.
+        name: of its file.
     """
 
     position: int
@@ -74,13 +85,13 @@ class SnapshotRow:
 
 @attrs.frozen
 class ForcedRow:
-    """An operator has forced a quorum: the cluster began anew with what this store had.
+    """An operator forced a quorum: the cluster began anew with what this store had.
 
     Args:
-        position: where its log ended; what others had behind it is lost.
-        term: the last term of it, -1 = none.
+        position: where its log ended; entries that other members had behind it are lost.
+        term: last term of that log, -1 = none.
         timestamp_ms: by the clock of the machine.
-        instance_id: of the store until then.
+        instance_id: of the store before that.
     """
 
     position: int
@@ -90,9 +101,9 @@ class ForcedRow:
 
 
 def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
-    """Return `rows` with a term that is new, or that is there already and may get its end.
+    """Return `rows` with a new term, or with the end of a term that is there.
 
-    An open row before it is closed at its base.
+    An open row before a new term is closed at the new term's base.
     """
     assert added.term >= 0
     assert added.end is None or added.end >= added.base, f"{added} ends before it begins"
@@ -108,9 +119,9 @@ def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
 
 
 def with_end(rows: tuple[TermRow, ...], term: int, end: int) -> tuple[TermRow, ...]:
-    """Return `rows` with `term` closed at `end`; one that has no row is left alone if it is older.
+    """Return `rows` with `term` closed at `end`.
 
-    It was skipped here, or is older than the first row.
+    An older term without a row was skipped here, or is below the first row; it needs no end.
     """
     assert rows, f"there is no term {term} to close"
     assert term <= rows[-1].term, f"there is no term {term} to close"
@@ -130,8 +141,8 @@ def cut_at(
 ) -> tuple[TermRow, ...]:
     """Return what is left of `rows` when the log is truncated to `position`.
 
-    Terms behind `last_term` go too, if it is given, even where they are empty. The term that is
-    then the last one is open again: whoever caused the cut may hold more of it.
+    Terms above `last_term`, if given, go too, even empty ones. The last row left is open again: the
+    leader that caused the cut may have more of that term.
     """
     kept = [row for row in rows if row.base <= position]
     while kept and last_term is not None and kept[-1].term > last_term:
@@ -143,7 +154,7 @@ def cut_at(
 
 
 def term_at(rows: tuple[TermRow, ...], position: int) -> TermRow | None:
-    """Return the term that covers `position`."""
+    """Return the row that covers `position`, None without one."""
     index = bisect.bisect_right(rows, position, key=lambda row: row.base) - 1
     if index < 0:
         return None
@@ -152,20 +163,20 @@ def term_at(rows: tuple[TermRow, ...], position: int) -> TermRow | None:
 
 
 def row_of(rows: tuple[TermRow, ...], term: int) -> TermRow | None:
-    """Return the row of `term`."""
+    """Return the row of `term`, None without one."""
     index = _index_of(rows, term)
     return rows[index] if index < len(rows) and rows[index].term == term else None
 
 
 def _index_of(rows: tuple[TermRow, ...], term: int) -> int:
-    """Return where the row of `term` is, or would be."""
-    if rows and term == rows[-1].term:  # as mostly
+    """Return the index of the row of `term`, or where it would be."""
+    if rows and term == rows[-1].term:  # nearly always
         return len(rows) - 1
     return bisect.bisect_left(rows, term, key=_term_of)
 
 
 def incoherences(rows: tuple[TermRow, ...]) -> Iterator[tuple[int, str]]:
-    """Yield term and words wherever rows break the rules at the top of this page."""
+    """Yield term and reason wherever rows break the rules above."""
     for before, row in itertools.pairwise(rows):
         if row.term <= before.term:
             yield row.term, f"it follows term {before.term}"
@@ -187,7 +198,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
     """Decode a row of the table of terms.
 
     Raises:
-        DamagedRecordError: it is damaged; the position is -1, for it is not known.
+        DamagedRecordError: it is damaged; with position -1, since that is unknown.
     """
     term = int.from_bytes(key[:8])
     try:
@@ -195,19 +206,19 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
         (term,) = unpack_untrusted(_TERM_KEY, key, key)
     except StorageError as error:
         raise DamagedRecordError(
-            member_id=member_id, term=term, position=-1, reason=f"recording log: {error}"
+            member_id=member_id, term=term, position=-1, reason=f"table of terms: {error}"
         ) from error
     return TermRow(term, base, None if end == _OPEN else end, timestamp_ms)
 
 
 def encode_forced(row: ForcedRow) -> tuple[bytes, bytes]:
-    """Return key and value of the row that says that a quorum was forced."""
+    """Return key and value of the row about a forced quorum."""
     key = FORCED_PREFIX + _FORCED_KEY.pack(row.timestamp_ms)
     return key, seal(key, _FORCED.pack(row.position, row.term, row.instance_id))
 
 
 def decode_forced_untrusted(key: bytes, value: bytes) -> ForcedRow:
-    """Decode the row that says that a quorum was forced.
+    """Decode the row about a forced quorum.
 
     Raises:
         StorageError: it is damaged.

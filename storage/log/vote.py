@@ -1,8 +1,14 @@
-"""The vote: the one thing that a member must never forget.
+"""The vote: what a member must never forget.
 
-Written durably before a vote leaves the member. The candidate term never decreases, and within
-one candidate term a vote is given once. Beside it stands how long promises to leaders may last,
-where any are asked for.
+It is durable before it leaves the member. The candidate term never decreases, and within one term a
+vote is given once. The row also bounds the promises made to leaders (leases), where leaders ask for
+them: after a restart the member waits that long before it votes.
+
+::
+
+    row "node_state"    candidate term  i64
+                        voted for       i64
+                        lease           i64, milliseconds; absent if 0
 """
 
 from __future__ import annotations
@@ -25,9 +31,9 @@ class NodeState:
     """The vote.
 
     Args:
-        candidate_term: highest term that this member voted in, stood for or followed; -1 = none.
+        candidate_term: highest term that this member voted in, stood in or followed; -1 = none.
         voted_for: the member it voted for in that term; -1 = none.
-        lease_ms: for so long it may have promised, at any time, not to vote or to stand.
+        lease_ms: longest time for which it may have promised not to vote or stand.
     """
 
     candidate_term: int = -1
@@ -35,8 +41,9 @@ class NodeState:
     lease_ms: int = 0
 
     def may_become(self, after: NodeState) -> bool:
-        """Say whether no promise is broken when `after` replaces this state."""
+        """Say whether `after` breaks no promise of this state."""
         if after.candidate_term == self.candidate_term:
+            # A vote already given in this term stays as it is.
             return self.voted_for in {-1, after.voted_for}
         return after.candidate_term > self.candidate_term
 
@@ -55,5 +62,6 @@ def decode_node_state_untrusted(value: bytes | None) -> NodeState:
         StorageError: it is missing or damaged.
     """
     body = unseal_untrusted(NODE_STATE_KEY, value)
+    # Members without leases write the short row, which versions before leases can read too.
     layout = _WITH_LEASE if len(body) == _WITH_LEASE.size else _LAYOUT
     return NodeState(*unpack_untrusted(layout, NODE_STATE_KEY, body))

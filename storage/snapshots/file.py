@@ -1,22 +1,35 @@
-"""The file of a snapshot: what a service was at one position of the log, in checked pieces.
+"""The file of a snapshot: the state of a service at one log position, in checked pieces.
 
 ::
 
-    head      magic "QRSN", u16 version, u16 reserved (0), u32 bytes of the body, u32 checksum,
-              body: what `SnapshotHead` says, as JSON
-    piece     u32 bytes as stored, u32 bytes unpacked, u64 its number from 0, u32 checksum,
-              one zstd frame
-    ...
-    end       u32 24, u32 0, u64 how many pieces there are, u32 checksum,
-              u64 bytes of all pieces unpacked, 16 bytes of BLAKE2b over them
+    head      magic     4s    b"QRSN"
+              version   u16   1
+              reserved  u16   0
+              length    u32   bytes of the body
+              checksum  u32
+              body            a `SnapshotHead` as JSON
 
-Integers are little-endian. Each part's checksum is the CRC-32C of everything in the part but
-itself; a piece's number is in it, so that pieces neither change places nor come from elsewhere.
-Pieces come back as the service gave them. Since equal states give equal pieces, snapshots of one
+    piece     stored    u32   bytes of the zstd frame
+              raw       u32   bytes when unpacked
+              number    u64   from 0
+              checksum  u32
+              content         one zstd frame
+    ...
+    end       stored    u32   24
+              raw       u32   0
+              number    u64   how many pieces there are
+              checksum  u32
+              total     u64   bytes of all pieces, unpacked
+              digest    16s   BLAKE2b of all pieces, unpacked
+
+Integers are little endian. A part's checksum is the CRC-32C of everything in the part except
+itself. It covers the piece's number, so pieces can't change places or come from another file.
+
+Pieces come back as the service gave them. Equal states give equal pieces, so snapshots of one
 position have the same digest on all members.
 
-A file that ends before its end part is not a snapshot; how much of it is whole can be told, and a
-transfer that broke goes on from there.
+A file without its end part is no snapshot. Still it shows how much of it is whole, and a transfer
+that broke off goes on from there.
 """
 
 from __future__ import annotations
@@ -43,11 +56,11 @@ if TYPE_CHECKING:
     from typing import Self
 
 MAX_PIECE_BYTES: Final = 16 << 20
-"""Largest piece that a service may give."""
+"""Longest piece that a service may give. A reader refuses longer ones before it reserves memory."""
 MAX_PART_BYTES: Final = MAX_PIECE_BYTES + (1 << 20)
-"""Largest part of a file; zstd makes what it can't compress a little longer."""
+"""Longest part of a file; zstd makes incompressible pieces a little longer."""
 MAX_TERMS: Final = 512
-"""Newest leadership terms that a head lists."""
+"""Most terms, the newest, that a head lists."""
 COMPRESSION_LEVEL: Final = 1
 
 _MAGIC: Final = b"QRSN"
@@ -63,16 +76,16 @@ _MAX_HEAD_BYTES: Final = 1 << 20
 
 @attrs.frozen
 class SnapshotHead:
-    """Where a snapshot stands.
+    """What a snapshot is of.
 
     Args:
         cluster: name of the cluster.
-        position: log position that it covers up to; the end of a batch.
+        position: log position up to which it has everything; the end of a batch.
         term: leadership term of that batch.
         timestamp_ms: log time of that batch.
-        terms: the recording log up to there, newest `MAX_TERMS` of it; the last row is open.
+        terms: the table of terms up to there, the newest `MAX_TERMS`; the last row is open.
         suspended: an operator has suspended the cluster.
-        service: the kind of the service whose state it is, empty if that is not known.
+        service: kind of the service, empty if unknown.
     """
 
     cluster: str
@@ -85,12 +98,12 @@ class SnapshotHead:
 
     @property
     def name(self) -> str:
-        """What its file is called."""
+        """The name of its file."""
         return f"snapshot-{self.position:020d}-{self.term}"
 
     @property
     def row(self) -> SnapshotRow:
-        """Its row in the recording log."""
+        """Its row in the store."""
         return SnapshotRow(self.position, self.term, self.timestamp_ms, self.name)
 
 
@@ -104,22 +117,22 @@ def head_of(
     suspended: bool = False,
     service: str = "",
 ) -> SnapshotHead:
-    """Make the head of a snapshot that stands behind a batch of `term`."""
+    """Make the head of a snapshot taken behind a batch of `term`."""
     rows = [row for row in terms if row.term <= term][-MAX_TERMS:]
-    assert rows, f"term {term} is not in the recording log"
-    assert rows[-1].term == term, f"term {term} is not in the recording log"
+    assert rows, f"term {term} is not in the table of terms"
+    assert rows[-1].term == term, f"term {term} is not in the table of terms"
     rows[-1] = attrs.evolve(rows[-1], end=None)
     return SnapshotHead(cluster, position, term, timestamp_ms, tuple(rows), suspended, service)
 
 
 @attrs.frozen
 class Summary:
-    """What a whole snapshot amounts to.
+    """A whole snapshot, summed up.
 
     Args:
-        head: where it stands.
-        pieces: how many.
-        raw_bytes: of all pieces unpacked.
+        head: what it is of.
+        pieces: number of pieces.
+        raw_bytes: of all pieces, unpacked.
         file_bytes: of the file.
         digest: over all pieces; equal for equal states.
     """
@@ -142,7 +155,7 @@ def encode_head(head: SnapshotHead) -> bytes:
 
 
 class Encoder:
-    """Makes the parts behind the head, one for each piece."""
+    """Makes the parts behind the head, one per piece."""
 
     def __init__(self) -> None:
         self._packer = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL)
@@ -163,7 +176,7 @@ class Encoder:
         """
         if len(piece) > MAX_PIECE_BYTES:
             raise StorageError(
-                f"a piece of a snapshot of {len(piece)} bytes; at most {MAX_PIECE_BYTES}"
+                f"a piece of a snapshot has {len(piece)} bytes, expected at most {MAX_PIECE_BYTES}"
             )
         self._digest.update(piece)
         part = _part(self._packer.compress(piece), len(piece), self.pieces)
@@ -172,7 +185,7 @@ class Encoder:
         return part
 
     def end(self) -> bytes:
-        """Encode the last part."""
+        """Return the last part."""
         return _part(_TOTAL.pack(self.raw_bytes) + self._digest.digest(), 0, self.pieces)
 
 
@@ -188,7 +201,7 @@ def decode_head_untrusted(part: bytes) -> SnapshotHead:
     """Decode the first part of a file.
 
     Raises:
-        StorageError: it is not one, or damaged.
+        StorageError: this is no head, or it is damaged.
     """
     try:
         magic, version, reserved, length, check = _HEAD.unpack_from(part)
@@ -202,11 +215,11 @@ def decode_head_untrusted(part: bytes) -> SnapshotHead:
     try:
         head = cattrs.structure(json.loads(body), SnapshotHead)
     except (ValueError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
-        raise StorageError(f"snapshot: its head makes no sense: {error}") from error
+        raise StorageError(f"snapshot: its head is invalid: {error}") from error
     if not head.terms or head.terms[-1].term != head.term or any(incoherences(head.terms)):
-        raise StorageError("snapshot: the terms in its head make no sense")
+        raise StorageError("snapshot: the terms in its head contradict each other")
     if not 0 <= head.terms[-1].base <= head.position or len(head.terms) > MAX_TERMS:
-        raise StorageError("snapshot: the terms in its head make no sense")
+        raise StorageError("snapshot: the terms in its head contradict each other")
     times = [head.timestamp_ms, *(row.timestamp_ms for row in head.terms)]
     if not (0 <= min(times) <= max(times) <= MAX_TIMESTAMP_MS and head.term <= MAX_NUMBER):
         raise StorageError(f"snapshot: its head has a number out of range: {head}")
@@ -216,10 +229,10 @@ def decode_head_untrusted(part: bytes) -> SnapshotHead:
 
 
 class SnapshotReader:
-    """Reads the file of a snapshot, part by part, each one checked.
+    """Reads the file of a snapshot part by part, each one checked.
 
     Attributes:
-        head: where it stands.
+        head: what the snapshot is of.
         end: bytes of the file that were read and are whole.
         summary: of the whole, once the end part was read.
     """
@@ -228,7 +241,7 @@ class SnapshotReader:
         """Open a file, and read its head.
 
         Raises:
-            StorageError: it can't be read, or has no valid head.
+            StorageError: the file can't be read, or has no valid head.
         """
         self._path = path
         self._unpacker = zstandard.ZstdDecompressor()
@@ -273,11 +286,11 @@ class SnapshotReader:
 
     @property
     def file_bytes(self) -> int:
-        """Length of the file, also of one that was removed meanwhile."""
+        """Length of the file, even if it was removed since."""
         return os.fstat(self._file.fileno()).st_size
 
     def rewind(self) -> None:
-        """Go back to behind the head."""
+        """Go back to just behind the head."""
         self.end = len(self.head_part)
         self._file.seek(self.end)
         self._number = self._raw_bytes = 0
@@ -287,19 +300,19 @@ class SnapshotReader:
         """Read the next part as it is stored, checked; None behind the last one.
 
         Raises:
-            StorageError: it is damaged, or the file ends before its end.
+            StorageError: the part is damaged, or the file ends too soon.
         """
         if self.summary is not None:
             return None
         start = self._read(_PART.size)
         if len(start) < _PART.size:
-            raise self._broken("it ends early")
+            raise self._broken("the file ends too soon")
         stored_bytes, raw_bytes, number, check = _PART.unpack(start)
         if max(stored_bytes, raw_bytes) > MAX_PART_BYTES or number != self._number:
             raise self._broken(f"piece {number} of {stored_bytes} bytes")
         stored = self._read(stored_bytes)
         if len(stored) < stored_bytes:
-            raise self._broken("it ends early")
+            raise self._broken("the file ends too soon")
         if extend_crc32c(crc32c(start[: _COVERED.size]), stored) != check:
             raise self._broken("the checksum differs")
         if stored_bytes == _END_BYTES and not raw_bytes:
@@ -313,18 +326,18 @@ class SnapshotReader:
     def _end(self, stored: bytes, header_bytes: int) -> None:
         (raw_bytes,) = _TOTAL.unpack_from(stored)
         if raw_bytes != self._raw_bytes or self._read(1):
-            raise self._broken("its end does not fit it")
+            raise self._broken("its end part does not match it")
         size = self.end + header_bytes + len(stored)
         digest = stored[_TOTAL.size :].hex()
         self.summary = Summary(self.head, self._number, raw_bytes, size, digest)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the pieces that are left, unpacked; in the end the digest is compared.
+        """Yield the remaining pieces, unpacked; compare the digest at the end.
 
         Raises:
-            StorageError: one is damaged, or some are missing.
+            StorageError: a piece is damaged or missing.
         """
-        whole = self._number == 0
+        from_start = self._number == 0  # else the digest misses the first pieces
         while True:
             part = self.next_part()
             if self.summary is not None or part is None:
@@ -333,7 +346,7 @@ class SnapshotReader:
             self._digest.update(piece)
             yield piece
         assert self.summary is not None
-        if whole and self._digest.hexdigest() != self.summary.digest:
+        if from_start and self._digest.hexdigest() != self.summary.digest:
             raise self._broken("the digest differs")
 
     def _unpack_untrusted(self, part: bytes) -> bytes:
@@ -364,7 +377,7 @@ def check_snapshot(path: Path) -> Summary:
 
 
 def whole_bytes(path: Path) -> int:
-    """Say how many bytes from the start of a file are whole parts of a snapshot."""
+    """Return how many bytes from the start of a file are whole parts of a snapshot."""
     try:
         reader = SnapshotReader(path)
     except StorageError:

@@ -1,16 +1,22 @@
-"""The folder of a member's snapshots: how one comes into being, arrives, and goes away.
+"""The folder of a member's snapshots: how a snapshot is written, received, and removed.
 
-A snapshot is written under another name, synced and renamed into place, and the folder is synced;
-only then its row is put into the recording log, which makes it exist. It goes the other way round:
-first the row, then the file. So a crash leaves, besides what the rows name, only leftovers, which
-are removed at the next start. A transfer that broke off is kept, for it can go on.
+A snapshot is written under another name, synced, renamed into place, and the folder is synced. Only
+then its row is added to the store, which makes it exist. Removing goes the other way: first the
+row, then the file. So a crash leaves only leftovers besides the files that rows name; the next
+start removes them. A transfer that broke off is kept, since it can go on.
 
-What else lies in the folder belongs to somebody else and stays: an operator's copy, ``lost+found``
-of a volume, a snapshot of a log that was lost. A leftover is a regular file that has the full name
-of one of ours. If it is whole it also has to be of the very log that the store has now, and a row
-must name another snapshot that is there: else it may be the last one of its kind.
+::
 
-Everything here blocks; it is called by way of `storage.Executor.read`.
+    snapshot-<position, 20 digits>-<term>          a snapshot
+    snapshot-<position, 20 digits>-<term>.new      being written by this member
+    snapshot-<position, 20 digits>-<term>.part     being received from another member
+
+Other files belong to somebody else and stay: an operator's copy, ``lost+found`` of a volume, a
+snapshot of a log that was lost. A leftover is a regular file with the full name of one of ours. A
+whole snapshot is removed only if it belongs to this store's own log, and a row names another
+snapshot that is there. Otherwise it might be the last one of its kind.
+
+Everything here blocks. Call it by `storage.Executor.read`.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
-from ..lmdb.environment import make_directory, sync_directory, told
+from ..lmdb.environment import make_directory, sync_directory, translating_errors
 from ..lmdb.private import make_private, open_private
 from ..log.term_table import row_of
 from .file import (
@@ -47,7 +53,7 @@ log = logging.getLogger("quorate.storage")
 _NEW: Final = ".new"
 _PART: Final = ".part"
 _NAME: Final = re.compile(r"snapshot-[0-9]{20,}-[0-9]+(\.new|\.part)?")
-"""The full name of a file that is written here, as `SnapshotHead.name` and the above make it."""
+"""The full name of a file that this module writes."""
 
 
 class SnapshotFolder:
@@ -67,16 +73,16 @@ class SnapshotFolder:
 
         Args:
             rows: the snapshots that the store names.
-            cluster: whose store it is.
-            terms: its recording log. A store without terms is new: nothing is removed then.
+            cluster: of the store.
+            terms: its table of terms. A store without terms is new, and removes nothing.
 
         Returns:
             The rows whose files are missing.
 
         Raises:
-            StorageError: the folder can't be made or looked into.
+            StorageError: the folder can't be made or read.
         """
-        with told(self.directory):
+        with translating_errors(self.directory):
             make_directory(self.directory)
             for place in (self.directory, *(path for path, _ in self._ours())):
                 make_private(place)
@@ -92,18 +98,18 @@ class SnapshotFolder:
             return missing
 
     def _ours(self) -> Iterator[tuple[Path, str]]:
-        """Yield the regular files that have the name of one of ours, with the suffix of each."""
+        """Yield the regular files with a name of ours, with the suffix of each."""
         for path in sorted(self.directory.iterdir()):
-            found = _NAME.fullmatch(path.name)
-            if found and path.is_file() and not path.is_symlink():
-                yield path, found[1] or ""
+            match = _NAME.fullmatch(path.name)
+            if match and path.is_file() and not path.is_symlink():
+                yield path, match[1] or ""
 
     def path_of(self, row: SnapshotRow) -> Path:
-        """Say where a snapshot lies."""
+        """Return the path of a snapshot."""
         return self.directory / row.name
 
     def check(self, row: SnapshotRow) -> Summary:
-        """Read a whole snapshot, and check every byte of it, and that it is the one of the row.
+        """Read a whole snapshot, check every byte, and that it is the one that the row names.
 
         Raises:
             StorageError: it is damaged, missing, or another one.
@@ -115,12 +121,12 @@ class SnapshotFolder:
 
     def remove(self, row: SnapshotRow) -> None:
         """Remove the file of a snapshot whose row is gone."""
-        with told(self.directory):
+        with translating_errors(self.directory):
             self.path_of(row).unlink(missing_ok=True)
             sync_directory(self.directory)
 
     def arriving(self) -> tuple[int, int, int]:
-        """Say of which snapshot a part has come: position, term, bytes; -1, -1, 0 for none."""
+        """Return position, term and bytes received of a transfer; -1, -1, 0 for none."""
         for path, suffix in self._ours():
             if suffix == _PART and (size := whole_bytes(path)):
                 with SnapshotReader(path) as reader:
@@ -128,18 +134,18 @@ class SnapshotFolder:
         return -1, -1, 0
 
     def transfer(self, head: SnapshotHead, first: bytes, offset: int) -> Transfer:
-        """Take up the transfer of a snapshot from elsewhere, or go on with it at `offset`.
+        """Begin to receive a snapshot from another member, or go on at `offset`.
 
         Args:
-            head: what is offered.
+            head: of the snapshot that is offered.
             first: the first part of its file.
-            offset: where the next part belongs.
+            offset: byte of the file at which the next part begins.
 
         Raises:
-            StorageError: less than that has come before; or the disk failed.
+            StorageError: fewer bytes have arrived before; or the disk failed.
         """
         path = self.directory / (head.name + _PART)
-        with told(self.directory):
+        with translating_errors(self.directory):
             for old, suffix in self._ours():
                 if suffix == _PART and old != path:
                     _remove(old, "nobody offers it any more")
@@ -151,7 +157,7 @@ class SnapshotWriter:
 
     Args:
         directory: of the snapshots.
-        head: where it stands.
+        head: what the snapshot is of.
         pieces: of the service.
 
     Attributes:
@@ -165,22 +171,22 @@ class SnapshotWriter:
         self._pieces = pieces
         self._encoder = Encoder()
         self._path = directory / (head.name + _NEW)
-        with told(directory):
+        with translating_errors(directory):
             self._file = open_private(self._path, "wb")
         self.raw_bytes = 0
         self.file_bytes = 0
         self._begun = False
 
     def _write(self, part: bytes) -> None:
-        with told(self._directory):
+        with translating_errors(self._directory):
             self._file.write(part)
         self.file_bytes += len(part)
 
     def step(self) -> bool:
-        """Write the next piece; False if there was none left.
+        """Write the next piece; False if there is none left.
 
         Raises:
-            StorageError: the disk failed or is full, or the service could not go on.
+            StorageError: the disk failed or is full, or the service failed.
         """
         if not self._begun:
             self._begun = True
@@ -193,13 +199,13 @@ class SnapshotWriter:
         return True
 
     def finish(self) -> Summary:
-        """Make it durable under its own name, and say what it amounts to.
+        """Make the snapshot durable under its own name, and sum it up.
 
         Raises:
             StorageError: the disk failed or is full.
         """
         self._write(self._encoder.end())
-        with told(self._directory):
+        with translating_errors(self._directory):
             _sync_and_close(self._file)
             _give_name(self._path, self._head)
         encoder = self._encoder
@@ -208,12 +214,12 @@ class SnapshotWriter:
         )
 
     def close(self) -> None:
-        """Close the file; what is not finished is a leftover then. Idempotent."""
-        with contextlib.suppress(OSError):  # what can't be flushed was told before
+        """Close the file; an unfinished one is a leftover. Idempotent."""
+        with contextlib.suppress(OSError):  # an error of writing was raised before
             self._file.close()
 
     def abandon(self) -> None:
-        """Give it up, and remove what was written; also after an error."""
+        """Give up, and remove what was written; also after an error."""
         self.close()
         self._path.unlink(missing_ok=True)
 
@@ -222,7 +228,7 @@ def write_whole(directory: Path, head: SnapshotHead, pieces: Iterator[bytes]) ->
     """Write a snapshot in one go; for tools.
 
     Raises:
-        StorageError: the disk failed or is full, or the pieces end in trouble; nothing is left.
+        StorageError: the disk failed or is full, or the pieces failed; nothing is left.
     """
     writer = SnapshotWriter(directory, head, pieces)
     try:
@@ -240,7 +246,7 @@ class Transfer:
     """A snapshot that arrives from another member.
 
     Attributes:
-        offset: bytes that are here, whole parts only: from there it goes on.
+        offset: bytes received, whole parts only; the transfer goes on from there.
     """
 
     def __init__(self, directory: Path, head: SnapshotHead, first: bytes, offset: int) -> None:
@@ -248,7 +254,7 @@ class Transfer:
         self._head = head
         self._path = directory / (head.name + _PART)
         self.offset = offset
-        with told(directory):
+        with translating_errors(directory):
             if offset > len(first) and whole_bytes(self._path) >= offset:
                 self._file: BinaryIO = self._path.open("r+b")
                 self._file.truncate(offset)
@@ -257,36 +263,38 @@ class Transfer:
                 self._file = open_private(self._path, "wb")
                 self._file.write(first)
             else:
-                raise StorageError(f"{self._path}: byte {offset} does not go on from what is here")
+                raise StorageError(
+                    f"{self._path}: byte {offset} does not continue the part that is here"
+                )
 
     def write(self, part: bytes) -> None:
-        """Add what has come.
+        """Add a part that arrived.
 
         Raises:
             StorageError: the disk failed or is full.
         """
-        with told(self._directory):
+        with translating_errors(self._directory):
             self._file.write(part)
         self.offset += len(part)
 
     def close(self) -> None:
-        """Leave it for another time; idempotent."""
-        with contextlib.suppress(OSError):  # what can't be flushed comes once more
+        """Keep it for another attempt; idempotent."""
+        with contextlib.suppress(OSError):  # what can't be flushed is sent once more
             self._file.close()
 
     def abandon(self) -> None:
-        """Give it up, and remove what has come; also after an error."""
-        with contextlib.suppress(OSError):  # what can't be flushed was told before
+        """Give up, and remove what arrived; also after an error."""
+        with contextlib.suppress(OSError):  # an error of writing was raised before
             self._file.close()
         self._path.unlink(missing_ok=True)
 
     def finish(self) -> Summary:
-        """Check every byte of it, and make it durable under its own name.
+        """Check every byte, and make the snapshot durable under its own name.
 
         Raises:
             StorageError: it is damaged or not what was offered, and is removed; or the disk failed.
         """
-        with told(self._directory):
+        with translating_errors(self._directory):
             _sync_and_close(self._file)
         try:
             summary = check_snapshot(self._path)
@@ -296,13 +304,13 @@ class Transfer:
         if summary.head != self._head:
             self.abandon()
             raise StorageError(f"{self._path}: it is not the snapshot that was offered")
-        with told(self._directory):
+        with translating_errors(self._directory):
             _give_name(self._path, self._head)
         return summary
 
 
 def _head_in(path: Path) -> SnapshotHead | None:
-    """Return the head of a file; None if it is none of a snapshot, or damaged."""
+    """Return the head of a file; None if it is no snapshot, or damaged."""
     try:
         with SnapshotReader(path) as reader:
             return reader.head
@@ -311,17 +319,17 @@ def _head_in(path: Path) -> SnapshotHead | None:
 
 
 def _is_of(path: Path, cluster: str, terms: tuple[TermRow, ...]) -> bool:
-    """Whether a snapshot is of the log with this recording log, which goes on from it.
+    """Whether a snapshot belongs to the log with this table of terms.
 
-    Two logs of one name may have the same terms, but not terms that began in the same millisecond.
+    Two logs of one name may share term numbers, but not the millisecond in which the term began.
     """
     head = _head_in(path)
     if head is None or (head.cluster, head.name) != (cluster, path.name):
         return False
-    row, theirs = row_of(terms, head.term), row_of(head.terms, head.term)
-    if row is None or theirs is None:
+    row, named = row_of(terms, head.term), row_of(head.terms, head.term)
+    if row is None or named is None:
         return False
-    began = (row.base, row.timestamp_ms) == (theirs.base, theirs.timestamp_ms)
+    began = (row.base, row.timestamp_ms) == (named.base, named.timestamp_ms)
     return began and (row.end is None or head.position <= row.end)
 
 
@@ -331,7 +339,7 @@ def _remove(path: Path, reason: str) -> None:
 
 
 def _give_name(path: Path, head: SnapshotHead) -> None:
-    """Give a snapshot that is whole its own name, durably.
+    """Durably give a whole snapshot its own name.
 
     Raises:
         StorageError: a snapshot of another log has that name.
@@ -341,7 +349,7 @@ def _give_name(path: Path, head: SnapshotHead) -> None:
     if there is not None and (there.cluster, there.row) != (head.cluster, head.row):
         raise StorageError(
             f"{named}: there is a snapshot of another log, of cluster {there.cluster!r}; "
-            "move it away"
+            "move that file away"
         )
     path.rename(named)
     sync_directory(named.parent)

@@ -1,12 +1,13 @@
-"""Damaged tables: found, noted for the next start, and then thrown away.
+"""Damaged tables: noticed, marked for the next start, and then thrown away.
 
-The tables are what the log has made of itself; a member can have them again from a snapshot and the
-log behind it. So nothing is tried to save of damaged ones: whoever meets damage stops, and when
-they are opened again they begin empty, at position 0. What is noted is a file beside theirs, since
-damage deep inside shows only to who reads there.
+The tables are derived from the log. A member can rebuild them from a snapshot and the log behind
+it.
+So nothing of damaged tables is rescued: a member that meets damage stops, and the next start begins
+with empty tables, at position 0. A file next to them marks the damage, since damage deep inside
+shows only when somebody reads there.
 
-Only their own files are removed. The folder stays where it is, for it may be the root of a volume,
-which can't be renamed, or a link to another disk.
+Only the tables' own files are removed. Their folder stays: it may be the root of a volume, which
+can't be renamed, or a link to another disk.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import lmdb
 
 from ...errors import DamagedTablesError, StorageError
-from ..lmdb.environment import remove_environment, sync_directory, told
+from ..lmdb.environment import remove_environment, sync_directory, translating_errors
 from ..lmdb.private import FILE_MODE
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ DAMAGE: Final = (StorageError, *DAMAGED_PAGES)
 T = TypeVar("T")
 
 
-def found_damaged(directory: Path, error: Exception) -> DamagedTablesError:
-    """Note durably, if that can be, that tables are damaged; return the error to raise."""
+def report_damage(directory: Path, error: Exception) -> DamagedTablesError:
+    """Mark tables as damaged, durably if possible; return the error to raise."""
     with contextlib.suppress(OSError):
         handle = os.open(directory / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -52,22 +53,22 @@ def found_damaged(directory: Path, error: Exception) -> DamagedTablesError:
 
 
 def check_mark(directory: Path) -> None:
-    """Refuse tables that were found damaged.
+    """Refuse tables that are marked as damaged.
 
     Raises:
-        DamagedTablesError: they were.
+        DamagedTablesError: they are.
     """
     if (directory / MARK).exists():
         raise DamagedTablesError(f"{directory}: the tables were found damaged")
 
 
 @contextlib.contextmanager
-def telling_damage(directory: Path) -> Generator[None]:
-    """Tell damage that is met when tables are opened from what else may be wrong.
+def classifying_damage(directory: Path) -> Generator[None]:
+    """Distinguish damage that shows when tables are opened from other errors.
 
     Raises:
         DamagedTablesError: they are damaged.
-        StorageError: as in the block: another cluster's, in use, no room, a failing disk.
+        StorageError: as in the block: of another cluster, in use, disk full, disk failed.
     """
     check_mark(directory)
     try:
@@ -79,18 +80,19 @@ def telling_damage(directory: Path) -> Generator[None]:
 
 
 def _is_damage(error: BaseException) -> bool:
+    """Whether the root cause of an error is damage."""
     while error.__cause__ is not None:
         error = error.__cause__
-    if type(error) is StorageError:  # the words of a row, or of a file, that is not as written
+    if type(error) is StorageError:  # a row or a file that is not as it was written
         return True
     return isinstance(error, (*DAMAGED_PAGES, DamagedTablesError, lmdb.InvalidError, struct.error))
 
 
-def whole(directory: Path, opened: Callable[[], T]) -> T:
-    """Open tables; damaged ones are thrown away first.
+def open_or_rebuild(directory: Path, opened: Callable[[], T]) -> T:
+    """Open tables; throw away damaged ones first, and open empty ones.
 
     Args:
-        directory: theirs alone.
+        directory: of the tables; nothing else is in it.
         opened: opens them, or makes new ones.
 
     Raises:
@@ -100,10 +102,12 @@ def whole(directory: Path, opened: Callable[[], T]) -> T:
         return opened()
     except DamagedTablesError as damage:
         log.error(  # noqa: TRY400 - the words say it all
-            "%s: they are thrown away, and made anew from a snapshot and the log", damage
+            "%s: they are thrown away, and rebuilt from a snapshot and the log", damage
         )
     remove_environment(directory)
-    with told(directory):
-        (directory / MARK).unlink(missing_ok=True)  # last: with it the next start does this again
+    with translating_errors(directory):
+        (directory / MARK).unlink(
+            missing_ok=True
+        )  # last: after a crash here, the next start repeats this
         sync_directory(directory)
     return opened()

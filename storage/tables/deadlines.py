@@ -1,10 +1,10 @@
-"""Which keys expire, and when: all of them in memory, for a flush writes only what has changed.
+"""Which keys expire, and when. All deadlines are in memory; a flush writes those that have changed.
 
-A dictionary is the truth; a heap finds the next one. An entry of the heap whose key has another
-deadline by now is waste, and passed over. When most of the heap is waste, a new one takes its
-place, and the old one is emptied into it from its end, a few entries with every change: with a
-million keys all at once would take half a second. For the same reason no call passes over more
-than a thousand entries.
+A dictionary has the truth, a heap finds the next deadline. A heap entry is stale once its key has
+another deadline, and is then skipped. When most of the heap is stale, a new heap takes its place.
+The
+old one is emptied into it from its end, a few entries with every change: a million keys at once
+would take half a second. For the same reason no call skips more than a thousand entries.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SMALL_HEAP: Final = 64
+_SMALL_HEAP: Final = 64  # below this a heap of stale entries does no harm
 _DISPOSE_KEYS: Final = 512
-_MOVED_ENTRIES: Final = 4
-_WASTE_AT_ONCE: Final = 1000
+_MOVED_ENTRIES: Final = 4  # per change; with 1 the old heap could outlast the next one
+_STALE_AT_ONCE: Final = 1000
 
 _Entry: TypeAlias = tuple[int, bytes]
 
@@ -28,7 +28,7 @@ class Deadlines:
 
     Args:
         by_key: the first ones.
-        recorded: `take_changes` is called now and then.
+        recorded: `take_changes` will be called now and then; else changes are not kept.
 
     Attributes:
         by_key: the deadline of every key that has one.
@@ -45,10 +45,11 @@ class Deadlines:
         self._due = 0
 
     def set(self, key: bytes, deadline: int) -> None:
-        """Give a key a deadline; 0 takes it away."""
+        """Give a key a deadline; 0 removes it."""
         old = self.by_key.get(key, 0)
         if old == deadline:
             return
+        # Keep the last count right, so that `count_due` need not count again for the same time.
         self._due += (0 < deadline <= self._counted_for) - (0 < old <= self._counted_for)
         if self._recorded:
             self._changes[key] = deadline
@@ -63,14 +64,14 @@ class Deadlines:
             self._old_heap, self._heap = self._heap, []
 
     def _move(self) -> None:
-        """Move some entries; what is left of the old heap when its last ones go is still a heap."""
+        """Move some entries of the old heap; what is left of it is a heap still."""
         for _ in range(min(_MOVED_ENTRIES, len(self._old_heap))):
             entry = self._old_heap.pop()
             if self.by_key.get(entry[1]) == entry[0]:
                 heapq.heappush(self._heap, entry)
 
     def dispose(self) -> Iterator[None]:
-        """Free the memory step by step: all at once would hold up the event loop for long."""
+        """Free the memory step by step: all at once would stop the event loop."""
         for held in (self._changes, self.by_key):
             while held:
                 for _ in range(min(_DISPOSE_KEYS, len(held))):
@@ -82,10 +83,10 @@ class Deadlines:
                 yield
 
     def first(self) -> int | None:
-        """Return the next deadline, None without any; behind very much waste an earlier one."""
+        """Return the next deadline, None without any; behind many stale entries an earlier time."""
         if not self.by_key:
             return None
-        for _ in range(_WASTE_AT_ONCE):
+        for _ in range(_STALE_AT_ONCE):
             heap = self._first_heap()
             if not heap or self.by_key.get(heap[0][1]) == heap[0][0]:
                 break
@@ -101,21 +102,21 @@ class Deadlines:
     def due(self, now: int, limit: int) -> list[bytes]:
         """Return up to `limit` keys whose deadline is `now` or earlier, the earliest first.
 
-        They are not returned again, unless they get another deadline: delete them. Waste counts:
-        there may be fewer although more are due.
+        A key is returned once per deadline, so delete it. Stale entries count: there may be fewer
+        keys than `limit` although more are due.
         """
-        found: dict[bytes, None] = {}  # the heap may hold a key twice
+        keys: dict[bytes, None] = {}  # the heap may hold a key twice
         for _ in range(limit):
             heap = self._first_heap()
             if not heap or heap[0][0] > now:
                 break
             deadline, key = heapq.heappop(heap)
             if self.by_key.get(key) == deadline:
-                found[key] = None
-        return list(found)
+                keys[key] = None
+        return list(keys)
 
     def count_due(self, now: int) -> int:
-        """Count the keys whose deadline is `now` or earlier; only once for each `now`."""
+        """Return how many keys have a deadline of `now` or earlier; computed once per `now`."""
         deadline = self.first()
         if deadline is None or deadline > now:
             return 0
@@ -125,6 +126,6 @@ class Deadlines:
         return self._due
 
     def take_changes(self) -> dict[bytes, int]:
-        """Return the deadlines that have changed since the last call, 0 for those taken away."""
+        """Return the deadlines that have changed since the last call; 0 for removed ones."""
         changes, self._changes = self._changes, {}
         return changes

@@ -1,13 +1,11 @@
-"""The part of the tables on disk: one LMDB environment, written by flushes only.
+"""The tables on disk: one LMDB environment, written by flushes only. `databases` shows its tables.
 
-Sub-databases: ``records`` (stored key: encoded record), ``deadlines`` (stored key: when it
-expires, for those that do), ``notes`` (see :mod:`.tables_notes`) and ``meta`` (identity; log
-position and time up to which all of them are complete, written in the transaction that changes
-them).
+The row ``applied`` says up to which log position and time all rows are complete. It is written in
+the transaction that changes the rows, so the two never differ.
 
-The event loop reads from one read transaction that is kept open, and renewed after each flush:
-opening one for each read would cost more than the read. A kept transaction forbids LMDB to change
-the size of its map, so a flush that meets a full map gives up, and is written again after
+The event loop reads through one read transaction that stays open, and is renewed after each flush:
+opening one per read would cost more than the read. LMDB can't change the size of its map while a
+transaction is open. So a flush that meets a full map gives up, and is repeated after
 :meth:`TablesDisk.grow` on the event loop's thread.
 """
 
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import lmdb
 
-from ..lmdb.environment import INITIAL_MAP_BYTES, Environment, told
+from ..lmdb.environment import INITIAL_MAP_BYTES, Environment, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..lmdb.sealed_rows import seal, unpack_untrusted, unseal_untrusted
 from ..log.identity import (
@@ -30,7 +28,8 @@ from ..log.identity import (
     decode_identity_untrusted,
     encode_identity,
 )
-from .damage import DAMAGE, DAMAGED_PAGES, check_mark, found_damaged, telling_damage
+from .damage import DAMAGE, DAMAGED_PAGES, check_mark, classifying_damage, report_damage
+from .databases import TABLES_MAX_DBS, TablesDatabases
 from .flush import Cut, write_changes
 from .memtable import HASHED_BYTES, Record, stored_key
 from .rows import (
@@ -39,7 +38,7 @@ from .rows import (
     decode_record_untrusted,
     hashed_key_untrusted,
 )
-from .stream import TablesView
+from .view import TablesView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,37 +47,23 @@ if TYPE_CHECKING:
 
     from ..lmdb.environment import Transaction
 
-TABLES_MAX_DBS: Final = 4
 _APPLIED_KEY: Final = b"applied"
 _APPLIED: Final = struct.Struct("<qq")
-_INCOMPLETE: Final = -1
+_INCOMPLETE: Final = -1  # as the position: a load has begun and not ended
 _SPARE_BYTES: Final = 256 << 20
-
-
-class TablesDatabases:
-    """Handles of the sub-databases of open tables."""
-
-    def __init__(self, raw: lmdb.Environment, *, create: bool = False) -> None:
-        self.records = raw.open_db(b"records", create=create)
-        self.deadlines = raw.open_db(b"deadlines", create=create)
-        self.meta = raw.open_db(b"meta", create=create)
-        # tables of an earlier version have none
-        self.notes = raw.open_db(b"notes", create=create or not raw.flags()["readonly"])
-
-    @property
-    def streamed(self) -> tuple[lmdb._Database, ...]:
-        """Those that a snapshot holds, in its order."""
-        return self.records, self.deadlines, self.notes
+"""Room that a view leaves for flushes. With less, a flush may have to end the view, and the
+snapshot with it."""
 
 
 class TablesDisk:
-    """Open tables on disk. Only :meth:`write` may be called off the event loop's thread.
+    """Open tables on disk.
+
+    Only `write`, `clear` and `load` may be called off the event loop's thread.
 
     Attributes:
         position: log position up to which the records are complete.
         timestamp_ms: log time there.
         count: number of records.
-        writing: a flush is at it, and needs the interpreter for each row.
     """
 
     def __init__(self, environment: Environment, dbs: TablesDatabases) -> None:
@@ -89,20 +74,19 @@ class TablesDisk:
         self.position = 0
         self.timestamp_ms = 0
         self.count = 0
-        self.writing = False
         self._load()
 
     @classmethod
     def open(
         cls, directory: Path, *, cluster: str, member_id: int, map_bytes: int = INITIAL_MAP_BYTES
     ) -> Self:
-        """Open the tables in `directory`; make them when there are none.
+        """Open the tables in `directory`; make them if there are none.
 
         Raises:
-            StoreMismatchError: they are another cluster's or member's, or of another format.
-            StoreBusyError: they are open already.
+            StoreMismatchError: they are of another cluster, member or format.
+            StoreBusyError: another handle has them open.
             StoreFullError: there is no room to make them.
-            DamagedTablesError: they are damaged, or were found so before.
+            DamagedTablesError: they are damaged, or marked as damaged.
         """
 
         def initialise(raw: lmdb.Environment) -> None:
@@ -112,7 +96,7 @@ class TablesDisk:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
-        with telling_damage(directory):
+        with classifying_damage(directory):
             return cls._open(directory, initialise, Identity(cluster, member_id, 0), map_bytes)
 
     @classmethod
@@ -128,8 +112,8 @@ class TablesDisk:
         )
         with environment.opening():
             dbs = environment.databases(TablesDatabases)
-            found = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
-            identity = decode_identity_untrusted(found)
+            row = environment.read(lambda txn: txn.get(IDENTITY_KEY, db=dbs.meta))
+            identity = decode_identity_untrusted(row)
             check_identity(identity, cluster=expected.cluster, member_id=expected.member_id)
             disk = cls(environment, dbs)
             if disk.position == _INCOMPLETE:
@@ -142,7 +126,7 @@ class TablesDisk:
         self._view.abort()
         self._environment.close()
 
-    # --- the event loop's side; what is found damaged ends the member: see `tables_damage`
+    # --- the event loop's side; damage ends the member, see `damage`
 
     def get(self, key: bytes) -> Record | None:
         """Read a record.
@@ -154,10 +138,10 @@ class TablesDisk:
             data = self._view.get(stored_key(key), None, self._dbs.records)
             return None if data is None else decode_record_untrusted(key, data)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def has(self, key: bytes) -> bool:
-        """Say whether there is a record; it is not read."""
+        """Say whether there is a record; does not read it."""
         return self._cursor.set_key(stored_key(key))
 
     def page(self, after: bytes, limit: int) -> tuple[list[bytes], bytes | None]:
@@ -165,18 +149,18 @@ class TablesDisk:
         cursor = self._view.cursor(self._dbs.records)
         if not cursor.set_range(after + b"\0"):
             return [], None
-        found = list(islice(cursor.iternext(keys=True, values=False), limit))
-        return found, found[-1] if len(found) == limit else None
+        keys = list(islice(cursor.iternext(keys=True, values=False), limit))
+        return keys, keys[-1] if len(keys) == limit else None
 
     def key_of(self, stored: bytes) -> bytes | None:
-        """Return the key that is stored under `stored`, None without such a record."""
+        """Return the key stored under `stored`, None without such a record."""
         if len(stored) != HASHED_BYTES:
             return stored
         try:
             data = self._view.get(stored, None, self._dbs.records)
             return None if data is None else hashed_key_untrusted(stored, data)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""
@@ -193,7 +177,7 @@ class TablesDisk:
             cursor = self._view.cursor(self._dbs.deadlines)
             return dict(decode_deadline_untrusted(stored, data) for stored, data in cursor)
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def notes(self) -> dict[bytes, bytes]:
         """Read all notes.
@@ -205,24 +189,25 @@ class TablesDisk:
             cursor = self._view.cursor(self._dbs.notes)
             return {key: decode_note_untrusted(key, data) for key, data in cursor}
         except DAMAGE as error:
-            raise found_damaged(self._environment.directory, error) from error
+            raise report_damage(self._environment.directory, error) from error
 
     def refresh(self) -> None:
-        """See what was flushed since."""
+        """See what was flushed since the last call."""
         self._view.abort()
         self._see()
         self._load()
 
     def grow(self) -> None:
-        """Double the map, after a flush that did not fit. Views of snapshots end."""
+        """Double the map, after a flush that did not fit. Ends views."""
         self.make_room(self._environment.raw.info()["map_size"])
 
     def make_room(self, size: int) -> None:
-        """Let the map have room for so many bytes more than it holds. Views of snapshots end."""
+        """Make room in the map for this many bytes beyond what is used. May end views."""
         raw = self._environment.raw
         held, wanted = raw.info()["map_size"], self._environment.used_bytes() + size
         if wanted <= held:
             return
+        # LMDB forbids it while a transaction of this process is open.
         self._end_views()
         self._view.abort()
         raw.set_mapsize(max(wanted, 2 * held))
@@ -231,12 +216,12 @@ class TablesDisk:
     def open_view(self, left_out: frozenset[bytes]) -> TablesView:
         """Open a view of what is on disk now, without these stored keys.
 
-        The map gets so much room first that it should not have to grow while the view is open.
+        The map first gets room enough that it should not have to grow while the view is open.
         """
         raw = self._environment.raw
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
-        found = functools.partial(found_damaged, self._environment.directory)
-        view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, found)
+        report = functools.partial(report_damage, self._environment.directory)
+        view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, report)
         self._views = [view]  # only one snapshot is taken at a time
         return view
 
@@ -246,7 +231,7 @@ class TablesDisk:
         self._views.clear()
 
     def _empty(self) -> None:
-        """Begin anew after a load that did not come to its end."""
+        """Begin anew after a load that did not reach its end."""
         self._environment.write(lambda txn: self._clear(txn, 0))
         self.refresh()
 
@@ -262,15 +247,18 @@ class TablesDisk:
     # --- the writer's side
 
     def write(self, cut: Cut) -> bool:
-        """Make a cut durable as one transaction; False when the map must :meth:`grow` first.
+        """Make a cut durable as one transaction.
+
+        Returns:
+            False if the map must :meth:`grow` first; nothing was written then.
 
         Raises:
-            StoreFullError: the disk has no room; nothing was written.
+            StoreFullError: the disk is full; nothing was written.
         """
         return self._transact(lambda txn: self._write(txn, cut))
 
     def clear(self) -> bool:
-        """Delete everything durably, and note that what follows is incomplete; see `write`."""
+        """Durably delete everything, and mark the tables incomplete; returns as `write`."""
         return self._transact(lambda txn: self._clear(txn, _INCOMPLETE))
 
     def load(
@@ -278,12 +266,12 @@ class TablesDisk:
         rows: Sequence[list[tuple[bytes, bytes]]],
         applied: tuple[int, int] | None,
     ) -> bool:
-        """Add rows of records, deadlines and notes, durably; see `write`.
+        """Durably add rows of records, deadlines and notes; returns as `write`.
 
         Args:
-            rows: as LMDB is to have them, behind all that are there.
-            applied: log position and time up to which the tables are complete by that; None if
-                more is to come.
+            rows: encoded as in LMDB, above all keys that are there.
+            applied: log position and time up to which the tables are complete with these rows; None
+                if more rows follow.
         """
 
         def put(txn: Transaction) -> None:
@@ -295,14 +283,14 @@ class TablesDisk:
         return self._transact(put)
 
     def _transact(self, change: Callable[[Transaction], None]) -> bool:
-        with told(self._environment.directory):
+        with translating_errors(self._environment.directory):
             try:
                 with self._environment.begin_writing() as txn:
                     change(txn)
             except lmdb.MapFullError:
                 return False
             except DAMAGED_PAGES as error:
-                raise found_damaged(self._environment.directory, error) from error
+                raise report_damage(self._environment.directory, error) from error
         return True
 
     def _clear(self, txn: Transaction, position: int) -> None:
@@ -314,25 +302,21 @@ class TablesDisk:
         if cut.layer.cleared:
             txn.drop(self._dbs.records, delete=False)
             txn.drop(self._dbs.deadlines, delete=False)
-        self.writing = True
-        try:
-            write_changes(txn, self._dbs, cut)
-        finally:
-            self.writing = False
+        write_changes(txn, self._dbs, cut)
         _put_applied(txn, self._dbs, cut.position, cut.timestamp_ms)
 
 
 def tables_position(directory: Path) -> int:
     """Return the log position up to which the tables in `directory` are complete; 0 without any.
 
-    What is applied is committed. The member may run meanwhile, in another process.
+    The log is committed up to there. The member may be running, in another process.
 
     Raises:
         StoreMismatchError: they are of another format.
-        StoreBusyError: this very process has them open.
+        StoreBusyError: this process has them open.
         StorageError: they are damaged.
     """
-    with told(directory):
+    with translating_errors(directory):
         if not (directory / DATA_FILE).exists():
             return 0
     check_mark(directory)

@@ -1,37 +1,20 @@
-"""What a flush writes to the tables on disk: the changes since the one before it.
-
-A flush works in short steps and sleeps for a moment after each, so that the event loop waits for
-one of them. To let the interpreter go, as each call of LMDB does, is not enough: where
-processors are scarce it has it back before a thread that waits has woken up, until that thread
-insists, which takes 5 ms.
-"""
+"""What a flush writes to the tables on disk: the changes since the one before it."""
 
 from __future__ import annotations
 
 import heapq
-import time
-from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 import attrs
 
-from ..lmdb.checksum import crc32c
 from .memtable import Layer, stored_key
-from .rows import encode_deadline, encode_note, encode_record, encode_rows
+from .rows import encode_deadline, encode_note, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import lmdb
 
     from ..lmdb.environment import Transaction
-    from .disk import TablesDatabases
-
-T = TypeVar("T")
-
-_STEP: Final = 256
-_STEP_BYTES: Final = 256 << 10
-_PAUSE_S: Final = 0.00005
+    from .databases import TablesDatabases
 
 
 @attrs.frozen
@@ -65,36 +48,22 @@ def write_changes(txn: Transaction, dbs: TablesDatabases, cut: Cut) -> None:
 
 
 def _write_records(txn: Transaction, database: lmdb._Database, layer: Layer) -> None:
-    cursor, records, size = txn.cursor(database), layer.records, 0
-    for stored in _steps(heapq.merge(*layer.runs())):
-        rows, rest = encode_rows(stored, records, crc32c)
-        cursor.putmulti(rows)
-        for one in rest:
-            record = records[key := layer.hashed.get(one, one)]
-            if record is None:
-                txn.delete(one, db=database)
-            else:
-                cursor.put(one, row := encode_record(key, record))
-                size += len(row)
-                if size > _STEP_BYTES:
-                    time.sleep(_PAUSE_S)
-                    size = 0
+    cursor, records = txn.cursor(database), layer.records
+    # In the order of the tables, so that LMDB touches each page once.
+    for stored in heapq.merge(*layer.runs()):
+        record = records[key := layer.hashed.get(stored, stored)]
+        if record is None:
+            txn.delete(stored, db=database)
+        else:
+            cursor.put(stored, encode_record(key, record))
 
 
 def _write_deadlines(
     txn: Transaction, database: lmdb._Database, deadlines: dict[bytes, int]
 ) -> None:
-    for step in _steps(deadlines.items()):
-        for key, deadline in step:
-            one = stored_key(key)
-            if deadline:
-                txn.put(one, encode_deadline(key, deadline), db=database)
-            else:
-                txn.delete(one, db=database)
-
-
-def _steps(items: Iterable[T]) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while step := list(islice(iterator, _STEP)):
-        yield step
-        time.sleep(_PAUSE_S)
+    for key, deadline in deadlines.items():
+        stored = stored_key(key)
+        if deadline:
+            txn.put(stored, encode_deadline(key, deadline), db=database)
+        else:
+            txn.delete(stored, db=database)

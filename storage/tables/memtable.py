@@ -1,16 +1,24 @@
-"""A memtable: the changes since some point, over whatever lies below it.
+"""A memtable: the changes since some point, over what lies below.
 
-A *record* is a plain tuple, since making one is the most frequent thing the store does:
-``(value, expires_at_ms, revision, tag)``; it becomes bytes only when it is flushed. A deleted key
-stays in the layer as None, for it hides what lies below.
+A *record* is a plain tuple ``(value, expires_at_ms, revision, tag)``, since making records is the
+most frequent thing the tables do. It becomes bytes only when it is flushed. A deleted key stays as
+None: it hides what lies below.
 
-Keys are sorted in runs of about a thousand as they arrive, and runs of like size are merged, up to
-sixteen thousand: no single long sort ever holds up the event loop, a page of a scan looks into few
-runs, and a flush merges them.
+Sorting
+-------
+Keys are sorted in runs of about a thousand as they arrive. Runs of similar size are merged, up to
+sixteen thousand keys. So no single sort holds up the event loop for long, a page of a scan looks
+into few runs, and a flush merges the runs.
 
-**Stored keys.** LMDB takes keys of 1 to 511 bytes. A key of up to 479 bytes is stored as it is;
-the empty key and longer ones are stored under 480 bytes, their first 448 and a SHA-256 of the
-whole, with the whole key beside the value. The order of the tables is that of the stored keys.
+Stored keys
+-----------
+LMDB takes keys of 1 to 511 bytes::
+
+    key of 1 to 479 bytes    stored as it is
+    empty or longer key      480 bytes: the first 448 (padded with zeros), then SHA-256 of the key;
+                             the whole key stands next to the value
+
+The order of the tables is that of the stored keys.
 """
 
 from __future__ import annotations
@@ -29,7 +37,8 @@ Record: TypeAlias = tuple[bytes, int, int, int]
 MAX_PLAIN_BYTES: Final = 479
 HASHED_BYTES: Final = 480
 ENTRY_BYTES: Final = 320
-"""What Python keeps for one key and record besides their bytes, about (measured)."""
+"""About what Python keeps for one key and record besides their bytes (measured). With a smaller
+figure the memtable takes more memory than it is allowed; with a larger one it flushes too soon."""
 
 _PREFIX_BYTES: Final = HASHED_BYTES - 32
 _RUN_KEYS: Final = 1024
@@ -39,7 +48,7 @@ _DISPOSE_KEYS: Final = 512
 
 
 class Absent(enum.Enum):
-    """What a layer says of a key of which it knows nothing (None: that it is deleted)."""
+    """What a layer says about a key that it does not know (None: the key is deleted)."""
 
     ABSENT = 0
 
@@ -55,17 +64,17 @@ def stored_key(key: bytes) -> bytes:
 
 
 class Layer:
-    """Changes on top of what lies below; Tables writes `records` and the counts directly.
+    """Changes on top of what lies below. `LayeredTables` writes `records` and the counts directly.
 
     Attributes:
-        records: by key; None for a deleted key. Keys are never taken out.
+        records: by key; None for a deleted key. Keys are never removed.
         fresh: keys that are in no run yet.
-        present: how many of the records are not None.
+        present: how many records are not None.
         bytes: about how much memory they take.
         cleared: nothing below shows through.
-        checked: of how many records it is known whether the key is below, too.
-        hits: of how many of those it is.
-        hashed: keys by stored key, where these differ and are in a run.
+        checked: for this many records it is known whether their key is below, too.
+        hits: for this many of those it is.
+        hashed: keys by stored key, where the two differ and the key is in a run.
     """
 
     __slots__ = (
@@ -92,12 +101,12 @@ class Layer:
         self.hashed: dict[bytes, bytes] = {}
 
     def settle(self) -> None:
-        """Sort what is fresh if it has become a run's worth."""
+        """Sort the fresh keys once they are enough for a run."""
         if len(self.fresh) >= _RUN_KEYS:
             self._seal()
 
     def runs(self) -> list[list[bytes]]:
-        """Return all stored keys, as sorted lists that have none in common."""
+        """Return all stored keys, as sorted lists without common keys."""
         if self.fresh:
             self._seal()
         return self._runs
@@ -122,31 +131,32 @@ class Layer:
 
         Args:
             after: a stored key, or empty.
-            limit: at most so many, and at least one if there is any: of each run only its share
-                is looked at.
+            limit: most keys to return. At least one is returned if there is any: each run gives
+                only its share.
         """
         runs = self.runs()
         share = min(max(limit // max(len(runs), 1), _PART_KEYS), limit)
-        found: list[bytes] = []
+        keys: list[bytes] = []
         cut: bytes | None = None
         for run in runs:
             at = bisect_right(run, after)
             part = run[at : at + share]
-            found += part
+            keys += part
+            # Behind the lowest cut this page would miss keys of that run.
             if at + share < len(run) and (cut is None or part[-1] < cut):
                 cut = part[-1]
-        found.sort()
-        count = len(found) if cut is None else bisect_right(found, cut)
+        keys.sort()
+        count = len(keys) if cut is None else bisect_right(keys, cut)
         if count > limit:
-            count, cut = limit, found[limit - 1]
-        return found[:count], cut
+            count, cut = limit, keys[limit - 1]
+        return keys[:count], cut
 
     def last(self) -> bytes:
         """Return the highest stored key, empty without any."""
         return max((run[-1] for run in self.runs()), default=b"")
 
     def dispose(self) -> Iterator[None]:
-        """Free the memory step by step: all at once would hold up the event loop for long."""
+        """Free the memory step by step: all at once would stop the event loop."""
         records = self.records
         while records:
             for _ in range(min(_DISPOSE_KEYS, len(records))):

@@ -1,8 +1,9 @@
-"""Notes: a few rows beside the keys, for whoever owns the tables.
+"""Notes: a few rows that are not keys, for the owner of the tables.
 
-They are no keys: nothing that counts, walks over or clears the keys sees them. They are complete up
-to the same log position, for the flush that writes keys writes them in the same transaction, and a
-snapshot has them. All of them are kept in memory, so their owner bounds them.
+Nothing that counts, walks or clears keys sees them. They are complete up to the same log position
+as
+the keys: the same flush writes them, in the same transaction, and a snapshot has them. All notes
+are in memory, so their owner bounds them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Notes:
-    """Rows of bytes by keys of 1 to 64 bytes. Everything runs on the trio thread.
+    """Rows of bytes under keys of 1 to 64 bytes. Everything runs on the trio thread.
 
     Args:
         rows: those on disk.
@@ -26,7 +27,7 @@ class Notes:
 
     @property
     def rows(self) -> Mapping[bytes, bytes]:
-        """All rows, to be read."""
+        """All rows; read them only."""
         return self._rows
 
     @property
@@ -39,11 +40,11 @@ class Notes:
         self._rows[key] = self._changes[key] = row
 
     def delete(self, key: bytes) -> None:
-        """Delete a row that is there."""
+        """Delete a row that exists."""
         del self._rows[key]
         self._changes[key] = None
 
     def take_changes(self) -> dict[bytes, bytes | None]:
-        """Return the rows that have changed since the last call, None for deleted ones."""
+        """Return the rows changed since the last call; None for deleted ones."""
         changes, self._changes = self._changes, {}
         return changes

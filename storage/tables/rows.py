@@ -1,11 +1,7 @@
-"""How the tables' rows are encoded, each with a checksum, for LMDB does not check what it stores.
+"""The encoding of the tables' rows, each with a checksum.
 
-A checksum covers the key too: a row that lies under a key it does not belong to is noticed. A row
-whose checksum differs is never used; the log, or a snapshot, can make the tables anew.
-
-Nearly all rows are of plain keys, and short. Of these a flush makes those that it writes in C, and
-a snapshot checks those that it reads (``tables_rows.c``). Larger ones take so long that others must
-be able to interrupt it.
+LMDB does not check what it stores. Our checksum covers the key too, so a row under a wrong key is
+noticed. A row whose checksum differs is never used: the log, or a snapshot, can rebuild the tables.
 """
 
 from __future__ import annotations
@@ -18,21 +14,16 @@ from ..lmdb.checksum import crc32c, extend_crc32c
 from .memtable import HASHED_BYTES, stored_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .memtable import Record
 
 __all__ = [
-    "NATIVE",
     "decode_deadline_untrusted",
     "decode_note_untrusted",
     "decode_record_untrusted",
     "encode_deadline",
     "encode_note",
     "encode_record",
-    "encode_rows",
     "hashed_key_untrusted",
-    "unchecked_rows",
 ]
 
 _RECORD: Final = struct.Struct("<BQQ")
@@ -137,55 +128,3 @@ def _sum_of_deadline(key: bytes, deadline_ms: int) -> int:
 
 def _damaged(key: bytes, words: str) -> StorageError:
     return StorageError(f"record of key {key[:64]!r} is damaged: {words}")
-
-
-if TYPE_CHECKING:
-
-    def encode_rows(
-        stored: list[bytes], records: dict[bytes, Record | None], checksum: Callable[[bytes], int]
-    ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Encode the records of plain keys, as :func:`encode_record` does.
-
-        Args:
-            stored: stored keys.
-            records: by key; nobody changes them meanwhile.
-            checksum: CRC-32C.
-
-        Returns:
-            Stored keys and rows; and the stored keys that are left: those that are hashed, whose
-            records are None or large, or of which there is none.
-        """
-        ...
-
-    def unchecked_rows(
-        rows: list[tuple[bytes, bytes]], checksum: Callable[[bytes], int]
-    ) -> list[tuple[bytes, bytes]]:
-        """Return those of stored keys and records' rows that are not known to be whole.
-
-        Args:
-            rows: as LMDB has them; nobody changes the list meanwhile.
-            checksum: CRC-32C.
-
-        Returns:
-            All but those of plain keys that are short, and whose checksum is right.
-        """
-        ...
-
-else:
-    try:
-        from ._rows import encode_rows, unchecked_rows
-    except ImportError:
-
-        def encode_rows(  # noqa: D103
-            stored: list[bytes], *_arguments: object
-        ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-            return [], stored
-
-        def unchecked_rows(  # noqa: D103
-            rows: list[tuple[bytes, bytes]], *_arguments: object
-        ) -> list[tuple[bytes, bytes]]:
-            return rows
-
-
-NATIVE: Final = bool(encode_rows([b"key"], {b"key": (b"", 0, 0, 0)}, crc32c)[0])
-"""Whether it was compiled."""

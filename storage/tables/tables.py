@@ -1,35 +1,42 @@
 """The materialised tables: what the log's commands have made so far, as keys and records.
 
-A memtable over LMDB. Applying a command touches a dictionary and nothing else; a flush, in the
-background, writes the changes since the last one *and the log position they belong to* in one
-transaction. A member that restarts applies the log again from exactly there. So the tables may
-outgrow memory, and nothing here waits for a disk, except a read of a record that is neither in
-the memtable nor in the page cache.
+The idea
+--------
+A memtable over LMDB. Applying a command changes a dictionary and nothing else. A flush in the
+background writes the changes since the last flush *and the log position they belong to*, in one
+transaction. A member that restarts applies the log again from exactly that position. So the tables
+may outgrow memory, and applying never waits for a disk. Only a read waits, of a record that is
+neither in the memtable nor in the page cache.
 
-**Layers.** ``get`` looks at the memtable, then at the frozen memtable that is being flushed, then
-at LMDB as of the last flush. Flushing freezes the memtable, puts an empty one on top, and hands
-the frozen one to the executor's writer; when that is durable, the frozen one is dropped. Deleted
-keys are entries too, for they hide what is below; ``clear`` is an empty layer that hides
-everything below, so it costs nothing until it is flushed.
+A flush
+-------
+::
 
-**Cuts.** A flush may only freeze the memtable where the log has a batch boundary:
-:meth:`Tables.advance` names these points, and puts and deletes between two of them belong to the
-second one.
+    memtable                 changes since the last cut
+       | cut at a batch boundary (`_freeze`)
+    frozen memtable          read only; the executor's writer puts it into LMDB
+       | durable (`_written`)
+    disk                     the frozen memtable is dropped, its memory freed step by step
 
-**Counting.** A put does not look whether LMDB has the key already. ``len`` does, once for each key
-of the memtable, and from then on each batch does for its own keys, until nobody has asked between
-two cuts: the count is exact, paid for only where somebody counts, and at once only by the first.
+Only one flush is under way at a time. A flush may cut the memtable only where the log has a batch
+boundary: :meth:`Tables.advance` names these, and puts between two of them belong to the later one.
 
-A record's expiry is data here: :attr:`Tables.deadlines` knows when which key is due, across
-restarts too, and whoever owns the tables acts on it.
+When to flush
+-------------
+After `flush_interval_s`, or once the memtable has `flush_bytes`, or once `FLUSH_LOG_BYTES` of log
+would have to be replayed.
 
-Caveat: memory is bounded by about twice ``flush_bytes`` plus what arrives during a flush; by
-`PATIENCE` times as much for as long as its owner wants the tables to be patient.
+Expiry is data here. :attr:`Tables.deadlines` knows, across restarts too, which key is due when; the
+owner of the tables deletes it.
+
+What we do not do
+-----------------
+Memory is bounded by about twice `flush_bytes` plus what arrives during a flush, and by `PATIENCE`
+times as much while the tables are patient. Nothing slows the log down if flushes are slower.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -42,9 +49,9 @@ from .deadlines import Deadlines
 from .disk import TablesDisk
 from .flush import Cut
 from .layers import LayeredTables
+from .loader import Step, TablesLoader
 from .memtable import Layer, stored_key
 from .notes import Notes
-from .stream import Step, TablesLoader, TablesView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,36 +59,39 @@ if TYPE_CHECKING:
     from typing import Never, Self
 
     from ..writing.group_commit import ExecutorFactory
+    from .view import TablesView
 
 FLUSH_BYTES: Final = 64 << 20
+"""Memory of the memtable at which it is flushed. With less there are more flushes, each of which
+writes every page that it touches; with more, memory."""
 FLUSH_INTERVAL_S: Final = 30.0
+"""Longest time that a change stays in memory only. With more, a restart replays more log."""
 FLUSH_LOG_BYTES: Final = 320 << 20
-"""What is written over again and again takes no memory, but a restart has to replay it all. A
-snapshot flushes as well, usually after 256 MiB and a little: a flush shortly before it would be in
-vain."""
+"""Log after which to flush although memory is small: keys that are overwritten again and again take
+no memory, but a restart replays all of that log. A snapshot flushes too, usually after a little
+more than 256 MiB; a smaller figure would flush in vain shortly before it."""
 
 REST: Final = 2.0
-"""How long a loading of patient tables rests after each step, as a part of what that took: others
-share the processors and the disk with it, and serve the clients meanwhile."""
+"""Rest after each step of loading patient tables, as a multiple of the step's time. Without it,
+clients of the other members feel the load on processors and disks that they share with this one."""
 
 PATIENCE: Final = 4
-"""So many times as much memory may fill while a member fetches log that it lacks. A flush writes
-each page that it touches, which are nearly all if the keys are spread: so the fewer the better, and
-the log comes so fast that there would be one after the other."""
+"""Memory factor while a member catches up. The log then comes so fast that one flush would follow
+another,
+and each writes nearly all pages if keys are spread: fewer flushes write less."""
 
 LOG_PATIENCE: Final = 8
-"""Likewise of log, which a restart would apply again."""
-
-# How long, and how often, the event loop lets a flush have the interpreter. Where there are
-# processors for both they would take it from each other for each row, and the flush of a member
-# that has much to do would last for half a minute.
-_GIVE_WAY_S: Final = 0.0002
-_GIVE_WAY_EACH_S: Final = 0.002
+"""The same factor for log, which a restart would apply again."""
 
 
 @attrs.frozen(eq=False)
 class FlushJob:
-    """A job of the executor: a cut to write, and what to do then."""
+    """A job of the executor.
+
+    Args:
+        cut: what to write.
+        done: called on trio's thread once it is durable.
+    """
 
     cut: Cut
     done: Callable[[], None]
@@ -91,7 +101,7 @@ class Tables(LayeredTables):
     """Keys and records, complete up to a log position. Everything runs on the trio thread.
 
     Attributes:
-        patient: let more gather before a flush than usual, and rest again and again in `load`.
+        patient: gather more before a flush than usual, and rest between the steps of `load`.
     """
 
     def __init__(
@@ -101,17 +111,14 @@ class Tables(LayeredTables):
         *,
         flush_bytes: int,
         flush_interval_s: float,
-        share: float,
     ) -> None:
         super().__init__(disk)
         self._executor = executor(self._write, delivered=nothing)
         self._flush_bytes = flush_bytes
-        self._flush_interval_s = flush_interval_s * share
-        self._share = self._limit_share = share
+        self._flush_interval_s = flush_interval_s
         self._applied = (disk.position, disk.timestamp_ms)
-        self._give_way_at = 0.0
         self.patient = False
-        self._fits = True  # what the last write said
+        self._fits = True  # whether the last write fitted the map
         self._cut_wanted = False
         self._cuts = 0
         self._durable_cuts = 0
@@ -132,26 +139,22 @@ class Tables(LayeredTables):
         executor: ExecutorFactory[FlushJob] = ThreadExecutor,
         flush_bytes: int = FLUSH_BYTES,
         flush_interval_s: float = FLUSH_INTERVAL_S,
-        share: float = 1.0,
         map_bytes: int = INITIAL_MAP_BYTES,
     ) -> Self:
-        """Open the tables in `directory`; make them when there are none.
+        """Open the tables in `directory`; make them if there are none.
 
         Args:
-            directory: theirs alone.
+            directory: of the tables; nothing else is in it.
             cluster: name of the cluster.
             member_id: which member of it.
-            executor: what writes them.
-            flush_bytes: memory that the memtable may take before it is flushed.
-            flush_interval_s: how long a change may stay in memory only, in seconds.
-            share: of the interval; and of the memory, at which to flush already for the first time,
-                and after a flush for another reason. Tables with shares of their own that are given
-                the same changes then flush at different times, and not more often for that.
+            executor: runs the writes.
+            flush_bytes: memory of the memtable at which it is flushed.
+            flush_interval_s: longest time that a change stays in memory only, in seconds.
             map_bytes: address space to begin with.
 
         Raises:
-            StoreMismatchError: they are another cluster's or member's, or of another format.
-            StoreBusyError: they are open already.
+            StoreMismatchError: they are of another cluster, member or format.
+            StoreBusyError: another handle has them open.
             StoreFullError: there is no room to make them.
             StorageError: they are damaged.
         """
@@ -162,14 +165,13 @@ class Tables(LayeredTables):
                 executor,
                 flush_bytes=flush_bytes,
                 flush_interval_s=flush_interval_s,
-                share=share,
             )
         except BaseException:
             disk.close()
             raise
 
     def close(self) -> None:
-        """Close them, after `run` has ended; idempotent. What is not flushed is lost."""
+        """Close them, after `run` has ended; idempotent. Changes that are not flushed are lost."""
         self._disk.close()
 
     @property
@@ -183,14 +185,16 @@ class Tables(LayeredTables):
         return self._disk.timestamp_ms
 
     def reset(self) -> None:
-        """Delete everything and forget the log position, to be built again from the log's start."""
+        """Delete everything, log position included: to be rebuilt from the start of the log."""
         self.clear()
         for key in list(self.notes.rows):
             self.delete_note(key)
         self.advance(0, 0)
 
     def advance(self, position: int, timestamp_ms: int) -> None:
-        """Everything up to `position`, a batch boundary of the log, is applied."""
+        """Note that everything up to `position`, a batch boundary of the log, is applied."""
+        # Called once per batch: it must stay cheap, so conditions are checked and events set, no
+        # more.
         self._applied = (position, timestamp_ms)
         self._settled = True
         layer = self._layer
@@ -198,27 +202,26 @@ class Tables(LayeredTables):
         if self._counted:
             self._check()
         memory, log = (PATIENCE, LOG_PATIENCE) if self.patient else (1, 1)
-        if layer.bytes > self._flush_bytes * self._limit_share * memory:
+        if layer.bytes > self._flush_bytes * memory:
             self._full.set()
         log_bytes = position - self._disk.position
+        # Not during a flush: `position` moves only at its end, and a second one would come at once.
         if self._frozen is None and log_bytes > FLUSH_LOG_BYTES * log:
             self._full.set()
         if not self._changed.is_set() and (layer.records or layer.cleared or self.notes.changed):
             self._changed.set()
-        if self._cut_wanted and self._frozen is None:
+        if self._cut_wanted and self._frozen is None:  # `flush` was called inside a batch
             self._freeze()
-        if self._disk.writing and (now := trio.current_time()) >= self._give_way_at:
-            time.sleep(_GIVE_WAY_S)
-            self._give_way_at = now + _GIVE_WAY_EACH_S
 
     # --- flushing
 
     async def flush(self) -> None:
-        """Make everything up to now durable, or up to the next batch boundary if amidst a batch.
+        """Make everything so far durable; inside a batch, everything up to the next boundary.
 
         Raises:
-            StorageError: nothing is being written any more.
+            StorageError: writing has ended.
         """
+        # Counted, not flagged: a cut that is already being written misses the latest changes.
         cut = self._cuts + 1
         self._cut_wanted = True
         if self._settled and self._frozen is None:
@@ -231,17 +234,19 @@ class Tables(LayeredTables):
     async def save(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> Iterator[bytes]:
-        """Cut, started from then on; return the contents as of the cut, as a stream of pieces.
+        """Take a cut, and return its content as a stream of pieces; `started` once it is cut.
 
-        The pieces may be taken on another thread. Only a flush that is under way delays the cut.
+        The pieces may be read on another thread. Only a flush that is under way delays the cut.
 
         Raises:
-            StorageError: nothing is being written any more; or, from the pieces, that the file had
-                to grow, or the tables were closed.
+            StorageError: writing has ended; or, from the pieces, the file had to grow, or the
+                tables were closed.
         """
         while self._frozen is not None:
             await self._flushed()
         assert self._settled, "amidst a batch"
+        # Expired records are left out: members delete them at different times, and their snapshots
+        # of one position have to be equal.
         now, deadlines = self._applied[1], self.deadlines
         due: frozenset[bytes] = frozenset()
         if deadlines.count_due(now):
@@ -256,15 +261,15 @@ class Tables(LayeredTables):
         return view.pieces()
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """Replace the contents by those of another member's tables at a log position.
+        """Replace the content by a stream of another member's tables at a log position.
 
         Raises:
-            StorageError: the pieces are damaged, or the disk failed: the tables are incomplete,
-                and empty when they are opened again.
+            StorageError: the pieces are damaged, or the disk failed. The tables are incomplete
+                then, and empty when they are opened again.
         """
         while self._frozen is not None:
             await self._flushed()
-        self._settled = False  # nothing of the old contents is flushed any more
+        self._settled = False  # so that no flush writes old content over the new
         loader = TablesLoader(self._disk, pieces, position, timestamp_ms)
         while True:
             began = trio.current_time()
@@ -289,26 +294,26 @@ class Tables(LayeredTables):
         await self._flushes.park()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Flush now and then until cancelled, and at the end once more.
+        """Flush until cancelled, and once more at the end.
 
-        At the end a flush that is under way is completed, and no other one begins: what it does
-        not hold will be applied again from the log.
+        At the end a flush that is under way is completed, and no other begins: the log will be
+        applied again from there.
 
         Raises:
-            StoreFullError: the disk has no room; nothing of the last flush was written.
+            StoreFullError: the disk is full; nothing of the last flush was written.
             StorageError: the disk failed.
         """
         try:
             async with trio.open_nursery() as nursery:
                 writing: trio.CancelScope = await nursery.start(self._write_jobs)
-                writing.shield = True  # not sooner: a start that is cancelled would never end
+                writing.shield = True  # not before `start`: cancelled there, it would never end
                 task_status.started()
                 try:
                     await self._flush_for_ever()
                 finally:
                     if self._settled and self._frozen is None:
                         self._freeze()
-                    writing.cancel()  # what was submitted is written first
+                    writing.cancel()  # ends it once everything submitted is written
         finally:
             self._flushes.unpark_all()
 
@@ -324,7 +329,7 @@ class Tables(LayeredTables):
             await self._free_memory()
 
     async def _write_jobs(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
-        """Run the executor, which `run` shields from its own end, for its last flush."""
+        """Run the executor, which `run` shields from cancellation until its last flush."""
         try:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
@@ -334,19 +339,17 @@ class Tables(LayeredTables):
             self._ended = True
 
     def _freeze(self) -> None:
-        """Cut: from here on changes go into an empty memtable, and the full one is written."""
+        """Take a cut: from here on changes go into an empty memtable; the full one is written."""
         assert self._frozen is None, "one flush at a time"
         self._frozen, self._layer = self._layer, Layer()
         self._cut_wanted = False
         self._counted, self._asked = self._asked, False
-        # Members that are full flush one after the other, and go on so. Now others may flush, too.
-        self._limit_share = 1.0 if self._full.is_set() else self._share
         self._cuts += 1
         for event in (self._changed, self._full):
-            event.set()  # a snapshot cuts, too: who waits for them has to look again
+            event.set()  # `_flush_for_ever` may be waiting for a cut that a snapshot just took
         self._changed = trio.Event()
         self._full = trio.Event()
-        self._frozen.runs()  # sorted here, for the writer only reads
+        self._frozen.runs()  # sorts; the writer's thread must find it unchangeable
         changes = self.deadlines.take_changes(), self.notes.take_changes()
         self._submit(Cut(self._frozen, *changes, *self._applied))
 
@@ -359,14 +362,15 @@ class Tables(LayeredTables):
             self._fits = self._disk.write(job.cut)
 
     def _written(self, cut: Cut) -> None:
-        """Let go of the frozen memtable: what it held can be read from the disk."""
-        if not self._fits:
+        """Drop the frozen memtable: its content can be read from the disk now."""
+        if not self._fits:  # only this thread may change the map, see `disk`
             self._disk.grow()
             self._submit(cut)
             return
         self._disk.refresh()
-        if self._view_wanted is not None:  # before anything else is written
+        if self._view_wanted is not None:  # before the next flush: the view must show this cut
             self._view, self._view_wanted = self._disk.open_view(self._view_wanted), None
+        # Freed later, step by step: dropping a million records at once takes tens of milliseconds.
         self._unused.append(cut.layer)
         self._frozen = None
         self._durable_cuts += 1

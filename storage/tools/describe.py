@@ -1,7 +1,7 @@
-"""Looking into a store from outside: what it holds in short, and its batches one by one.
+"""Looking into a store from outside: a summary, and its batches one by one.
 
-Pure functions that return data; whoever calls them prints it. They read in short transactions,
-so a member may run meanwhile, in another process.
+Pure functions that return data; the caller prints it. They read in short transactions, so the
+member may be running, in another process.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from ..lmdb.file_check import DATA_FILE
 from ..log.batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.readonly import open_readonly
-from ..log.standing import Standing  # noqa: TC001 - as above
 from ..log.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
 from ..log.vote import NodeState  # noqa: TC001 - as above
+from ..log.voting_status import VotingStatus  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ..lmdb.environment import Environment, Transaction
-    from ..log.state import Databases
+    from ..log.databases import Databases
 
 _META_PAGES: Final = 2
 
 
 @attrs.frozen
 class Description:
-    """What a store holds; positions are byte offsets of the log, which is `bytes` long."""
+    """What a store holds. Positions are byte offsets of the log, which is `bytes` long.
+
+    `quorate log describe --json` prints the fields under these names, `standing` included.
+    """
 
     identity: Identity
     node_state: NodeState
@@ -47,7 +50,7 @@ class Description:
     file_bytes: int
     page_bytes: int
     free_pages: int
-    standing: Standing
+    standing: VotingStatus
     forced: tuple[ForcedRow, ...]
 
 
@@ -60,11 +63,11 @@ class DumpedBatch:
 
 
 def describe(directory: Path) -> Description:
-    """Say what the store in `directory` holds, without reading the log.
+    """Sum up the store in `directory`, without reading the log.
 
     Raises:
         StoreMismatchError: there is none, or it is of another format.
-        StoreBusyError: this very process has it open.
+        StoreBusyError: this process has it open.
         StorageError: its tables are damaged.
     """
     with open_readonly(directory) as store:
@@ -86,15 +89,16 @@ def describe(directory: Path) -> Description:
             file_bytes=(directory / DATA_FILE).stat().st_size,
             page_bytes=page_bytes,
             free_pages=free_pages,
-            standing=recorded.standing,
+            standing=recorded.voting_status,
             forced=recorded.forced,
         )
 
 
 def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[int, int, int]:
-    """Return records of the log, bytes of a page, and pages that hold nothing but free space.
+    """Return records of the log, bytes of a page, and pages of free space.
 
-    LMDB does not tell the last one; it is what no table uses, its own list of free pages included.
+    LMDB does not say how many pages are free. They are all that no table uses; LMDB's own list of
+    free pages is one of the tables.
     """
     log = txn.stat(dbs.log)
     stats = [log, txn.stat(dbs.terms), txn.stat(dbs.snapshots), txn.stat(dbs.meta), txn.stat()]
@@ -104,25 +108,25 @@ def _pages(environment: Environment, txn: Transaction, dbs: Databases) -> tuple[
 
 
 def openings(directory: Path) -> dict[int, Entry]:
-    """Return the first entry of each term, as far as it is kept and undamaged.
+    """Return the first entry of each term, where it is kept and undamaged.
 
     Raises:
         StorageError: as `open_readonly`.
     """
-    found: dict[int, Entry] = {}
+    first: dict[int, Entry] = {}
     with open_readonly(directory) as store:
         for row in store.terms:
-            with contextlib.suppress(StorageError, WireError):  # `verify` names what is damaged
+            with contextlib.suppress(StorageError, WireError):  # `verify` reports damage
                 for batch in store.scan(row.base, row.base + 1):
                     if check_batch_untrusted(batch).term == row.term:  # an empty term has none
-                        found[row.term] = decode_entries_untrusted(batch)[0]
-    return found
+                        first[row.term] = decode_entries_untrusted(batch)[0]
+    return first
 
 
 def dump(
     directory: Path, from_position: int | None = None, to: int | None = None
 ) -> Iterator[DumpedBatch]:
-    """Yield the batches from `from_position` (default: the first one) up to `to`, decoded.
+    """Yield the batches from `from_position` (default: the first) up to `to`, decoded.
 
     Raises:
         StorageError: as `open_readonly` and `ReadOnlyStore.scan`.

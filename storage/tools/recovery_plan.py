@@ -1,9 +1,8 @@
-"""The plan of a recovery: from which state a member begins, and which part of the log it replays.
+"""What a member's next start will do: which state it loads, and which part of the log it replays.
 
-A service's own state will do if the log reaches back to it. Else, or if it has none, the newest
-snapshot that is whole is loaded: one that is damaged, or whose file is missing, is passed over. The
-log is kept from the oldest snapshot on, so an older one only means a longer replay.
-(Aeron: RecordingLog.createRecoveryPlan.)
+The service's own state is used if the log reaches back to it. Otherwise the newest whole snapshot
+is loaded; a damaged or missing one is passed over. The log is kept from the oldest snapshot on, so
+an older snapshot only makes the replay longer. (Aeron: RecordingLog.createRecoveryPlan.)
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def candidates(position: int, start: int, rows: Sequence[SnapshotRow]) -> list[SnapshotRow]:
-    """Return the snapshots to begin with, best first; none if the service's own state will do.
+    """Return the snapshots to load, best first; none if the service's own state will do.
 
     Args:
-        position: up to which the service's own state is complete; 0 for none.
+        position: log position up to which the service's own state is complete; 0 for none.
         start: where the log begins.
         rows: the snapshots, ascending.
     """
@@ -39,10 +38,10 @@ def candidates(position: int, start: int, rows: Sequence[SnapshotRow]) -> list[S
 
 @attrs.frozen
 class LookedAt:
-    """A snapshot that was looked at.
+    """A snapshot that was checked.
 
     Args:
-        row: of the recording log.
+        row: of the store.
         file_bytes: of its file.
         raw_bytes: unpacked.
         digest: equal for equal states.
@@ -58,20 +57,20 @@ class LookedAt:
 
 @attrs.frozen
 class RecoveryPlan:
-    """What the next start of a member will do; positions are byte offsets of the log.
+    """What the next start of a member will do. Positions are byte offsets of the log.
 
     Args:
-        identity: whose it is.
+        identity: of the store.
         start_position: where the log begins.
         append_position: where it ends.
-        commit_position: up to where it is known to be committed.
-        log_term: the last term in the recording log, -1 without one.
+        commit_position: it is known to be committed up to here.
+        log_term: the last term in the table of terms, -1 without one.
         tables_position: up to which the tables are complete, 0 without any.
         tables_damage: why they can't be read, empty if they can.
-        snapshots: all of them, newest first, each one read whole.
-        load: the snapshot that is loaded, None if none is.
+        snapshots: all of them, newest first, each read completely.
+        load: the snapshot that will be loaded, None if none will.
         replay_from: where the replay begins.
-        trouble: why the member can't begin, empty if it can.
+        trouble: why the member can't start, empty if it can.
     """
 
     identity: Identity
@@ -88,13 +87,13 @@ class RecoveryPlan:
 
 
 def plan_recovery(directory: Path) -> RecoveryPlan:
-    """Say what the next start of the member in `directory` will do, without touching anything.
+    """Work out what the next start of the member in `directory` will do; changes nothing.
 
-    It is that of a member with the key-value store; a service that is not kept on disk always
+    This is for a member with the key-value store. A service that keeps nothing on disk always
     begins with the newest snapshot.
 
     Raises:
-        StorageError: its recording can't be read.
+        StorageError: its log can't be read.
     """
     with open_readonly(directory / "log") as store:
         recorded, identity, log_term = store.recorded, store.identity, store.log_term
@@ -112,8 +111,8 @@ def plan_recovery(directory: Path) -> RecoveryPlan:
     trouble = ""
     if load is None and position < start:
         trouble = (
-            f"the tables are at {position}, the log begins at {start}, no snapshot is whole: it "
-            "waits for another member's"
+            f"the tables are at {position}, the log begins at {start}, and no snapshot is whole: "
+            "the member will wait for a snapshot from another member"
         )
     return RecoveryPlan(
         identity=identity,

@@ -1,10 +1,10 @@
-"""Restoring: a member's store of a backup, or of another member's directory, as of any point.
+"""Restoring a member's store from a backup, or from another member's directory, as of any point.
 
-A restore begins with the newest whole snapshot that is not behind the point, and has the log from
-there up to it. The point is the end of a batch, since a batch is committed whole. What is written
-is verified, and gets its name last: a crash in the middle leaves a directory without a log.
+A restore loads the newest whole snapshot at or before the point, and copies the log from there to
+the point. The point is the end of a batch, since a batch is committed as a whole. The result is
+verified, and gets its name last. So a crash in the middle leaves a directory without a log.
 
-Everything here but the store's own writing blocks; it is for tools.
+Everything here blocks, except for the writing of the new store. It is for tools.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import attrs
 import trio
 
 from ...errors import PrunedError, StorageError, StoreMismatchError
-from ..lmdb.environment import content_of, sync_directory, told
+from ..lmdb.environment import content_of, sync_directory, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import decode_header_untrusted
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
-from ..log.standing import Standing, StandingKind
 from ..log.store import Store
-from ..log.term_table import SnapshotRow, TermRow
+from ..log.term_table import SnapshotRow  # noqa: TC001 - resolved at run time, as above
 from ..log.vote import NodeState
+from ..log.voting_status import VotingRight, VotingStatus
 from ..snapshots.file import SnapshotHead, SnapshotReader
 from ..snapshots.folder import SnapshotFolder, write_whole
 from ..tables.disk import tables_position
@@ -46,17 +46,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.storage")
 
 SETTLE_BYTES: Final = 4 << 20
-"""So much log is submitted before it is waited for that it is durable."""
+"""Log that is submitted before it is waited for to be durable. With more, memory; with less, more
+syncs."""
 
 NO_MEMBER: Final = -1
-"""Whose store it is that belongs to no member."""
+"""The member id of a store that belongs to no member."""
 
 _RESTORING: Final = "restoring"
 
 
 @attrs.frozen
 class Point:
-    """The end of a batch, or the beginning of the log: its position, and log time there, ms."""
+    """The end of a batch, or the beginning of the log: its position, and log time there in ms."""
 
     position: int
     timestamp_ms: int
@@ -66,7 +67,7 @@ class Point:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Write log time as it may be asked for: ``2026-11-21T20:55:10.123+00:00``."""
+    """Format log time as the command line takes it: ``2026-11-21T20:55:10.123+00:00``."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -76,12 +77,12 @@ class RestorePlan:
 
     Args:
         source: directory of the backup, or of a member.
-        identity: whose it is.
+        identity: of the store there.
         first: the earliest point that can be restored.
         last: the latest one.
-        point: the one that will be.
-        load: the snapshot that it begins with, None if it begins with the beginning of the log.
-        damaged: snapshots that were passed over, and why.
+        point: the one that will be restored.
+        load: the snapshot to load; None to begin with the beginning of the log.
+        damaged: why snapshots were passed over.
     """
 
     source: Path
@@ -101,16 +102,16 @@ class RestorePlan:
 def plan_restore(
     source: Path, *, position: int | None = None, timestamp_ms: int | None = None
 ) -> RestorePlan:
-    """Find out how to restore the state at a position, or at a moment of log time.
+    """Work out how to restore the state at a position, or at a moment of log time.
 
     Args:
-        source: directory of a backup, or of a member that runs or not.
-        position: the last batch is the one that ends there, or else the last one before.
-        timestamp_ms: the last batch is the last one that is not younger. Without this and the
-            position: the last one that is known to be committed.
+        source: directory of a backup, or of a member, which may be running.
+        position: restore up to the batch that ends there, or else the last one before.
+        timestamp_ms: restore up to the last batch that is not younger. Without it and without a
+            position: up to the last batch that is known to be committed.
 
     Raises:
-        PrunedError: that can't be restored; the message tells the range that can.
+        PrunedError: that can't be restored; the message names the range that can.
         StorageError: there is nothing to restore from, or no snapshot is whole.
     """
     folder = SnapshotFolder(source / "snapshots")
@@ -137,7 +138,7 @@ def plan_restore(
 
 
 class _Reach:
-    """What a recording allows to restore."""
+    """What the log of a source allows to restore."""
 
     def __init__(self, store: ReadOnlyStore, applied: int) -> None:
         self.store = store
@@ -150,14 +151,17 @@ class _Reach:
         elif self.snapshots:
             self.first = Point(self.snapshots[0].position, self.snapshots[0].timestamp_ms)
         else:
-            raise StorageError(f"the log begins at {store.start_position}, without a snapshot")
+            raise StorageError(
+                f"the log begins at {store.start_position}, and there is no snapshot to load; "
+                "expected one in the folder snapshots"
+            )
         self.last = self.before(self.committed)
 
     def point(self, position: int | None, timestamp_ms: int | None) -> Point:
         """Return the point that is asked for.
 
         Raises:
-            PrunedError: it is out of the range.
+            PrunedError: it is out of range.
         """
         point = self.last
         if position is not None:
@@ -185,7 +189,7 @@ class _Reach:
         return decode_header_untrusted(next(self.store.scan(begin, begin + 1))).timestamp_ms
 
     def _not_younger(self, timestamp_ms: int) -> Point:
-        """Return the last point of the range that is not younger."""
+        """Return the last point of the range that is not younger, by bisection."""
         low, high = self.first.position, self.last.position
         while low < high:
             begin = self.store.boundary((low + high) // 2)
@@ -207,19 +211,20 @@ async def restore(
     recovering: bool = False,
     executor: ExecutorFactory[Write] = ThreadExecutor,
 ) -> int:
-    """Make the store of a member, with an identity of its own; return how many batches it holds.
+    """Make the store of a member, with its own identity; return how many batches it holds.
 
     Args:
         plan: what to restore.
         target: directory of the member, without a store; made if absent.
-        cluster: name of the cluster that it is to be a member of.
-        member_id: which one.
+        cluster: name of the new store's cluster.
+        member_id: which member of it.
         rng: draws the instance id.
-        recovering: the cluster goes on without it meanwhile: it has no vote before it is admitted.
-        executor: writes to disk on a thread unless given.
+        recovering: the cluster runs on without this member, so the store has no vote until the
+            cluster admits it.
+        executor: runs the writes; on a thread unless given.
 
     Raises:
-        StorageError: there is a store already; the disk failed or is full; something is damaged.
+        StorageError: there is a store; the disk failed or is full; something is damaged.
     """
     store = Store.open(
         _prepare(target), cluster=cluster, member_id=member_id, rng=rng, executor=executor
@@ -234,24 +239,24 @@ async def restore(
                     await store.save_service(source.recorded.service)
                 await _copy(source.scan(plan.start, plan.point.position), store)
             await store.save_committed(plan.point.position)
-            if store.terms:  # it follows or begins no term that its log has already
+            if store.terms:  # so that it never votes or leads in a term that its log has
                 await store.save_node_state(NodeState(store.log_term))
             if recovering:
-                await store.save_standing(Standing(StandingKind.RECOVERING))
+                await store.save_voting_status(VotingStatus(VotingRight.RECOVERING))
             nursery.cancel_scope.cancel()
     return _finish(target).batches
 
 
 async def make_source(directory: Path, head: SnapshotHead, *, rng: Random) -> None:
-    """Make the log of a directory that holds one snapshot to restore from, and nothing else.
+    """Make the log of a directory that holds only one snapshot to restore from.
 
     Args:
-        directory: has the file of the snapshot in its folder, and no store.
+        directory: has the snapshot's file in its folder, and no store.
         head: of the snapshot.
         rng: draws the instance id.
 
     Raises:
-        StorageError: there is a store already; the disk failed or is full; something is damaged.
+        StorageError: there is a store; the disk failed or is full; something is damaged.
     """
     store = Store.open(_prepare(directory), cluster=head.cluster, member_id=NO_MEMBER, rng=rng)
     with closing(store):
@@ -268,42 +273,42 @@ def check_empty(target: Path) -> None:
     """Refuse a directory that has a store.
 
     Raises:
-        StoreMismatchError: it has.
+        StoreMismatchError: it has one.
     """
     for name in ("log", "tables"):
         place = target / name
-        found = content_of(place) if place.is_dir() else [place] * place.exists()
-        if any(path.name != _RESTORING for path in found):
+        there = content_of(place) if place.is_dir() else [place] * place.exists()
+        if any(path.name != _RESTORING for path in there):
             raise StoreMismatchError(f"{place}: there is something already; move it away")
 
 
 def _unfinished(target: Path) -> Path:
-    """Return where a store is made that has no name yet.
+    """Return where to make a store that has no name yet.
 
-    It is renamed to `log`; where that is there already, since it is the root of a volume or a link,
-    its files are moved there.
+    It is renamed to `log`. If `log` exists, being the root of a volume or a link, the store's files
+    are moved into it.
     """
     log = target / "log"
     return log / _RESTORING if log.is_dir() else target / f"log.{_RESTORING}"
 
 
 def _prepare(target: Path) -> Path:
-    """Return where a store is made that has no name yet."""
+    """Check that there is no store, and return where to make one."""
     check_empty(target)
     unfinished = _unfinished(target)
-    with told(target):
+    with translating_errors(target):
         shutil.rmtree(unfinished, ignore_errors=True)
     SnapshotFolder(target / "snapshots").open([])
     return unfinished
 
 
 def _finish(target: Path) -> VerifyReport:
-    """Check what was made, and give it its name."""
+    """Verify the new store, and give it its name."""
     unfinished = _unfinished(target)
     report = verify(unfinished)
     if not report.ok:
         raise StorageError(f"{unfinished}: {report.findings[0]}")
-    with told(target):
+    with translating_errors(target):
         if unfinished.parent == target:
             unfinished.rename(target / "log")
             sync_directory(target)
@@ -317,7 +322,7 @@ def _move_up(unfinished: Path, snapshots: SnapshotFolder) -> None:
     with open_readonly(unfinished) as store:
         for row in store.snapshots:  # `verify` looks for them next to the folder
             snapshots.check(row)
-    for name in (JOURNAL_FILE, DATA_FILE):  # with the second one it is a store
+    for name in (JOURNAL_FILE, DATA_FILE):  # data.mdb last: with it there is a store
         if (unfinished / name).exists():
             (unfinished / name).rename(unfinished.parent / name)
     sync_directory(unfinished.parent)
@@ -325,7 +330,7 @@ def _move_up(unfinished: Path, snapshots: SnapshotFolder) -> None:
 
 
 async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store) -> None:
-    """Write the snapshot for the store's own cluster, and let its log begin there."""
+    """Copy the snapshot, with the new cluster's name in it; the log begins behind it."""
     with SnapshotReader(SnapshotFolder(plan.source / "snapshots").path_of(row)) as reader:
         head = attrs.evolve(reader.head, cluster=store.identity.cluster)
         write_whole(target / "snapshots", head, reader.pieces())
@@ -333,14 +338,11 @@ async def _load(plan: RestorePlan, row: SnapshotRow, target: Path, store: Store)
 
 
 async def _copy(batches: Iterator[bytes], store: Store) -> None:
-    unsettled, known = 0, store.log_term
+    """Append batches, and wait until they are durable."""
+    unsettled = 0
     for batch in batches:
         header = decode_header_untrusted(batch)
-        row = None
-        if header.term > known:
-            known = header.term
-            row = TermRow(header.term, header.position, None, header.timestamp_ms)
-        store.append(batch, term_row=row)
+        store.append(batch, header=header)
         unsettled += header.length
         if unsettled >= SETTLE_BYTES:
             await store.settled()

@@ -1,10 +1,15 @@
-"""Looking into a store from outside: verify every byte of it.
+"""Checking every byte of a store from outside.
 
-A pure function that returns data; whoever calls it prints it. It reads in short transactions, so a
-member may run meanwhile, in another process. It checks every checksum, that every
-batch is the one its key names, that the log has no hole, that terms lie where the recording log
-says and are opened once, that the leader's clock never went back, and that every snapshot beside
-it is whole. It goes on after a finding.
+A pure function that returns data; the caller prints it. It reads in short transactions, so the
+member may be running, in another process. It checks that
+
+- every checksum is right, and every batch is the one that its key names;
+- the log has no hole;
+- terms lie where the table of terms says, and are opened once;
+- the leader's clock never went back;
+- every snapshot is whole.
+
+It goes on after a finding.
 """
 
 from __future__ import annotations
@@ -26,21 +31,19 @@ from ..log.batch import (
     check_batch_untrusted,
 )
 from ..log.commit import journal_goes_on
+from ..log.databases import LOG_TABLE, MAX_DBS, Databases
 from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
 from ..log.journal import read_journal
+from ..log.log_end import EMPTY_LOG
 from ..log.log_table import KEY, decode_key_untrusted
-from ..log.state import (
-    LOG_TABLE,
-    MAX_DBS,
-    NOTHING_LOST,
-    Databases,
+from ..log.meta_rows import (
     load_forced,
     load_identity,
     load_lost,
     load_node_state,
     load_origin,
-    load_standing,
     load_terms,
+    load_voting_status,
 )
 from ..log.term_table import (
     ForcedRow,
@@ -59,10 +62,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..lmdb.environment import Transaction
-    from ..log.journal import JournalRow, Tail
+    from ..log.journal import JournalRow, JournalTail
+    from ..log.log_end import LogEnd
 
 MAX_FINDINGS: Final = 1000
-"""As many findings a report holds; more are counted only."""
+"""Most findings that a report holds; more are only counted."""
 _CHUNK_BYTES: Final = 4 << 20
 
 T = TypeVar("T")
@@ -70,7 +74,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Finding:
-    """One thing that is wrong; term and position are those of the record's key, -1 = unknown."""
+    """One thing that is wrong, with term and position of the record's key; -1 = unknown."""
 
     member_id: int
     term: int
@@ -87,14 +91,14 @@ class VerifyReport:
     """What `verify` found.
 
     Args:
-        identity: whose store it is.
-        batches: how many batches were looked at.
-        entries: how many entries the intact ones hold.
+        identity: of the store.
+        batches: number of batches checked.
+        entries: number of entries in the intact ones.
         bytes: length of all batches.
-        terms: rows of the recording log.
-        findings: the first `MAX_FINDINGS` of what is wrong, in the order of the log.
-        count: how many findings there are altogether.
-        forced: where an operator has forced a quorum; that is no damage.
+        terms: rows of the table of terms.
+        findings: the first `MAX_FINDINGS`, in the order of the log.
+        count: number of all findings.
+        forced: where an operator forced a quorum; that is no damage.
     """
 
     identity: Identity
@@ -108,7 +112,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is wrong."""
         return self.count == 0
 
 
@@ -117,8 +121,8 @@ def verify(directory: Path) -> VerifyReport:
 
     Raises:
         StoreMismatchError: there is none, or it is of another format.
-        StoreBusyError: this very process has it open.
-        StorageError: LMDB itself can't read the file.
+        StoreBusyError: this process has it open.
+        StorageError: LMDB can't read the file.
     """
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     with environment.opening():
@@ -127,7 +131,7 @@ def verify(directory: Path) -> VerifyReport:
     try:
         verifier = _Verifier(identity, dbs)
         if (trouble := unreadable(directory)) is not None:
-            verifier.unreadable(trouble)  # to read on could end this process
+            verifier.unreadable(trouble)  # reading on could crash this process
             return verifier.report()
         environment.read(verifier.check_tables)
         while records := environment.read(verifier.next_records):
@@ -138,7 +142,7 @@ def verify(directory: Path) -> VerifyReport:
         for row in verifier.snapshots if folder.directory.is_dir() else ():
             damage = verifier.check_snapshot(row, folder)
             if damage and environment.read(functools.partial(verifier.knows, row=row)):
-                verifier.found(row.term, row.position, damage)
+                verifier.note(row.term, row.position, damage)
         return verifier.report()
     finally:
         environment.close()
@@ -162,7 +166,7 @@ class _Verifier:
     findings: list[Finding] = attrs.field(factory=list[Finding])
     count: int = 0
 
-    def found(self, term: int, position: int, reason: str) -> None:
+    def note(self, term: int, position: int, reason: str) -> None:
         self.count += 1
         if self.count <= MAX_FINDINGS:
             self.findings.append(Finding(self.identity.member_id, term, position, reason))
@@ -170,7 +174,11 @@ class _Verifier:
     def report(self) -> VerifyReport:
         for row in self.terms:
             if self.expected is not None and row.base > self.expected:
-                self.found(row.term, row.base, f"the term begins behind the end {self.expected}")
+                self.note(
+                    row.term,
+                    row.base,
+                    f"the term begins behind the end of the log, {self.expected}",
+                )
         return VerifyReport(
             self.identity,
             self.batches,
@@ -189,21 +197,23 @@ class _Verifier:
             with contextlib.suppress(DamagedRecordError):
                 term, position = decode_key_untrusted(self.identity.member_id, trouble.key)
         where = f"the table {trouble.table!r}" if trouble.table else "the list of tables"
-        words = f"a page of {where} here or soon behind it is damaged: {trouble.words}"
-        self.found(term, position, f"{words}; what is behind it was not checked")
+        words = f"a page of {where} at this key or soon behind it is damaged: {trouble.words}"
+        self.note(term, position, f"{words}; keys behind it were not checked")
 
     def check_tables(self, txn: Transaction) -> None:
-        """Check the small tables, and find out where the log begins."""
+        """Check the small tables, and find where the log begins."""
         try:
             self.expected, self.timestamp_ms = load_origin(txn, self.dbs)
             load_node_state(txn, self.dbs)
-            load_standing(txn, self.dbs)
+            load_voting_status(txn, self.dbs)
             self.forced = load_forced(txn, self.dbs)
-            if (lost := load_lost(txn, self.dbs)) != NOTHING_LOST:
-                words = "what was here was damaged, is cut off, and has not come back yet"
-                self.found(lost[0], lost[1] - 1, words)
+            if (lost := load_lost(txn, self.dbs)) != EMPTY_LOG:
+                words = (
+                    "the batches here were damaged and cut off; no member has sent them again yet"
+                )
+                self.note(lost[0], lost[1] - 1, words)
         except StorageError as error:
-            self.found(-1, -1, str(error))
+            self.note(-1, -1, str(error))
         with txn.cursor(self.dbs.snapshots) as cursor:
             for key, value in cursor:
                 row = self.guarded(decode_snapshot_untrusted, key, value)
@@ -214,20 +224,20 @@ class _Verifier:
                 self.guarded(decode_term_untrusted, key, value)
         self.load_terms(txn)
         for term, words in incoherences(self.terms):
-            self.found(term, -1, f"recording log: {words}")
+            self.note(term, -1, f"table of terms: {words}")
 
     def guarded(
         self, decode: Callable[[int, bytes, bytes], T], key: bytes, value: bytes
     ) -> T | None:
-        """Decode a row, or note a finding if that can't be done."""
+        """Decode a row; if that fails, note a finding and return None."""
         try:
             return decode(self.identity.member_id, key, value)
         except DamagedRecordError as damage:
-            self.found(damage.term, damage.position, damage.reason)
+            self.note(damage.term, damage.position, damage.reason)
             return None
 
     def check_snapshot(self, row: SnapshotRow, folder: SnapshotFolder) -> str:
-        """Read a snapshot; say what is wrong with it, in words."""
+        """Read a snapshot; return what is wrong with it, empty if nothing."""
         try:
             folder.check(row)
         except StorageError as error:
@@ -235,16 +245,16 @@ class _Verifier:
         return ""
 
     def knows(self, txn: Transaction, row: SnapshotRow) -> bool:
-        """Whether the recording log names a snapshot now."""
+        """Whether the store names a snapshot now."""
         return txn.get(encode_snapshot(row)[0], db=self.dbs.snapshots) is not None
 
     def load_terms(self, txn: Transaction) -> None:
-        """Read the recording log; one that is damaged (and was reported) counts as empty."""
+        """Read the table of terms; a damaged one (already noted) counts as empty."""
         with contextlib.suppress(DamagedRecordError):
             self.terms = load_terms(txn, self.dbs, self.identity.member_id)
 
     def next_records(self, txn: Transaction) -> list[tuple[bytes, bytes]]:
-        """Return the raw records behind those that were checked, about `_CHUNK_BYTES` of them."""
+        """Return about `_CHUNK_BYTES` of raw records behind those that were checked."""
         self.load_terms(txn)
         records: list[tuple[bytes, bytes]] = []
         with txn.cursor(self.dbs.log) as cursor:
@@ -252,7 +262,7 @@ class _Verifier:
             if more and cursor.key() == self.last_key:
                 more = cursor.next()
             elif self.last_key:
-                self.expected = None  # what was checked last was truncated or pruned meanwhile
+                self.expected = None  # the last record checked is gone: truncated or pruned since
             room = _CHUNK_BYTES
             while more and room > 0:
                 self.last_key, value = cursor.item()
@@ -262,31 +272,31 @@ class _Verifier:
         return records
 
     def check_tail(self, environment: Environment) -> None:
-        """Check what the journal holds, behind all that LMDB does."""
+        """Check what the journal has behind the log in LMDB."""
         try:
             tail = self.tail_of(environment)
-            if tail.damage is not None:  # or it was written while it was read
+            if tail.damage is not None:  # it may have been written while it was read
                 tail = self.tail_of(environment)
         except StorageError as error:
-            self.found(-1, -1, str(error))
+            self.note(-1, -1, str(error))
             return
         for record in tail.records:
             self.check(KEY.pack(record.term, record.position), record.batch)
         if tail.damage is not None:
-            self.found(tail.damage.term, tail.damage.position, tail.damage.reason)
+            self.note(tail.damage.term, tail.damage.position, tail.damage.reason)
 
-    def tail_of(self, environment: Environment) -> Tail:
-        """Read the journal, and check what was carried over since LMDB was read."""
+    def tail_of(self, environment: Environment) -> JournalTail:
+        """Read the journal; first check what was carried over since LMDB was read."""
 
-        def rest(txn: Transaction) -> tuple[tuple[int, int], JournalRow, list[tuple[bytes, bytes]]]:
+        def rest(txn: Transaction) -> tuple[LogEnd, JournalRow, list[tuple[bytes, bytes]]]:
             return *journal_goes_on(txn, self.dbs, member_id), self.next_records(txn)
 
         member_id = self.identity.member_id
         while True:
-            found = read_journal(environment.directory)
+            scan = read_journal(environment.directory)  # before LMDB, see `JournalScan`
             end, row, records = environment.read(rest)
-            if not records:  # so nothing was carried over since it was read
-                return found.tail(member_id, row, end)
+            if not records:  # nothing was carried over since the journal was read
+                return scan.tail(member_id, row, end)
             for key, value in records:
                 self.check(key, value)
 
@@ -295,10 +305,10 @@ class _Verifier:
         try:
             term, position = decode_key_untrusted(self.identity.member_id, key)
         except DamagedRecordError as damage:
-            self.found(damage.term, damage.position, damage.reason)
+            self.note(damage.term, damage.position, damage.reason)
             return
         if self.expected not in {None, position}:
-            self.found(
+            self.note(
                 term, position, f"the log has a hole: the batch before ends at {self.expected}"
             )
         self.expected = position + len(value)
@@ -307,17 +317,17 @@ class _Verifier:
         try:
             header = check_batch_untrusted(value)
         except WireError as error:
-            self.found(term, position, str(error))
+            self.note(term, position, str(error))
             return
         self.entries += header.count
         for words in self.contradictions(term, position, header):
-            self.found(term, position, words)
+            self.note(term, position, words)
         if reopening := self.reopening(value, header):
-            self.found(term, position, reopening)
+            self.note(term, position, reopening)
         self.timestamp_ms = header.timestamp_ms
 
     def reopening(self, value: bytes, header: BatchHeader) -> str:
-        """Say how a batch opens a term a second time, empty if it does not."""
+        """Return how a batch opens a term a second time, empty if it does not."""
         kinds = value[HEADER_BYTES : HEADER_BYTES + DESCRIPTOR_BYTES * header.count]
         index = kinds[::DESCRIPTOR_BYTES].rfind(EntryKind.NEW_LEADERSHIP_TERM)
         row = row_of(self.terms, header.term)
@@ -326,12 +336,12 @@ class _Verifier:
         return f"its entry {index} opens the term a second time; the term begins at {row.base}"
 
     def contradictions(self, term: int, position: int, header: BatchHeader) -> Iterator[str]:
-        """Say where the header of an intact batch disagrees with its surroundings."""
+        """Yield where the header of an intact batch contradicts what is around it."""
         if (header.term, header.position) != (term, position):
             yield f"its header says term {header.term}, position {header.position}"
         row = row_of(self.terms, term)
         if row is None:
-            yield "its term is not in the recording log"
+            yield "its term is not in the table of terms"
         elif position < row.base or (row.end is not None and position + header.length > row.end):
             yield f"its term covers {row.base} to {row.end}, the batch {position} to {header.end}"
         if header.timestamp_ms < self.timestamp_ms:

@@ -1,4 +1,4 @@
-"""Looking into the tables from outside: every record, when each key expires, and the notes."""
+"""Checking every row of the tables from outside: records, deadlines, and notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 from ...errors import StorageError
 from ..lmdb.environment import Environment
 from ..lmdb.file_check import unreadable
-from ..tables.disk import TABLES_MAX_DBS, TablesDatabases
+from ..tables.databases import TABLES_MAX_DBS, TablesDatabases
 from ..tables.memtable import HASHED_BYTES
 from ..tables.rows import (
     decode_deadline_untrusted,
@@ -32,7 +32,7 @@ class TablesReport:
     """What was found.
 
     Args:
-        records: how many were looked at.
+        records: number of records checked.
         findings: what is wrong, in words; the first `MAX_FINDINGS`.
     """
 
@@ -41,11 +41,11 @@ class TablesReport:
 
 
 def verify_tables(directory: Path) -> TablesReport:
-    """Check every row of the tables in `directory`; a member may run meanwhile.
+    """Check every row of the tables in `directory`; the member may be running.
 
     Raises:
         StoreMismatchError: there are none, or they are of another format.
-        StoreBusyError: this very process has them open.
+        StoreBusyError: this process has them open.
         StorageError: LMDB can't open them.
     """
     if (trouble := unreadable(directory)) is not None:
@@ -72,7 +72,7 @@ class _Check:
         self._last = b""
 
     def more_records(self, txn: Transaction) -> bool:
-        """Check some of the records, in a short transaction; whether there are more."""
+        """Check some records in a short transaction; return whether there are more."""
         cursor, room = txn.cursor(self._dbs.records), _CHUNK_BYTES
         more = cursor.set_range(self._last + b"\0") if self._last else cursor.first()
         while more and room > 0:
@@ -88,10 +88,10 @@ class _Check:
             key = hashed_key_untrusted(stored, data) if len(stored) == HASHED_BYTES else stored
             decode_record_untrusted(key, data)
         except StorageError as error:
-            self._found(error)
+            self._note(error)
 
     def deadlines_and_notes(self, txn: Transaction) -> None:
-        """Check when keys expire, and what is beside the keys."""
+        """Check all deadlines and notes."""
         for database, decode in (
             (self._dbs.deadlines, decode_deadline_untrusted),
             (self._dbs.notes, decode_note_untrusted),
@@ -100,8 +100,8 @@ class _Check:
                 try:
                     decode(stored, data)
                 except StorageError as error:
-                    self._found(error)
+                    self._note(error)
 
-    def _found(self, error: StorageError) -> None:
+    def _note(self, error: StorageError) -> None:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(str(error))

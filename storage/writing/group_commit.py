@@ -6,9 +6,9 @@ gathers, so batching needs no timer. When a group is durable its jobs' `done` ar
 trio thread, in order, and then `delivered` once.
 
 `ThreadExecutor` is the real one: a dedicated writer thread, a `SimpleQueue` in, an eventfd out
-that :mod:`..ready` waits for; about half of the round trip of a worker thread per commit. What
-needs no more than bytes written to a file is left to the kernel, or to a second thread, which is in
-C and never waits for the interpreter (:mod:`.writer`); at any time only one of them is at work.
+that the trio thread waits for. A group that only needs bytes written to a file goes to a second
+thread, which never waits for the interpreter (:mod:`.journal_writer`). At any time only one of the
+two threads is at work.
 `InlineExecutor` has no thread: it writes on the trio thread after a virtual latency. A task that
 waits for a thread looks idle to a clock that jumps ahead, so simulated time needs this one.
 
@@ -18,7 +18,7 @@ If a write fails, nothing more is written and `run` raises what was raised. When
 cancelled it first writes everything that was submitted: a job is written or never began. Jobs
 that are submitted after the end are dropped, and their `done` is never called.
 
-This and :mod:`.writer` are the only modules of quorate that know threads.
+This and :mod:`.journal_writer` are the only modules of quorate that know threads.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
-from ...ready import whenever_readable
-from .kernel_writer import NATIVE, Writer
+from .journal_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Never
 
-    from .kernel_writer import Span
+    from .journal_writer import Span
 
 # Bounds one transaction in number (who appends bounds the bytes), and thereby how long the first
 # job of a group waits for the last one.
@@ -188,11 +187,12 @@ class ThreadExecutor(Generic[J]):
         )
         thread.start()
         try:
-            if NATIVE and self._spans:
+            if self._spans:
                 with contextlib.suppress(OSError):  # no more threads: one does all
                     self._writer = Writer(wake)
             task_status.started()
-            await whenever_readable(wake, lambda: self._hear(wake))
+            while True:
+                await self._woken(wake)
         finally:
             try:
                 # A write that is under way cannot be called back; its outcome must be known.

@@ -30,8 +30,8 @@ from bench.report import results
 from bench.runs import anatomy
 from quorate.keyvalue.protocol import resp
 from quorate.node.config.config import MemberConfig, NodeConfig
-from quorate.node.requests.gateway import MemberAddress
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.node.requests.status import MemberAddress
+from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
 
 KEYS = [b"key:%012d" % number for number in range(4)]
 VALUES = [b"a" * 8, b"b" * 8, b"c" * 8, b"d" * 8]
@@ -49,14 +49,14 @@ def sets(pairs: Sequence[tuple[bytes, bytes]] = PAIRS) -> list[Entry]:
 async def write(directory: Path, *batches: Sequence[Entry], dropped: int = 0) -> Stretch:
     """Write a log of some batches, and perhaps drop it up to a position."""
     store = Store.open(directory, cluster="c", member_id=0, rng=Random(0), executor=InlineExecutor)
-    position, row = 0, TermRow(0, 0, None, 0)
+    position = 0
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         for entries in batches:
             data = encode_batch(
                 entries, term=0, position=position, timestamp_ms=0, commit_position=0
             )
-            await store.append_durably(data, term_row=None if position else row)
+            await store.append_durably(data)
             position += len(data)
         await store.drop_prefix(dropped)
         nursery.cancel_scope.cancel()

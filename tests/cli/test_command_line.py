@@ -144,7 +144,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
     assert run(["log", "describe", "."]) == status
     told = capsys.readouterr().err
     assert ("are a bug in quorate" in told) == (status == EX_SOFTWARE)
-    assert ("has stopped rather than lose data" in told) == (status == EX_PROTOCOL)
+    assert ("has stopped, so that no data is lost" in told) == (status == EX_PROTOCOL)
     assert "Errno" not in told
 
 
@@ -162,7 +162,7 @@ def test_what_rises_to_the_border_becomes_an_exit_status(
         (["log", "dump", ".", "--from", "3,26"], EX_USAGE, "expected a log position"),
         (["recover", "a", "b"], EX_USAGE, "quorate: quorate recover takes one configuration"),
         (["pipeline", "audit", ".", "--conf", "x"], EX_USAGE, 'quorate: --conf "x": '),
-        (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: can't be read"),
+        (["run", "nowhere.toml"], EX_CONFIG, "quorate: nowhere.toml: cannot be read"),
         (["log", "describe", "nowhere"], EX_CONFIG, "quorate: nowhere: no recording there"),
     ],
     ids=str,
@@ -182,7 +182,7 @@ def test_a_terminal_without_unicode_gets_its_help() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"- a wrong call" in done.stdout
+    assert b"64 - usage error" in done.stdout
 
 
 def test_help_and_page_list_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

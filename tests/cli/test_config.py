@@ -70,7 +70,7 @@ def test_a_standby_never_leads_and_somebody_must_have_a_vote(tmp_path: Path) -> 
     assert "standby = 1: expected true or false" in line
     every = text.replace("[[members]]\n", "[[members]]\nstandby = true\n")
     assert told(tmp_path, every) == [
-        "members: all are standbys: expected one that is not, at least"
+        "members: all are standbys: expected at least one member with a vote"
     ]
 
 
@@ -276,7 +276,7 @@ def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_missing_file_is_told_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"none\.toml: can't be read: No such file"):
+    with pytest.raises(ConfigurationError, match=r"none\.toml: cannot be read: No such file"):
         load_config(tmp_path / "none.toml")
 
 

@@ -13,7 +13,7 @@ import trio
 
 from quorate.cli.app import EX_CONFIG, EX_USAGE, run
 from quorate.node.leader.term_event import TermEvent, encode_term_event
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
 from quorate.storage.tables.tables import Tables
 
 BATCHES = 4
@@ -44,8 +44,7 @@ async def record(directory: Path) -> None:
                 timestamp_ms=1_000_000 + number,
                 commit_position=max(0, position - 64),
             )
-            row = TermRow(0, 0, None, 1_000_000) if number == 0 else None
-            await store.append_durably(batch, term_row=row)
+            await store.append_durably(batch)
             position += len(batch)
         nursery.cancel_scope.cancel()
     store.close()
@@ -142,7 +141,7 @@ def test_what_is_not_the_recording_but_near_it_is_told(
     tables = tmp_path / "member-0" / "tables"
     Tables.open(tables, cluster="orders", member_id=0).close()
     assert run(["log", "verify", str(tables)]) == EX_CONFIG
-    assert f"which lies in {tmp_path / 'member-0' / 'log'}" in capsys.readouterr().err
+    assert f"the recording is {tmp_path / 'member-0' / 'log'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["describe", "verify", "dump"])
@@ -169,7 +168,7 @@ def test_a_tool_that_gets_sigterm_leaves_no_readers_slot(directory: Path, interr
     code = (
         "import os, signal, sys\n"
         f"signal.signal(signal.SIGINT, signal.{interrupts})\n"
-        "from quorate import cli_log\n"
+        "from quorate.cli import log as cli_log\n"
         "from quorate.cli.app import main\n"
         "cli_log.lines_of = lambda batch, _: os.kill(os.getpid(), signal.SIGTERM) or []\n"
         f"sys.argv = ['quorate', 'log', 'dump', {str(directory)!r}]\n"

@@ -69,7 +69,7 @@ def test_a_configuration_is_read_from_a_path_or_a_text(tmp_path: Path) -> None:
     file.write_text(config().to_toml())
     assert quorate.load_config(str(file)) == quorate.load_config(file)
     assert quorate.load_config(str(file)).directory == tmp_path / "d"
-    with pytest.raises(ConfigurationError, match=r"nosuch\.toml: can't be read"):
+    with pytest.raises(ConfigurationError, match=r"nosuch\.toml: cannot be read"):
         quorate.load_config("nosuch.toml")
 
 

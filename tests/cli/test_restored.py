@@ -12,14 +12,13 @@ import trio
 from quorate.errors import StorageError
 from quorate.local.cluster import lay_out
 from quorate.local.restored import start_once
-from quorate.node.election import election
+from quorate.node.election.context import ElectionContext
 from quorate.node.state_machine.service import KEY_VALUE
 from quorate.storage import (
     Entry,
     EntryKind,
     InlineExecutor,
     Store,
-    TermRow,
     encode_batch,
     open_readonly,
     verify,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import NodeConfig
-    from quorate.node.election.context import Election
 
 
 async def restored(directory: Path, *, members: int, made: int) -> tuple[list[NodeConfig], int]:
@@ -50,7 +48,7 @@ async def restored(directory: Path, *, members: int, made: int) -> tuple[list[No
             await nursery.start(store.run)
             entries = [Entry(EntryKind.NEW_LEADERSHIP_TERM)]
             opening = encode_batch(entries, term=0, position=0, timestamp_ms=1, commit_position=0)
-            await store.append_durably(opening, term_row=TermRow(0, 0, None, 1))
+            await store.append_durably(opening)
             await store.save_service(KEY_VALUE)
             await store.save_committed(store.append_position)
             end = store.append_position
@@ -100,9 +98,9 @@ async def test_a_start_that_fails_is_told_with_the_directory(
 ) -> None:
     configs, end = await restored(tmp_path, members=1, made=1)
 
-    def term_of_the_log(e: Election) -> int:
-        return e.core.store.log_term
+    def term_of_the_log(ctx: ElectionContext) -> int:
+        return ctx.store.log_term
 
-    monkeypatch.setattr(election, "next_term", term_of_the_log)
+    monkeypatch.setattr(ElectionContext, "next_term", property(term_of_the_log))
     with pytest.raises(StorageError, match="member-0: restored and sound, but a first start fails"):
         await start(configs, end, elect=True)

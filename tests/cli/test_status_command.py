@@ -10,11 +10,22 @@ import pytest
 import trio
 from rich.console import Console
 
-from quorate.cli.status import parse_address, render
+from quorate.cli.params import parse_address
+from quorate.cli.status import render
 from quorate.errors import ConfigurationError
 from quorate.local.cluster import HOST
-from quorate.local.survey import Answer, Survey, Verdict, ask, survey
-from quorate.node.requests.gateway import MemberAddress, NodeStatus, PeerStatus
+from quorate.local.survey import (
+    Answer,
+    StuckError,
+    Survey,
+    Verdict,
+    agreed,
+    agreed_and_applied,
+    ask,
+    survey,
+    until,
+)
+from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus
 
 ADDRESSES = tuple(MemberAddress(n, HOST, 7000 + n) for n in range(3))
 
@@ -155,7 +166,7 @@ def test_whom_the_leader_has_not_heard_yet_is_told() -> None:
 
 def test_fewer_than_a_quorum_is_told() -> None:
     alone = seen(None, None, status_of(2, leader_id=None))
-    assert "1 of 3 answer and have a vote; writes need 2." in alone.problems
+    assert "1 of 3 voters answer; writes need 2." in alone.problems
 
 
 def test_damage_that_is_not_mended_yet_is_told() -> None:
@@ -197,13 +208,39 @@ def test_no_leader_is_a_problem() -> None:
 def test_a_leader_that_others_do_not_know_yet_is_not_agreed() -> None:
     early = seen(status_of(0, leader_id=None), status_of(1), status_of(2))
     assert early.problems == [
-        "They disagree about the leader: member 0 says nobody; members 1 and 2 say member 1."
+        "They disagree about the leader: member 0 says no member; members 1 and 2 say member 1."
     ]
 
 
 def test_a_member_that_has_not_joined_yet_is_not_agreed() -> None:
     joining = seen(status_of(0, state="FOLLOWER_CATCHUP"), status_of(1), status_of(2))
     assert joining.problems == ["Member 0 is in an election: FOLLOWER_CATCHUP."]
+
+
+def test_before_its_founding_a_cluster_is_said_to_be_new() -> None:
+    waiting = seen(
+        status_of(0, leader_id=None, role="candidate", state="INIT", standing="fresh"),
+        status_of(1, leader_id=None, state="INIT", standing="fresh", not_heard=(2,)),
+        None,
+    )
+    assert waiting.problems == [
+        "Member 2 does not answer: connection refused.",
+        "Member 0 waits for all members of a new cluster.",
+        "Member 1 waits for all members of a new cluster; it has not heard of member 2.",
+    ]
+    assert waiting.verdict is Verdict.DISAGREED
+
+
+def test_a_member_alone_is_not_all_members() -> None:
+    alone = Survey((Answer(ADDRESSES[1], status_of(1)),))
+    assert "leads term 4; it is the only voter, none can be lost." in shown(alone)
+
+
+def test_an_ipv6_address_is_in_brackets() -> None:
+    address = MemberAddress(-1, "::1", 22100)
+    silent = Survey((Answer(address, None, "connection refused"),))
+    assert silent.problems == ["[::1]:22100 does not answer: connection refused."]
+    assert "[::1]:22100" in shown(silent)
 
 
 def test_nothing_reachable_is_its_own_verdict() -> None:
@@ -215,6 +252,33 @@ def test_json_holds_every_members_words() -> None:
     assert (plain["verdict"], plain["leader_id"], plain["spare_members"]) == ("agreed", 1, 1)
     assert plain["members"][1]["status"] == json.loads(json.dumps(attrs.asdict(status_of(1))))
     assert plain["members"][1]["client_port"] == 7001
+
+
+async def test_until_returns_the_survey_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    surveys = iter([seen(None, None, None), seen(status_of(0), status_of(1), None), AGREED])
+
+    async def next_one(_addresses: Sequence[MemberAddress]) -> Survey:
+        await trio.lowlevel.checkpoint()
+        return next(surveys)
+
+    monkeypatch.setattr("quorate.local.survey.survey", next_one)
+    assert await until(ADDRESSES, agreed, 10) is AGREED
+
+
+async def test_until_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    behind = seen(status_of(0, applied_position=1), status_of(1), status_of(2))
+
+    async def always(_addresses: Sequence[MemberAddress]) -> Survey:
+        await trio.lowlevel.checkpoint()
+        return behind
+
+    monkeypatch.setattr("quorate.local.survey.survey", always)
+    assert await until(ADDRESSES, agreed, 10) is behind
+    with pytest.raises(StuckError, match=r"not there after 10 s: .*\[1, 4096, 4096\]"):
+        await until(ADDRESSES, agreed_and_applied, 10)
+    assert autojump_clock.current_time() == pytest.approx(10)
 
 
 # Over a real connection -----------------------------------------------------------------------

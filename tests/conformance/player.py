@@ -39,8 +39,7 @@ import trio
 
 from quorate.errors import RequestError
 from quorate.node import State
-from quorate.node.election import election
-from quorate.node.election.prevote import stand
+from quorate.node.election.prevote import PreVote, stand
 from quorate.simulation import Ledger, Setting, World, open_world
 from quorate.storage import NodeState, decode_header_untrusted
 from quorate.transport import LogBatch
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from quorate.node.election.context import Election
+    from quorate.node.election.transition import Next
     from quorate.transport import Message
 
 QUIET: Final = {
@@ -253,9 +252,11 @@ def describe(message: Message) -> str:
     return " ".join([type(message).__name__, *texts])
 
 
-async def stand_at_once(e: Election) -> State:
+async def stand_at_once(prevote: PreVote) -> Next:
     """Stand without asking before."""
-    return await stand(e, max(e.promised_term, e.highest_term_heard, e.core.leadership_term) + 1)
+    ctx = prevote._ctx
+    terms = ctx.promised_term, ctx.highest_term_heard, ctx.state.leadership_term
+    return await stand(ctx, max(terms) + 1)
 
 
 async def transcribe(
@@ -281,7 +282,7 @@ async def transcribe(
     verb, members, *more = events[0].split()
     assert verb == "members", "a script begins with the number of its members"
     if not scouting or "without scouting" in events:
-        patch.setattr(election, "scout", stand_at_once)
+        patch.setattr(PreVote, "ask_voters", stand_at_once)
     setting = Setting(members=int(members), latency=float(more[1]) if more else 0.0005)
     done: list[str] = []
     async with open_world(directory, Ledger, setting) as world:

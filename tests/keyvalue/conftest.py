@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.keyvalue.native import waits
+from quorate.keyvalue.port import conversation
 from tests.support.client_port_world import RawClient, World
 
 
@@ -22,10 +22,7 @@ async def client(world: World) -> RawClient:
     return await world.connect()
 
 
-@pytest.fixture(params=["compiled", "trio"])
-def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have tasks of the program wait by what was compiled; and once more by what trio has."""
-    if request.param == "trio":
-        monkeypatch.setattr(waits, "NATIVE", False)
-    elif not waits.NATIVE:
-        pytest.skip("keyvalue/native/waits.c was not compiled")
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No conversation pauses because its commands take long; the machine may be busy."""
+    monkeypatch.setattr(conversation, "PATIENCE_S", 60.0)

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from quorate.node.protocol import rules
-from quorate.storage import NodeState, TermRow
+from quorate.node.protocol import log_matching
+from quorate.storage import LogEnd, NodeState, TermRow
 from quorate.storage.log.term_table import with_term
 from quorate.transport import NewLeadershipTerm, RequestVote
 
@@ -51,7 +51,7 @@ class Member(NamedTuple):
         return self.store != RECOVERING
 
     @property
-    def end(self) -> rules.LogEnd:
+    def end(self) -> LogEnd:
         """Where its log ends."""
         return end_of(self.log)
 
@@ -167,9 +167,9 @@ class ViolationError(AssertionError):
 
 
 @functools.cache
-def end_of(log: Log) -> rules.LogEnd:
+def end_of(log: Log) -> LogEnd:
     """Where a log ends."""
-    return rules.LogEnd(log[-1] if log else -1, len(log))
+    return LogEnd(log[-1] if log else -1, len(log))
 
 
 @functools.cache
@@ -193,8 +193,8 @@ def agreed(log: Log, leaders: Log, term: int) -> int:
     base = leaders.index(term) if term in leaders else len(leaders)
     mine = rows(log)
     log_term = mine[-1].term if mine else -1
-    theirs = rules.spans_around(rows(leaders), log_term, leader_term=term, base=base)
-    return rules.agreement(mine, len(log), theirs)[0]
+    theirs = log_matching.spans_around(rows(leaders), log_term, leader_term=term, base=base)
+    return log_matching.agreement(mine, len(log), theirs)[0]
 
 
 @functools.cache

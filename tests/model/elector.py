@@ -1,7 +1,7 @@
 """An executable specification of the elector, every state of which can be explored.
 
 A few members, a few terms, one entry of the log for each term. Every judgement is made by the very
-functions of `quorate.node.protocol.rules` that a member uses; what stands here is only what the
+functions of `quorate.node.protocol` that a member uses; what stands here is only what the
 members' tasks do around them. The environment is as bad as can be:
 
 - A message once sent may be heard at any time, any number of times, in any order, or never.
@@ -18,11 +18,11 @@ So there are more behaviours here than members have, and what holds here holds f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import attrs
 
-from quorate.node.protocol import rules
+from quorate.node.protocol import ballots, log_matching
 from quorate.storage import NodeState
 from quorate.transport import Scout, VoteReason
 from tests.model.cluster import (
@@ -174,7 +174,7 @@ class Elector:
             and (sent.term, sent.receiver, sent.forced) == (member.term, i, member.forced)
         }
         others = self._others(i)
-        if member.promised < member.term and rules.is_supported(answers, others, others):
+        if member.promised < member.term and ballots.is_supported(answers, others, others):
             stands = member.promising(NodeState(member.term, i))._replace(role=BALLOT)
             yield changed(state, i, stands, VoteAsked(member.term, i, member.log, member.forced))
 
@@ -184,7 +184,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, VoteGiven) and (sent.term, sent.receiver) == (member.term, i)
         ]
-        if not rules.has_majority({vote.sender: True for vote in given}, self.size):
+        if not ballots.has_majority({vote.sender: True for vote in given}, self.size):
             return
         log = drawn_level(member, given)
         for term, winner in state.won:
@@ -204,7 +204,7 @@ class Elector:
             for sent in state.sent
             if isinstance(sent, Has) and (sent.term, sent.log) == (member.term, member.log)
         }
-        if not rules.has_majority(at, self.size):
+        if not ballots.has_majority(at, self.size):
             return
         admits = any(not each.votes for each in state.members) and not admitted_at(member.log)
         if member.log[-1:] != (member.term,) or admits:
@@ -263,20 +263,15 @@ class Elector:
             force=asks.force,
             even_if_behind=asks.even_if_behind,
         )
-        first = member.role == SCOUTING and not rules.gives_way(member.end, i, scout)
+        first = member.role == SCOUTING and not ballots.gives_way(member.end, i, scout)
         in_ballot, alive = member.role in (CANVASS, SCOUTING) and not first, False
         if member.role == LEADING:
             in_ballot = member.other == message.sender
             alive = not in_ballot
         elif member.role == FOLLOWING:
             in_ballot, alive = asks.force, not asks.force
-        reason = rules.consider_scout(
-            scout,
-            own=member.end,
-            promised=member.promise,
-            in_ballot=in_ballot,
-            leader_alive=alive,
-            **_standing(member),
+        reason = ballots.consider_scout(
+            scout, _voter(member), in_ballot=in_ballot, leader_alive=alive
         )
         if reason is VoteReason.GRANTED:
             gone = member.back() if member.role == SCOUTING else member
@@ -287,32 +282,20 @@ class Elector:
     ) -> Iterator[State]:
         asks = request(message)
         if member.role in (LEADING, FOLLOWING):
-            leaves = rules.may_take_over(asks, own=member.end, term=member.term)
+            leaves = ballots.may_take_over(asks, own=member.end, term=member.term)
             asked = member.role == FOLLOWING or member.other == message.sender
             if leaves and asked:
                 yield from self._votes(state, i, member.back(), message)
                 return
-            decision = rules.consider(
-                asks,
-                own=member.end,
-                promised=member.promise,
-                in_ballot=False,
-                leader_alive=True,
-                **_standing(member),
-            )
+            decision = ballots.consider(asks, _voter(member), in_ballot=False, leader_alive=True)
             if decision.promise is not None:
                 raise ViolationError(f"member {i} promises {decision.promise} and has a leader")
             return
         yield from self._votes(state, i, member, message)
 
     def _votes(self, state: State, i: int, member: Member, message: VoteAsked) -> Iterator[State]:
-        decision = rules.consider(
-            request(message),
-            own=member.end,
-            promised=member.promise,
-            in_ballot=True,
-            leader_alive=False,
-            **_standing(member),
+        decision = ballots.consider(
+            request(message), _voter(member), in_ballot=True, leader_alive=False
         )
         after = member.promising(decision.promise)
         if decision.vote:
@@ -327,7 +310,7 @@ class Elector:
     ) -> Iterator[State]:
         if message.term == member.term and member.role == LEADING:
             raise ViolationError(f"members {i} and {message.sender} both lead term {member.term}")
-        if rules.is_stale(new_term(message.term, message.sender), member.promised):
+        if log_matching.is_stale(new_term(message.term, message.sender), member.promised):
             if self.steady:  # else leaders give up at any time anyway
                 yield state._replace(sent=state.sent | {Stale(member.promised)})
             return
@@ -350,15 +333,12 @@ def _reports(member: Member, i: int) -> tuple[Has, ...]:
     return (Has(member.term, i, member.log),) if follows else ()
 
 
-class _Standing(TypedDict):
-    admission: rules.LogEnd
-    votes: bool
-
-
-def _standing(member: Member) -> _Standing:
-    """What `rules.consider` is told of a member's store."""
+def _voter(member: Member) -> ballots.VoterView:
+    """What the rules look at in a member."""
     at = admitted_at(member.log)
-    return {"admission": end_of(member.log[:at]), "votes": member.votes}
+    return ballots.VoterView(
+        member.end, member.promise, admission=end_of(member.log[:at]), has_vote=member.votes
+    )
 
 
 def explore(elector: Elector, start: State, most: int | None = None) -> int:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
-from quorate.node.protocol import rules
+from quorate.node.protocol import ballots, log_matching
+from quorate.storage import EMPTY_LOG
 from tests.model import elector as model
 from tests.model.cluster import FOLLOWING, Has, Log, Member, ViolationError
 from tests.model.elector import Elector, explore
 
 if TYPE_CHECKING:
-    from quorate.node.protocol.rules import BallotDecision
+    from quorate.node.protocol.ballots import BallotDecision
     from quorate.storage import NodeState
     from quorate.transport import RequestVote
 
@@ -52,13 +53,12 @@ def test_votes_that_a_crash_forgets_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    consider = rules.consider
+    consider = ballots.consider
 
-    def blind(request: RequestVote, *, own: rules.LogEnd, **more: Any) -> BallotDecision:
-        del own
-        return consider(request, own=rules.LogEnd(-1, 0), **more)
+    def blind(request: RequestVote, voter: ballots.VoterView, **more: Any) -> BallotDecision:
+        return consider(request, attrs.evolve(voter, own=EMPTY_LOG), **more)
 
-    monkeypatch.setattr(rules, "consider", blind)
+    monkeypatch.setattr(ballots, "consider", blind)
     assert "committed is" in violation(Elector(3, 2, scouting=False))
 
 
@@ -66,7 +66,7 @@ def test_a_leader_of_the_past_that_is_followed_is_found(monkeypatch: pytest.Monk
     def never(_message: object, _newest: int) -> bool:
         return False
 
-    monkeypatch.setattr(rules, "is_stale", never)
+    monkeypatch.setattr(log_matching, "is_stale", never)
     monkeypatch.setattr(Member, "promising", _keep)
     assert "committed" in violation(Elector(3, 2, scouting=False))
 
@@ -95,18 +95,19 @@ def test_without_scouting_a_member_without_leader_raises_terms() -> None:
 def test_scouts_that_are_answered_with_yes_by_followers_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    consider = rules.consider
+    consider = ballots.consider
 
     def unsteady(
-        request: RequestVote, *, in_ballot: bool, leader_alive: bool, **more: Any
+        request: RequestVote, voter: ballots.VoterView, *, in_ballot: bool, leader_alive: bool
     ) -> BallotDecision:
         del in_ballot, leader_alive
-        return consider(request, in_ballot=True, leader_alive=False, **more)
+        return consider(request, voter, in_ballot=True, leader_alive=False)
 
-    monkeypatch.setattr(rules, "consider", unsteady)
+    monkeypatch.setattr(ballots, "consider", unsteady)
     assert violation(Elector(3, 3, steady=frozenset({0, 1})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["votes", "is counted"])
 def test_a_wiped_disk_that_is_taken_for_a_member_is_found(
     monkeypatch: pytest.MonkeyPatch, planted: str

@@ -15,7 +15,7 @@ from quorate.simulation.ledger import equal, open_ledgers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quorate.node.requests.gateway import NodeStatus
+    from quorate.node.requests.status import NodeStatus
     from quorate.simulation import Ledger, World
 
     Clock = trio.testing.MockClock

@@ -9,8 +9,9 @@ import attrs
 import lmdb
 import trio
 
+from quorate.keyvalue.protocol.payload import TRANSACTION
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import TRANSACTION, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.leader.term_event import TermEvent, decode_term_event_untrusted, encode_term_event
 from quorate.node.state_machine.service import Command
 from quorate.storage import (
@@ -97,12 +98,11 @@ def one_of(rng: Random) -> str:
     )
 
 
-def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
-    """The batches as a leader encodes them, with the row of each term beside its first one."""
+def encoded(batches: Sequence[Batch]) -> list[bytes]:
+    """The batches as a leader encodes them."""
     position, term = 0, -1
-    found: list[tuple[bytes, TermRow | None]] = []
+    found: list[bytes] = []
     for batch in batches:
-        row = None
         stamps = batch.stamps or ((0, 0),) * len(batch.payloads)
         entries = [
             Entry(batch.kind, payload, batch.flags, *stamp)
@@ -110,7 +110,6 @@ def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
         ]
         if batch.term != term:
             term = batch.term
-            row = TermRow(term, position, None, batch.timestamp_ms)
             event = TermEvent(term % 3, 7, position, 1, "a test", ELECTION_MS, 2)
             entries.insert(0, Entry(EntryKind.NEW_LEADERSHIP_TERM, encode_term_event(event)))
         data = encode_batch(
@@ -120,7 +119,7 @@ def encoded(batches: Sequence[Batch]) -> list[tuple[bytes, TermRow | None]]:
             timestamp_ms=batch.timestamp_ms,
             commit_position=position,
         )
-        found.append((data, row))
+        found.append(data)
         position += len(data)
     return found
 
@@ -130,18 +129,16 @@ def write_log(directory: Path, batches: Sequence[Batch], *, member_id: int = 0) 
     return trio.run(_write, directory / "log", encoded(batches), member_id)
 
 
-async def _write(
-    directory: Path, batches: Sequence[tuple[bytes, TermRow | None]], member_id: int
-) -> int:
+async def _write(directory: Path, batches: Sequence[bytes], member_id: int) -> int:
     store = Store.open(directory, cluster="testing", member_id=member_id, rng=Random(member_id))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)
-            written = [one for one in batches if not _recorded(store, one[0])]
-            for data, row in written[:-1]:
-                store.append(data, term_row=row)
-            for data, row in written[-1:]:
-                await store.append_durably(data, term_row=row)
+            written = [one for one in batches if not _recorded(store, one)]
+            for data in written[:-1]:
+                store.append(data)
+            for data in written[-1:]:
+                await store.append_durably(data)
             nursery.cancel_scope.cancel()
         return store.append_position
     finally:
@@ -173,13 +170,11 @@ def forgetful_snapshot(directory: Path, batches: Sequence[Batch], count: int, kn
     return trio.run(_shorten, directory, encoded(batches)[:count], known)
 
 
-async def _shorten(
-    directory: Path, batches: Sequence[tuple[bytes, TermRow | None]], known: int
-) -> int:
+async def _shorten(directory: Path, batches: Sequence[bytes], known: int) -> int:
     store = Store.open(directory / "log", cluster="testing", member_id=0, rng=Random(0))
     service = KeyValueService.open(directory / "tables", cluster="testing", member_id=0)
-    apply(service, [data for data, _ in batches[: known or None]])
-    header = decode_header_untrusted(batches[-1][0])
+    apply(service, batches[: known or None])
+    header = decode_header_untrusted(batches[-1])
     head = head_of(
         "testing",
         store.terms,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from quorate.node.protocol.rules import quorum
+from quorate.node.protocol.quorum import quorum
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.machines import scheduler
 from quorate.simulation.plan import RAM_DISK

@@ -23,7 +23,6 @@ from quorate.storage import (
     InlineExecutor,
     NodeState,
     Store,
-    TermRow,
     ThreadExecutor,
     encode_batch,
 )
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from quorate.storage import ExecutorFactory
     from quorate.storage.log.commit import Write
     from quorate.storage.log.log_table import Record
-    from quorate.storage.writing.kernel_writer import Span
+    from quorate.storage.writing.journal_writer import Span
 
     Make = Callable[[Path], ExecutorFactory[Write]]
 
@@ -77,7 +76,7 @@ def batch(position: int, size: int = 100) -> bytes:
 def append(store: Store, done: Callable[[], None] | None = None) -> bytes:
     at = store.appended_position
     made = batch(at)
-    store.append(made, term_row=TermRow(0, 0, None, 1) if at == 0 else None, done=done)
+    store.append(made, done=done)
     return made
 
 

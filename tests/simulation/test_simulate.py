@@ -11,7 +11,7 @@ import pytest
 
 from quorate.errors import ConfigurationError
 from quorate.node.follower import replay_receiver
-from quorate.node.follower.replay_receiver import Replayed
+from quorate.node.follower.replay_receiver import ReplayReceiver
 from quorate.simulation import SCENARIOS, Ledger, Plan, Sample, simulate
 from quorate.simulation.faults import FAULTS, STRIKES
 
@@ -25,7 +25,11 @@ SHORT = 0.02  # virtual hours
 HERE = "tests.simulation.test_simulate"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+# A storm has every fault of the other scenarios; those look longer at each, in make test-all.
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=() if name == "storm" else pytest.mark.slow) for name in SCENARIOS],
+)
 def test_a_scenario_passes(scenario: str) -> None:
     outcome = simulate(Plan(1, 3, SHORT, scenario))
     assert outcome.violation is None, outcome.story
@@ -33,7 +37,7 @@ def test_a_scenario_passes(scenario: str) -> None:
     assert bool(outcome.faults) == (scenario != "calm")
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_five_members_pass(seed: int) -> None:
     outcome = simulate(Plan(seed, 5, SHORT))
     assert outcome.violation is None, outcome.story
@@ -44,14 +48,14 @@ def test_members_that_record_a_replay_in_pieces_pass(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together: list[int] = []
-    take = Replayed.take
+    take = ReplayReceiver.take
 
-    def counted(one: Replayed) -> list[tuple[BatchHeader, bytes]]:
+    def counted(one: ReplayReceiver) -> list[tuple[BatchHeader, bytes]]:
         batches = take(one)
         together.append(len(batches))
         return batches
 
-    monkeypatch.setattr(Replayed, "take", counted)
+    monkeypatch.setattr(ReplayReceiver, "take", counted)
     monkeypatch.setattr(replay_receiver, "TOGETHER_BYTES", 500)  # nobody lacks 4 MiB here
     outcome = simulate(Plan(seed, 3, SHORT))
     assert outcome.violation is None, outcome.story
@@ -113,7 +117,7 @@ class Chancy(Sums):
         return super().apply(command)
 
 
-@pytest.mark.parametrize("members", [3, 5])
+@pytest.mark.parametrize("members", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_service_of_ones_own_passes(members: int) -> None:
     outcome = simulate(Plan(1, members, SHORT / 2, service=f"{HERE}:Sums"))
     assert outcome.violation is None, outcome.story

@@ -130,7 +130,7 @@ async def test_clocks_are_off_and_run_at_their_own_rate(
         await trio.sleep(10.0)
         assert clock.now_ms() == EPOCH_MS - 3_600_000 + 20_000
         await world.start()
-        timeouts = host.running.core.timeouts
+        timeouts = host.running.state.timeouts
         assert timeouts.leader_heartbeat_timeout == setting.timeouts.leader_heartbeat_timeout / 2
         await world.settled()
         await world.attempt(0, b"x")

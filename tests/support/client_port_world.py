@@ -1,8 +1,8 @@
-"""A client port with everything real but the cluster: sockets, parser, key-value service.
+"""A client port in which only the cluster is simulated: sockets, parser and service are real.
 
-:class:`OneMember` stands where the member's gateway stands. It applies requests at once to a real
-:class:`KeyValueService`, or, while `parked` is a list, keeps them as a member does that waits for a
-leader.
+:class:`OneMember` replaces the member's gateway. It applies each request at once to a real
+:class:`KeyValueService`. While `parked` is a list it keeps requests instead, like a member that
+waits for a leader.
 """
 
 from __future__ import annotations
@@ -16,14 +16,9 @@ import attrs
 import trio
 
 from quorate.keyvalue.port.listener import ClientPort, ClientPortLimits
-from quorate.keyvalue.state.service import KeyValueService
-from quorate.node.requests.gateway import (
-    MemberAddress,
-    NodeStatus,
-    PeerStatus,
-    RequestKind,
-    Topology,
-)
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.requests.request import RequestKind
+from quorate.node.requests.status import MemberAddress, NodeStatus, PeerStatus, Topology
 from quorate.node.state_machine.service import Command
 
 if TYPE_CHECKING:
@@ -32,13 +27,20 @@ if TYPE_CHECKING:
 
     from quorate.errors import RequestError
     from quorate.node.config.config import Redirect
-    from quorate.node.requests.gateway import Request
+    from quorate.node.requests.request import Request
 
 MEMBERS = tuple(MemberAddress(n, f"10.0.0.{n + 1}", 7000 + n) for n in range(3))
 
 
 class OneMember:
-    """A gateway that applies what it is given."""
+    """A gateway that applies every request at once.
+
+    Attributes:
+        parked: a list keeps requests until `release`; None applies them.
+        error: fails every request, if it is set.
+        commands: payloads of applied commands; `queries` and `stale` are those of reads.
+        time_ms: log time; `now_ms` is ahead of it by `idle_ms`.
+    """
 
     def __init__(self, service: KeyValueService) -> None:
         self.service = service
@@ -59,7 +61,7 @@ class OneMember:
         self.state = state
 
     def submit(self, request: Request) -> None:
-        """Answer, or keep."""
+        """Answer, fail or keep a request."""
         if self.parked is not None:
             self.parked.append(request)
         elif self.error is not None:
@@ -68,12 +70,12 @@ class OneMember:
             self.answer(request)
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Answer, or keep, what came in one turn."""
+        """Answer, fail or keep the requests of one turn."""
         for request in requests:
             self.submit(request)
 
     def answer(self, request: Request) -> None:
-        """Apply or read, and reply, unless the request was withdrawn."""
+        """Apply or read, and reply, unless the request was cancelled."""
         if request.cancelled:
             return
         if request.kind is RequestKind.CONTROL:
@@ -94,7 +96,7 @@ class OneMember:
         request.done(reply)
 
     def release(self) -> None:
-        """A leader is found: do what was parked."""
+        """A leader is found: answer the parked requests."""
         parked, self.parked = self.parked or [], None
         for request in parked:
             self.answer(request)
@@ -105,11 +107,11 @@ class OneMember:
         return self.service.query(payload, flags)
 
     def now_ms(self) -> int:
-        """Tell the log's time."""
+        """Return log time."""
         return self.time_ms + self.idle_ms
 
     def status(self) -> NodeStatus:
-        """Say something plausible."""
+        """Return plausible figures."""
         return NodeStatus(
             member_id=0,
             cluster="orders",
@@ -150,7 +152,7 @@ class OneMember:
 
 
 class RawClient:
-    """A socket, without any notion of the protocol."""
+    """A client's socket that knows nothing of the protocol."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -161,12 +163,12 @@ class RawClient:
         await self.stream.send_all(data)
 
     def send_at_once(self, data: bytes) -> int:
-        """Send what the socket takes, without letting any other task run; return how much."""
+        """Send what the socket takes, without a checkpoint; return the number of bytes."""
         with socket.socket(fileno=os.dup(self.stream.socket.fileno())) as plain:
             return plain.send(data)
 
     async def receive(self, count: int) -> bytes:
-        """Receive exactly so many bytes, or all until the other end closed."""
+        """Receive exactly `count` bytes, or fewer if the port closes first."""
         chunks: list[bytes] = []
         length = 0
         while length < count:
@@ -180,12 +182,12 @@ class RawClient:
         return received[:count]
 
     async def ask(self, data: bytes, reply: bytes) -> None:
-        """Send bytes and check that the reply is just that."""
+        """Send bytes and check that exactly this reply follows."""
         await self.send(data)
         assert await self.receive(len(reply)) == reply
 
     async def receive_until(self, end: bytes, *, chunk_bytes: int = 4096) -> bytes:
-        """Receive up to and including some bytes, the last that come."""
+        """Receive until the received bytes end with these."""
         received = b""
         while not received.endswith(end):
             more = await self.receive_some(chunk_bytes)
@@ -194,7 +196,7 @@ class RawClient:
         return received
 
     async def receive_some(self, count: int) -> bytes:
-        """Receive what there is, at least one byte unless the other end closed."""
+        """Receive what there is: at least one byte unless the port has closed."""
         if not self._received:
             try:
                 with trio.fail_after(5):
@@ -205,7 +207,7 @@ class RawClient:
         return taken
 
     async def rest(self) -> bytes:
-        """All until the other end closes."""
+        """Receive until the port closes."""
         return await self.receive(1 << 30)
 
     async def aclose(self) -> None:
@@ -215,7 +217,7 @@ class RawClient:
 
 @attrs.define(eq=False)
 class World:
-    """A port that listens."""
+    """A port that listens on loopback, with its member and its clients."""
 
     member: OneMember
     port: ClientPort
@@ -223,7 +225,7 @@ class World:
     connected: list[RawClient] = attrs.field(factory=list["RawClient"])
 
     async def connect(self, *, redirected: bool = False) -> RawClient:
-        """Open a connection; it is closed at the end at the latest."""
+        """Open a connection; it is closed with the world."""
         host, port = self.address
         if redirected:
             assert self.port.state.redirect_port is not None
@@ -232,7 +234,7 @@ class World:
         return self.connected[-1]
 
     async def has_read(self, count: int) -> None:
-        """Wait until the port has read so many bytes in all."""
+        """Wait until the port has read `count` bytes in total."""
         await self.until(lambda: self.port.state.counters.input_bytes >= count)
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -251,7 +253,7 @@ class World:
         redirect_port: int | None = None,
         redirect: Redirect = "auto",
     ) -> AsyncGenerator[Self]:
-        """A port over an empty store."""
+        """Open a port over an empty store."""
         service = KeyValueService.open(directory, cluster="orders", member_id=0)
         try:
             member = OneMember(service)

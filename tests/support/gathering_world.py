@@ -1,4 +1,4 @@
-"""Tasks whose SETs gather, and a member that keeps what they come to."""
+"""Tasks whose SETs are gathered, and a member that keeps the requests."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,14 +10,20 @@ from quorate.errors import RequestError
 from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import RESP3
-from quorate.node.requests.gateway import UNSTAMPED, Request, Stamp
+from quorate.keyvalue.protocol.payload import RESP3, PayloadParser
+from quorate.node.requests.request import UNSTAMPED, Request, Stamp
 
 OK = resp.OK
 
 
 class Member:
-    """Takes requests and keeps them, those of a turn in a list; what goes alone is applied."""
+    """Keeps the requests of each turn in a list; a command that comes alone is applied at once.
+
+    Attributes:
+        turns: the requests of each turn, until `take`.
+        alone: payloads of commands that were not gathered.
+        at_once: the result of every request, if it is set.
+    """
 
     def __init__(self) -> None:
         self.turns: list[list[Request]] = []
@@ -39,14 +45,14 @@ class Member:
         raise NotImplementedError
 
     def take(self) -> list[Request]:
-        """What was submitted in one turn."""
+        """Return the requests of the one turn since the last call."""
         (requests,) = self.turns
         self.turns.clear()
         return requests
 
 
 class Tasks:
-    """Tasks that set keys, and what each has seen."""
+    """Tasks that set keys, and the result of each."""
 
     def __init__(self, member: Member, gathering: Gathering, nursery: trio.Nursery) -> None:
         self.member = member
@@ -66,7 +72,7 @@ class Tasks:
             self.results[key] = "cancelled"
 
     def set(self, *keys: str, value: str = "x") -> None:
-        """Have a task set each key."""
+        """Start a task for each key that sets it."""
         for key in keys:
             self._nursery.start_soon(self._set, key, value)
 
@@ -76,11 +82,11 @@ class Tasks:
 
     @property
     def waiting(self) -> list[str]:
-        """The keys whose tasks go on."""
+        """The keys whose tasks still wait."""
         return [key for key in self._scopes if key not in self._over]
 
     async def seen(self) -> dict[str, bool | RequestError | str]:
-        """What tasks have seen since they were asked last."""
+        """Return the results since the last call."""
         await wait_all_tasks_blocked()
         results, self.results = self.results, {}
         self._over |= results.keys()
@@ -89,7 +95,7 @@ class Tasks:
 
 @asynccontextmanager
 async def tasks_at(member: Member, request_bytes: int = 1 << 20) -> AsyncGenerator[Tasks]:
-    """Tasks whose SETs gather; those that still wait in the end are cancelled."""
+    """Yield tasks whose SETs are gathered; tasks that still wait at the end are cancelled."""
     gathering = Gathering(member, request_bytes)
     async with trio.open_nursery() as running, trio.open_nursery() as nursery:
         await running.start(gathering.run)
@@ -99,7 +105,7 @@ async def tasks_at(member: Member, request_bytes: int = 1 << 20) -> AsyncGenerat
 
 
 def keys_of(request: Request) -> list[str]:
-    """The keys that a request sets."""
-    commands = resp.CommandParser().parse_untrusted(request.payload)
+    """Return the keys that a request sets."""
+    commands = PayloadParser().parse_untrusted(request.payload)
     assert all(len(command) == 3 for command in commands)
     return [key.decode() for _, key, _ in commands]

@@ -1,6 +1,7 @@
-"""Connections of which a turn is taken by hand: their sockets are real, epoll and the member not.
+"""Connections whose turns a test takes by hand; the sockets are real, epoll and the member are not.
 
-:class:`Leader` stands where the gateway stands, and answers when it is told to.
+:class:`Leader` replaces the gateway; it answers when the test calls :meth:`Leader.answer`.
+:class:`Port` replaces the listener.
 """
 
 from __future__ import annotations
@@ -12,28 +13,37 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from quorate.keyvalue.native.plain import count_untrusted
-from quorate.keyvalue.port.client_state import ClientPortLimits, PortState, Session
+from quorate.keyvalue.native.resp_reader import count_untrusted
+from quorate.keyvalue.port.client_state import ClientState
 from quorate.keyvalue.port.connection import WAIT_READABLE, Connection
+from quorate.keyvalue.port.port_state import ClientPortLimits, PortState
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, WholeCommands
-from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION
-from quorate.node.requests.gateway import RequestKind, still_wanted
+from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits
+from quorate.keyvalue.protocol.payload import IN_PARTS, TRANSACTION, PayloadParser
+from quorate.node.requests.request import RequestKind, still_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from quorate.errors import RequestError
-    from quorate.node.requests.gateway import Gateway, Request
+    from quorate.node.requests.gateway import Gateway
+    from quorate.node.requests.request import Request
 
 QUERY = RequestKind.QUERY
 
 
 class Leader:
-    """Replies to each command with its words.
+    """A gateway that replies to each command with the command's own words.
 
     Args:
-        at_a_time: so many commands are done of a request that may be done in part.
+        at_a_time: commands that it executes of a request which may be executed in part.
+
+    Attributes:
+        at_once: whether requests are answered when they are submitted.
+        error: fails every request, if it is set.
+        waiting: submitted and not sent; `sent` are those that can no longer be withdrawn.
+        applied: the executed commands.
+        seen: kind, payload and flags of every submitted request.
     """
 
     @attrs.frozen
@@ -52,24 +62,24 @@ class Leader:
         self.seen: list[tuple[RequestKind, bytes, int]] = []
 
     def submit(self, request: Request) -> None:
-        """Keep a request, or answer it."""
+        """Keep a request, or answer it at once."""
         self.seen.append((request.kind, request.payload, request.flags))
         self.waiting.append(request)
         if self.at_once:
             self.answer()
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take those of a turn."""
+        """Take the requests of a turn."""
         for request in requests:
             self.submit(request)
 
     def send(self) -> None:
-        """From now on it is too late to withdraw what waits."""
+        """Send what waits: it can no longer be withdrawn."""
         self.sent += still_wanted(self.waiting)
         self.waiting = []
 
     def answer(self) -> None:
-        """Answer what has been sent and what waits."""
+        """Answer all requests."""
         self.send()
         sent, self.sent = self.sent, []
         for request in sent:
@@ -82,8 +92,8 @@ class Leader:
                 request.done(self.query(request.payload, request.flags))
 
     def query(self, payload: bytes, flags: int) -> bytes:
-        """Do what a payload says."""
-        commands = resp.CommandParser().parse_untrusted(payload)
+        """Execute a payload and return the replies."""
+        commands = PayloadParser().parse_untrusted(payload)
         done = commands[: self.at_a_time] if flags & IN_PARTS else commands
         self.applied += done
         if flags & TRANSACTION:
@@ -93,7 +103,7 @@ class Leader:
 
 
 class Client:
-    """The far end of a connection."""
+    """The client's end of a connection; `received` is everything it has read."""
 
     def __init__(self, port: Port, flags: int) -> None:
         near, self.socket = socket.socketpair()
@@ -101,26 +111,26 @@ class Client:
         self.socket.setblocking(False)
         self.near = near
         self.port = port
-        self.told = b""
+        self.received = b""
         state = port.state
-        parser = CommandParser(WholeCommands(), ParserLimits(state.limits.request_bytes))
-        self.session = Session(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
-        self.connection = Connection(near, self.session, parser, state, port)
-        state.clients[self.session.client_id] = self.connection
+        parser = CommandParser(ParserLimits(state.limits.request_bytes))
+        self.client = ClientState(len(port.clients), "a", "b", 0.0, 0.0, flags=flags)
+        self.connection = Connection(near, self.client, parser, state, port)
+        state.clients[self.client.client_id] = self.connection
         port.events[self.connection.fileno] = WAIT_READABLE
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether nothing of this client is under way."""
         return self.connection._conversation.idle  # pyright: ignore[reportPrivateUsage]
 
     @property
     def open(self) -> bool:
-        """Whether the port has not closed it."""
+        """Whether the port has not closed the connection."""
         return self.connection.fileno >= 0
 
     def take(self) -> bytes:
-        """Read until there is no more, and return what was read since the last time."""
+        """Read everything that is there, and return it."""
         taken = b""
         while True:
             try:
@@ -131,12 +141,12 @@ class Client:
             if self.port.events.get(self.connection.fileno, 0) & select.EPOLLOUT:
                 self.connection.on_event(select.EPOLLOUT)
             elif not more:
-                self.told += taken
+                self.received += taken
                 return taken
 
 
 class Port:
-    """Stands where the client port stands."""
+    """Replaces the listener; it is the `connection.Poller` of its connections."""
 
     def __init__(self, gateway: object, limits: ClientPortLimits | None = None) -> None:
         self.state = PortState(cast("Gateway", gateway), limits or ClientPortLimits())
@@ -150,12 +160,12 @@ class Port:
         return self.clients[-1]
 
     def turn(self, *said: tuple[Client, bytes], joined: bool = True) -> None:
-        """Take a turn in which so much was read from clients."""
+        """Take a turn in which these bytes are read from these clients."""
         self.begin(*said, joined=joined)
         self.state.end_turn()
 
     def begin(self, *said: tuple[Client, bytes], joined: bool = True) -> None:
-        """Take a turn that does not end yet."""
+        """Begin such a turn; the test ends it."""
         self.state.begin_turn(0.0)
         for client, data in said:
             client.connection.on_data(data, count_untrusted(data) if joined else 0)
@@ -171,12 +181,12 @@ class Port:
     def forget(self, connection: Connection) -> None:
         """See `connection.Poller`."""
         del self.events[connection.fileno]
-        del self.state.clients[connection.session.client_id]
+        del self.state.clients[connection.client.client_id]
 
 
 @contextmanager
 def open_port(gateway: object, limits: ClientPortLimits | None = None) -> Generator[Port]:
-    """Give a port; its sockets are closed at the end."""
+    """Yield a port; its sockets are closed at the end."""
     port = Port(gateway, limits)
     try:
         yield port

@@ -6,17 +6,17 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from quorate.storage import InlineExecutor, Store, Write, decode_header_untrusted
+from quorate.storage import InlineExecutor, LogEnd, Store, Write, decode_header_untrusted
 from quorate.storage.lmdb.checksum import crc32c
 from quorate.storage.lmdb.environment import Environment
+from quorate.storage.log.databases import MAX_DBS, Databases
 from quorate.storage.log.journal import JOURNAL_FILE, load_row, read_journal
-from quorate.storage.log.state import MAX_DBS, Databases
 from tests.support.storage_world import batch_at, begin_term, open_store, running
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from quorate.storage.log.journal import JournalRow, Tail
+    from quorate.storage.log.journal import JournalRow, JournalTail
 
 at_once = partial(open_store, executor=InlineExecutor[Write])
 BLOCK = 4096
@@ -87,6 +87,8 @@ def group_of(row: JournalRow, batch: bytes) -> bytes:
     return (struct.pack("<4sI", b"QJ01", crc32c(facts)) + facts + batch).ljust(BLOCK, b"\0")
 
 
-def tail_of(directory: Path, whole: list[bytes]) -> Tail:
+def tail_of(directory: Path, whole: list[bytes]) -> JournalTail:
     """Judge the journal of a store whose LMDB has the first two batches."""
-    return read_journal(directory).tail(1, row_in(directory), (0, len(whole[0]) + len(whole[1])))
+    return read_journal(directory).tail(
+        1, row_in(directory), LogEnd(0, len(whole[0]) + len(whole[1]))
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import trio
 
-from quorate.node.protocol.role import Signal
+from quorate.node.protocol.signal import Signal
 from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.storage import (
     Entry,
@@ -20,7 +20,6 @@ from quorate.storage import (
     InlineExecutor,
     NodeState,
     Store,
-    TermRow,
     decode_header_untrusted,
     encode_batch,
 )
@@ -37,7 +36,6 @@ from quorate.transport import (
     Links,
     LogBatch,
     LogJoined,
-    MemoryNetwork,
     Message,
     NewLeadershipTerm,
     ReplayRequest,
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from quorate.node import NodeConfig
+    from quorate.transport.testing import MemoryNetwork
 
 ME = 0
 """The real member; the others are scripted."""
@@ -113,8 +112,7 @@ async def record(
             last = NULL_VALUE
             for each in batches:
                 head = decode_header_untrusted(each)
-                row = TermRow(head.term, head.position, None, EPOCH_MS)
-                store.append(each, term_row=row if head.term > last else None)
+                store.append(each)
                 last = head.term
             for term in opened:
                 base = store.appended_position

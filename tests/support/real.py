@@ -20,7 +20,7 @@ import trio
 
 from quorate.local.cluster import HOST, free_client_port
 from quorate.local.survey import Survey, Verdict, survey
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 
 MEMBERS: Final = 3
 PATIENCE_SECONDS: Final = 60.0

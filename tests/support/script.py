@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import trio
 
 from quorate.node import Member, MemberConfig, NodeConfig, State, Timeouts, Transition, open_member
-from quorate.node.protocol.role import Signal
+from quorate.node.protocol.signal import Signal
 from quorate.simulation.ledger import Book
 from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.simulation.machines.scheduler import seeded_scheduler
@@ -27,14 +27,15 @@ from quorate.storage import (
     Identity,
     InlineExecutor,
     NodeState,
-    Standing,
-    StandingKind,
     Store,
+    VotingRight,
+    VotingStatus,
     make_store,
 )
 from quorate.storage.log.commit import Write
 from quorate.storage.writing.group_commit import nothing
-from quorate.transport import AppendFlags, MemoryNetwork, TermSpan
+from quorate.transport import AppendFlags, TermSpan
+from quorate.transport.testing import MemoryNetwork
 from tests.support.peers import ME, PATIENCE, Peer, record
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Script:
         directory: Path,
         size: int,
         timeouts: Timeouts,
-        standing: StandingKind = StandingKind.MEMBER,
+        standing: VotingRight = VotingRight.VOTER,
     ) -> None:
         self.network = MemoryNetwork(random.Random(0), latency=0.0005)
         members = tuple(
@@ -114,7 +115,7 @@ class Script:
             members=members,
             timeouts=timeouts,
         )
-        founders = Standing(standing, tuple((i, i) for i in range(size)))
+        founders = VotingStatus(standing, tuple((i, i) for i in range(size)))
         make_store(self.config.directory / "log", Identity("test", ME, ME), founders)
         self.peers = {i: Peer(self.config, i, self.network) for i in range(1, size)}
         self.transitions: list[Transition] = []
@@ -192,7 +193,7 @@ class Script:
 
     def linked(self) -> bool:
         """Whether all links are up, both ways."""
-        links = self.member.core.links
+        links = self.member.links
         return all(links.connected(i) and p.links.connected(ME) for i, p in self.peers.items())
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -326,7 +327,7 @@ async def open_script(
     promised: NodeState | None = None,
     timeouts: Timeouts = TIMEOUTS,
     read_seconds: float = 0.0,
-    standing: StandingKind = StandingKind.MEMBER,
+    standing: VotingRight = VotingRight.VOTER,
     seed: int = 0,
 ) -> AsyncGenerator[Script, None]:
     """Run a member with that log, linked to its scripted peers, that has just begun to canvass."""

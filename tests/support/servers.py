@@ -10,7 +10,7 @@ import trio
 
 from quorate.histories.specification import Strings
 from quorate.local.cluster import HOST
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

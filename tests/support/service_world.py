@@ -1,4 +1,4 @@
-"""A key-value service fed by hand, as a member's log would feed it."""
+"""A key-value service that a test feeds with log entries, in place of a member."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
 from quorate.storage.writing.group_commit import InlineExecutor
 
@@ -28,7 +28,10 @@ def open_service(directory: Path) -> KeyValueService:
 
 
 class Fed:
-    """A service and the log that it is fed: one batch for each command. It needs no running."""
+    """A service and the log that it is fed with, one batch for each entry.
+
+    `service.run` need not run.
+    """
 
     def __init__(self, service: KeyValueService) -> None:
         self.service = service
@@ -37,12 +40,12 @@ class Fed:
         self.log: list[Command] = []
 
     def apply(self, *lines: Line, flags: int = 0) -> bytes:
-        """Apply commands as one entry of the log and return the reply."""
+        """Apply commands as one log entry, at the present time; return the reply."""
         command = Command(encode(*lines), flags, 0, 0, 1, self.position, 0, self.now)
         return self.replay(command)
 
     def replay(self, command: Command) -> bytes:
-        """Apply an entry, a batch of its own."""
+        """Apply an entry as a batch of its own; return the reply."""
         self.log.append(command)
         reply = self.service.apply(command)
         self.position = command.position + BATCH_BYTES
@@ -53,7 +56,7 @@ class Fed:
         return self.service.query(encode(*lines), flags)
 
     def pass_time(self, milliseconds: int) -> None:
-        """Let a batch without commands move the log's time."""
+        """Move log time by a batch without commands."""
         self.now += milliseconds
         self.position += BATCH_BYTES
         self.service.advance(self.position, self.now)
@@ -61,7 +64,7 @@ class Fed:
 
 @asynccontextmanager
 async def running(service: KeyValueService) -> AsyncGenerator[Fed]:
-    """Run a service for the length of the block, end it orderly and close it."""
+    """Run a service for the length of the block, then stop and close it."""
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(service.run)

@@ -17,7 +17,6 @@ from quorate.storage import (
     EntryKind,
     InlineExecutor,
     Store,
-    TermRow,
     Write,
     decode_header_untrusted,
     encode_batch,
@@ -127,7 +126,6 @@ async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:
     base = store.appended_position
     await store.append_durably(
         batch_at(base, term=term, timestamp_ms=timestamp_ms),
-        term_row=TermRow(term, base, None, timestamp_ms),
     )
     return store.append_position
 

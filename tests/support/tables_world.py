@@ -1,15 +1,11 @@
 """Tables that run, and what they hold."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from quorate.storage.tables.memtable import Record
 from quorate.storage.tables.tables import FLUSH_BYTES, FlushJob, Tables
 from quorate.storage.writing.group_commit import InlineExecutor, nothing
-
-if TYPE_CHECKING:
-    from quorate.storage.tables.layers import Putter
 
 CLUSTER = "test"
 
@@ -40,36 +36,11 @@ def record(value: bytes, expires_at_ms: int = 0) -> Record:
     return value, expires_at_ms, 7, 1
 
 
-def putter(pairs: Iterable[tuple[bytes, bytes]], done: list[bytes]) -> "Putter":
-    """Return a function for `put_by` that puts values, as `apply_sets` does in C."""
-
-    def put(
-        records: dict[bytes, Record | None], fresh: list[bytes], expiring: dict[bytes, int]
-    ) -> tuple[list[bytes], int, int, int, list[bytes]]:
-        added = present = size = 0
-        lasting: list[bytes] = []
-        for key, value in pairs:
-            if key not in records:
-                fresh.append(key)
-                added += 1
-                size += len(key)
-            old = records.get(key)
-            present += old is None
-            size += len(value) - (len(old[0]) if old else 0)
-            records[key] = record(value)
-            if key in expiring:
-                lasting.append(key)
-        return done, added, present, size, lasting
-
-    return put
-
-
 def open_tables(
     directory: Path,
     disk: Disk | None = None,
     *,
     flush_bytes: int = FLUSH_BYTES,
-    share: float = 1.0,
     map_bytes: int = 16 << 20,
 ) -> Tables:
     return Tables.open(
@@ -78,7 +49,6 @@ def open_tables(
         member_id=1,
         executor=disk or Disk(),
         flush_bytes=flush_bytes,
-        share=share,
         map_bytes=map_bytes,
     )
 

@@ -24,12 +24,12 @@ from quorate.transport import (
     HelloReply,
     LinkLimits,
     Links,
-    MemoryNetwork,
     Message,
     Network,
     StreamPurpose,
     encode,
 )
+from quorate.transport.testing import MemoryNetwork
 
 Parameters = ParamSpec("Parameters")
 StreamHandler = Callable[[Hello, FrameStream], Awaitable[None]]

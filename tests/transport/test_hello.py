@@ -15,12 +15,12 @@ from quorate.transport import (
     HelloReply,
     HelloStatus,
     LinkLimits,
-    MemoryNetwork,
     StopCatchup,
     StreamPurpose,
     encode,
     open_stream,
 )
+from quorate.transport.testing import MemoryNetwork
 from tests.support.transport_world import (
     Recorder,
     address,

@@ -13,12 +13,12 @@ from quorate.transport import (
     Connection,
     LinkLimits,
     LogBatch,
-    MemoryNetwork,
     Message,
     TcpNetwork,
     encode,
 )
 from quorate.transport.network import TcpConnection
+from quorate.transport.testing import MemoryNetwork
 from quorate.transport.testing.memory_network import MemoryConnection, MemoryHost
 from tests.support.transport_world import (
     Recorder,

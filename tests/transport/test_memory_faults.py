@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from quorate.transport import Address, Connection, MemoryNetwork
+from quorate.transport import Address, Connection
+from quorate.transport.testing import MemoryNetwork
 from quorate.transport.testing.direction import SEGMENT_BYTES, Pace
 from tests.support.transport_world import simulated
 

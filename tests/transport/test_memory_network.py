@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from quorate.transport import Address, Connection, LogBatch, MemoryNetwork, encode
+from quorate.transport import Address, Connection, LogBatch, encode
+from quorate.transport.testing import MemoryNetwork
 from tests.support.transport_world import Event, commit, simulated, world
 
 HOME = Address("b", 1)

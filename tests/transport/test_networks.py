@@ -17,13 +17,13 @@ from quorate.errors import ConfigurationError, WireError
 from quorate.transport import (
     Address,
     Connection,
-    MemoryNetwork,
     Network,
     TcpNetwork,
     network,
     parse_address,
     parse_address_untrusted,
 )
+from quorate.transport.testing import MemoryNetwork
 from tests.support.transport_world import free_addresses
 
 

@@ -15,7 +15,6 @@ from quorate.transport import (
     FrameStream,
     Hello,
     LogBatch,
-    MemoryNetwork,
     ReplayRequest,
     StreamPurpose,
     TcpNetwork,
@@ -23,6 +22,7 @@ from quorate.transport import (
     open_stream,
 )
 from quorate.transport.streams import joined
+from quorate.transport.testing import MemoryNetwork
 from tests.support.transport_world import (
     Recorder,
     address,
@@ -214,7 +214,7 @@ async def test_an_end_within_a_frame_is_an_error() -> None:
 
     async with stream_of(half) as stream:
         assert await stream.receive() == commit(1)
-        with pytest.raises(WireError, match="ended the stream within a frame"):
+        with pytest.raises(WireError, match="ended the stream inside a frame"):
             await stream.receive()
 
 

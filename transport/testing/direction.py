@@ -1,7 +1,7 @@
-"""One direction of a connection in memory: the bytes on their way, and who waits for them.
+"""One direction of a connection in memory: bytes on their way, and tasks that wait for them.
 
-Nothing here is a task. Who waits for bytes waits in a cancel scope whose deadline is their arrival,
-so what changes the arrival moves that deadline, and each arrival wakes its reader once.
+Nothing here is a task. A reader waits in a cancel scope whose deadline is the arrival of the next
+bytes. Whatever changes the arrival moves the deadline, so each arrival wakes its reader once.
 """
 
 from collections import deque
@@ -12,8 +12,8 @@ import trio
 
 WINDOW_BYTES: Final = 256 << 10
 SEGMENT_BYTES: Final = 1400
-"""About what a packet of an Ethernet carries: what is sent in one go arrives piece by piece, and
-may be lost from any of them on."""
+"""About what an Ethernet packet carries. Bytes sent at once arrive in such pieces, and may be lost
+from any of them on."""
 NEVER: Final = float("inf")
 
 Route: TypeAlias = tuple[str, str]
@@ -25,9 +25,9 @@ class Pace:
     """How fast a direction is.
 
     Args:
-        latency: seconds that bytes take from one host to another, at least.
-        jitter: seconds that they take longer, at most, drawn evenly.
-        bytes_per_second: how many get through, without end unless given.
+        latency: least seconds that bytes take from one host to the other.
+        jitter: most additional seconds, drawn uniformly.
+        bytes_per_second: throughput; unlimited by default.
     """
 
     latency: float = 0.0005
@@ -36,22 +36,22 @@ class Pace:
 
 
 class Ways(Protocol):
-    """What a direction asks of the network."""
+    """What a direction asks the network."""
 
     def is_cut(self, route: Route) -> bool:
-        """Tell whether nothing passes from the first host to the second."""
+        """Whether nothing passes from the first host to the second."""
         ...
 
     def draw_latency(self, route: Route) -> float:
-        """Give the seconds that the next bytes take."""
+        """Return the seconds that the next bytes take."""
         ...
 
     def pace(self, route: Route) -> Pace:
-        """Give the pace of a direction."""
+        """Return the pace of a direction."""
         ...
 
     def forget(self, number: int) -> None:
-        """Drop a direction both of whose ends are closed."""
+        """Drop a direction whose ends are both closed."""
         ...
 
 
@@ -61,8 +61,8 @@ class Direction:
 
     Args:
         route: the two hosts.
-        network: whose cuts and latencies count.
-        number: under which the network knows it.
+        network: its cuts and latencies apply.
+        number: of this direction in the network.
     """
 
     route: Route
@@ -70,16 +70,16 @@ class Direction:
     number: int
     twin: "Direction | None" = None  # the other direction of the connection
     under_way: deque[tuple[float, bytes]] = attrs.Factory(deque[tuple[float, bytes]])
-    window: int = WINDOW_BYTES  # bytes that may be sent still
+    window: int = WINDOW_BYTES  # bytes that may still be sent
     ended: bool = False  # the sending end was closed
-    silent: bool = False  # what is sent goes nowhere
-    mute: bool = False  # nothing is sent any more but the end
+    silent: bool = False  # bytes sent get lost
+    mute: bool = False  # only the end is still sent
     abandoned: bool = False  # the receiving end was closed
     source_broken: bool = False  # the sending end was reset
     target_broken: bool = False  # the receiving end was reset
     free_at: float = 0.0  # when the next byte may leave, where they leave slowly
-    reader: trio.CancelScope | None = None  # of who waits for bytes: its deadline is their arrival
-    writer: trio.Event | None = None  # of who waits for room
+    reader: trio.CancelScope | None = None  # its deadline is the next arrival
+    writer: trio.Event | None = None  # set when there may be room
 
     def put(self, data: bytes) -> None:
         """Send `data`; ``b""`` is the end."""
@@ -99,7 +99,7 @@ class Direction:
             self.hurry()
 
     def arrival_of(self, data: bytes) -> float:
-        """Give when bytes arrive that are sent now, or stand first in the queue."""
+        """Return when bytes arrive that are sent now, or that are first in the queue."""
         now, arrival = trio.current_time(), self.network.draw_latency(self.route)
         speed = self.network.pace(self.route).bytes_per_second
         if speed < NEVER:
@@ -108,7 +108,7 @@ class Direction:
         return now + arrival
 
     def hurry_up(self) -> None:
-        """Let what is under way arrive as it would at the present pace, if that is sooner."""
+        """Let bytes on their way arrive as at the present pace, if that is sooner."""
         self.free_at, last = 0.0, 0.0
         for place, (arrival, data) in enumerate(self.under_way):
             last = max(last, min(arrival, self.arrival_of(data)))
@@ -116,52 +116,52 @@ class Direction:
         self.hurry()
 
     def arrival(self) -> float:
-        """When the next bytes arrive, or the end of all; without end if nothing is to come."""
+        """Return when the next bytes or the end arrive; infinity if nothing is on its way."""
         if self.target_broken or self.abandoned:
             return -NEVER
         if not self.under_way or self.network.is_cut(self.route):
             return NEVER
         return self.under_way[0][0]
 
-    def tells_its_end(self) -> bool:
-        """Tell whether the receiving end was closed, and the sending one can know of it."""
+    def shows_its_end(self) -> bool:
+        """Whether the receiving end was closed, and the sending end can know it."""
         return self.abandoned and not self.silent and not self.network.is_cut(self.route)
 
     def hurry(self) -> None:
-        """Have who waits for bytes wait for those that come first now."""
+        """Have the reader wait for the bytes that now come first."""
         if self.reader is not None:
             self.reader.deadline = self.arrival()
 
     def make_room(self) -> None:
-        """Have who waits for room look again."""
+        """Have the writer look for room again."""
         if self.writer is not None:
             self.writer.set()
             self.writer = None
 
     def reset(self) -> None:
-        """Break both ends, and lose what is under way."""
+        """Break both ends; bytes on their way are lost."""
         self.break_source()
         self.break_target()
 
     def answer_reset(self) -> None:
-        """Tell the sending end that the receiving one knows no such connection."""
+        """Let the sending end learn that the receiving one has no such connection."""
         self.break_source()
         if self.twin is not None:
             self.twin.break_target()
 
     def break_source(self) -> None:
-        """Break the sending end; what was sent before still arrives."""
+        """Break the sending end; bytes sent before still arrive."""
         self.source_broken = self.silent = True
         self.make_room()
 
     def break_target(self) -> None:
-        """Break the receiving end, and lose what is under way."""
+        """Break the receiving end; bytes on their way are lost."""
         self.target_broken = self.silent = True
         self.under_way.clear()
         self.hurry()
 
     async def wait_arrival(self) -> None:
-        """Wait until something has arrived, or nothing will."""
+        """Wait until bytes have arrived, or none will."""
         if self.arrival() <= trio.current_time():
             await trio.lowlevel.checkpoint()
         while (arrival := self.arrival()) > trio.current_time():
@@ -172,15 +172,15 @@ class Direction:
                 self.reader = None
 
     async def wait_room(self) -> None:
-        """Wait until something may be sent, or nothing can be."""
+        """Wait until bytes may be sent, or none can be."""
         await trio.lowlevel.checkpoint()
-        while not (self.window or self.ended or self.tells_its_end() or self.source_broken):
+        while not (self.window or self.ended or self.shows_its_end() or self.source_broken):
             if self.writer is None:
                 self.writer = trio.Event()
             await self.writer.wait()
 
     def take(self, max_bytes: int) -> bytes:
-        """Take bytes that have arrived; the window opens by as much."""
+        """Take bytes that have arrived; the window grows by as many."""
         now, taken, room = trio.current_time(), list[bytes](), max_bytes
         while room and self.under_way and self.under_way[0][0] <= now:
             arrival, data = self.under_way[0]

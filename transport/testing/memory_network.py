@@ -1,31 +1,31 @@
-"""A network in memory, for tests and simulations: latency, cuts, resets and refusals at will.
+"""A network in memory, for tests and simulations, with latency, cuts, resets and refusals.
 
 Each member gets its own view, ``network.host("a")``, and listens at ``Address("a", port)``; so the
-network knows who dials whom. Bytes take the latency of their direction, drawn from a generator of
-that direction, and keep their order; what is sent in one go takes it in segments, as in packets.
-What is under way or arrived and not yet read is limited by a window, as in a kernel: when the
-receiver does not read, the sender's `send_nowait` takes nothing more.
+network knows which host dials which. Bytes take the latency of their direction, drawn from that
+direction's own generator, and keep their order. They travel in segments, as in packets. A window
+limits
+the bytes that are on their way or unread, as in a kernel: if the receiver does not read, the
+sender's `send_nowait` takes nothing more.
 
-- `cut` stops all bytes from one host to another, without a sign of it: dials hang, data stall and
-  arrive after `heal`. It is the partition of a network.
+- `cut` silently stops all bytes from one host to another: dials hang, bytes stall and arrive after
+  `heal`. This is a partition.
 - `set_pace` makes a direction slow: in seconds, or in bytes per second.
-- `break_links` resets the connections between two hosts; what was under way is lost. It is the
-  reboot of a switch, or of a member. `half_break` resets only the ends at one host: what that has
-  sent still arrives, and the other end learns of it when it sends something.
-- `mute` is the death of a process: what it has sent still arrives, and then the end.
-- `unplug` silences a host: whatever it does from then on, nothing leaves it, no byte and no end of
-  a connection. It is the loss of its power. `plug` has it start anew: what others still hold of
-  its old connections is reset.
+- `break_links` resets the connections between two hosts; bytes on their way are lost. This is the
+  reboot of a switch, or of a member. `half_break` resets only the ends at one host: bytes it sent
+  still arrive, and the other end notices when it sends.
+- `mute` is the death of a process: bytes it sent still arrive, and then the end.
+- `unplug` is the loss of power: nothing leaves the host any more, no byte and no end of a
+  connection.
+  `plug` starts it again: other hosts' ends of its old connections are reset.
 - `refuse` makes a host refuse new connections, as if nobody listened.
 
-There are no threads, no tasks and no clock but trio's here: a receiver that waits for bytes under
-way sleeps until they arrive. Under ``MockClock(autojump_threshold=0)``, and with a seeded
-scheduler, the same seed gives the same run.
+There are no threads, no tasks and no clock except trio's. A receiver sleeps until bytes arrive.
+Under ``MockClock(autojump_threshold=0)`` and with a seeded scheduler, one seed always gives the
+same run.
 """
 
 import errno
 import os
-from collections.abc import Callable
 from random import Random
 from typing import Final, Never
 
@@ -41,9 +41,9 @@ class MemoryNetwork:
     """Hosts and the connections between them.
 
     Args:
-        rng: one number is drawn from it now; each direction between two hosts gets a generator of
-            its own, so that traffic in one does not change the latencies in another.
-        latency: of every direction that has no `Pace` of its own.
+        rng: one number is drawn from it now. Each direction between two hosts gets a generator of
+            its own, so traffic in one does not change latencies in another.
+        latency: of every direction without a `Pace` of its own.
         jitter: likewise.
     """
 
@@ -61,24 +61,24 @@ class MemoryNetwork:
         self.listeners: dict[Address, tuple[trio.Nursery, ConnectionHandler]] = {}
 
     def host(self, name: str) -> "MemoryHost":
-        """Give the network as the host of that name sees it."""
+        """Return the network as the host of that name sees it."""
         return MemoryHost(self, name)
 
     def cut(self, source: str, target: str, *, both: bool = True) -> None:
-        """Let no byte pass from `source` to `target`, nor, if `both`, the other way."""
+        """Stop all bytes from `source` to `target` and, with `both`, the other way."""
         for route in _routes(source, target, both=both):
             self._cuts[route] = None
             self._hurry(route)
 
     def heal(self, source: str, target: str, *, both: bool = True) -> None:
-        """Undo a `cut`: what stalled goes on."""
+        """Undo a `cut`: stalled bytes go on."""
         for route in _routes(source, target, both=both):
             self._cuts.pop(route, None)
             self._hurry(route)
         self._wake()
 
     def set_pace(self, source: str, target: str, pace: Pace | None, *, both: bool = True) -> None:
-        """Give a direction a pace, or that of the network again; what is under way hurries up."""
+        """Set a direction's pace; None restores the network's. Bytes on their way speed up."""
         for route in _routes(source, target, both=both):
             if pace is None:
                 self._paces.pop(route, None)
@@ -89,13 +89,13 @@ class MemoryNetwork:
                     direction.hurry_up()
 
     def break_links(self, one: str, other: str) -> None:
-        """Reset all connections between two hosts, as both ends notice at once."""
+        """Reset all connections between two hosts; both ends notice at once."""
         for direction in list(self._directions.values()):
             if direction.route in _routes(one, other):
                 direction.reset()
 
     def half_break(self, one: str, other: str) -> None:
-        """Reset the connections between two hosts at `one` only: it can't send or receive more."""
+        """Reset the connections between two hosts at `one` only."""
         for direction in list(self._directions.values()):
             if direction.route == (one, other):
                 direction.break_source()
@@ -103,20 +103,20 @@ class MemoryNetwork:
                 direction.break_target()
 
     def unplug(self, name: str) -> None:
-        """Silence a host: nothing more leaves it or reaches it, until `plug`."""
+        """Silence a host: nothing leaves or reaches it until `plug`."""
         self._unplugged[name] = None
         for direction in list(self._directions.values()):
             if direction.route[0] == name:
                 direction.silent = True
 
     def mute(self, name: str) -> None:
-        """Send nothing more over a host's present connections but their ends."""
+        """Send only the ends over a host's present connections."""
         for direction in list(self._directions.values()):
             if direction.route[0] == name:
                 direction.mute = True
 
     def plug(self, name: str) -> None:
-        """Undo `unplug`, if there was one: all connections from before are reset."""
+        """Undo `unplug`, if there was one: all earlier connections are reset."""
         if name not in self._unplugged:
             return
         del self._unplugged[name]
@@ -126,22 +126,22 @@ class MemoryNetwork:
                 direction.reset()
 
     def refuse(self, name: str, *, refused: bool = True) -> None:
-        """Make the host refuse new connections, or take them again."""
+        """Make the host refuse new connections, or accept them again."""
         if refused:
             self._refusing[name] = None
         else:
             self._refusing.pop(name, None)
 
     def is_cut(self, route: Route) -> bool:
-        """Tell whether nothing passes from the first host to the second."""
+        """Whether nothing passes from the first host to the second."""
         return route in self._cuts or route[1] in self._unplugged
 
     def is_refusing(self, name: str) -> bool:
-        """Tell whether the host refuses new connections by `refuse`."""
+        """Whether the host refuses new connections by `refuse`."""
         return name in self._refusing
 
     def draw_latency(self, route: Route) -> float:
-        """Give the seconds that the next bytes take."""
+        """Return the seconds that the next bytes take."""
         pace = self.pace(route)
         if not pace.jitter:
             return pace.latency
@@ -151,7 +151,7 @@ class MemoryNetwork:
         return pace.latency + self._generators[route].uniform(0.0, pace.jitter)
 
     def pace(self, route: Route) -> Pace:
-        """Give the pace of a direction."""
+        """Return the pace of a direction."""
         return self._paces.get(route, self._pace)
 
     async def travel(self, route: Route) -> None:
@@ -161,7 +161,7 @@ class MemoryNetwork:
             await self._changed.wait()
 
     def join(self, source: str, address: Address) -> "tuple[MemoryConnection, MemoryConnection]":
-        """Make a connection; give the dialling and the listening end."""
+        """Make a connection; return the dialling and the listening end."""
         there = self._direction((source, address.host))
         back = self._direction((address.host, source))
         there.twin, back.twin = back, there
@@ -169,7 +169,7 @@ class MemoryNetwork:
         return MemoryConnection(str(address), there, back), MemoryConnection(str(own), back, there)
 
     def free_port(self, host: str) -> int:
-        """Give the lowest port of `host` at which nobody listens."""
+        """Return the lowest port of `host` at which nobody listens."""
         port = _FIRST_FREE_PORT
         while Address(host, port) in self.listeners:
             port += 1
@@ -183,7 +183,7 @@ class MemoryNetwork:
         return direction
 
     def forget(self, number: int) -> None:
-        """Drop a direction both of whose ends are closed."""
+        """Drop a direction whose ends are both closed."""
         self._directions.pop(number, None)
 
     def _wake(self) -> None:
@@ -194,7 +194,7 @@ class MemoryNetwork:
         for direction in self._directions.values():
             if direction.route == route:
                 direction.hurry()
-                direction.make_room()  # or tell that there will be none
+                direction.make_room()  # or show that there will be none
 
 
 def _routes(source: str, target: str, *, both: bool = True) -> tuple[Route, ...]:
@@ -217,14 +217,14 @@ class MemoryHost:
             await network.travel(back)
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         nursery, handler = listener
-        ours, theirs = network.join(self.name, address)
-        nursery.start_soon(_handle, handler, theirs)
+        near, far = network.join(self.name, address)
+        nursery.start_soon(_handle, handler, far)
         try:
             await network.travel(back)
         except BaseException:
-            ours.close()
+            near.close()
             raise
-        return ours
+        return near
 
     async def serve(
         self,
@@ -269,7 +269,7 @@ class MemoryConnection:
         """See `Connection`."""
         self._check()
         outgoing = self._outgoing
-        if outgoing.tells_its_end():
+        if outgoing.shows_its_end():
             raise trio.BrokenResourceError("the other end closed the connection")
         room = min(len(data), outgoing.window)
         if room:
@@ -288,11 +288,6 @@ class MemoryConnection:
         self._check()
         return self._incoming.take(max_bytes)
 
-    async def listen(self, max_bytes: int, heed: Callable[[bytes], object]) -> Never:
-        """See `Connection`."""
-        while True:
-            heed(await self.receive(max_bytes))
-
     def _check(self) -> None:
         if self._outgoing.ended:
             raise trio.ClosedResourceError
@@ -300,7 +295,7 @@ class MemoryConnection:
             raise trio.BrokenResourceError("the connection was reset")
 
     def close(self) -> None:
-        """See `Connection`. The end travels behind the data; what is on its way here is lost."""
+        """See `Connection`. The end travels behind the bytes; bytes on their way here are lost."""
         outgoing, incoming = self._outgoing, self._incoming
         if outgoing.ended:
             return

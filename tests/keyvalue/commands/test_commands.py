@@ -2,15 +2,16 @@
 
 import pytest
 
-from quorate.keyvalue.commands.command_replies import command_reply, help_reply
+from quorate.keyvalue.commands.introspection import command_reply, help_reply
 from quorate.keyvalue.commands.numbers import HANDLERS as NUMBERS
 from quorate.keyvalue.commands.table import Kind, all_commands, fault, keys_of, lookup, resolve
 from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.payload import PayloadParser
 from tests.support.service_world import Line, encode
 
 
 def split(line: Line) -> list[bytes]:
-    return resp.CommandParser().parse_untrusted(encode(line))[0]
+    return PayloadParser().parse_untrusted(encode(line))[0]
 
 
 def reply_to(line: str, *, resp3: bool = False) -> resp.Reply:

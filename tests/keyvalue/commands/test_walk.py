@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.keyvalue.commands import random_key, walk
-from quorate.keyvalue.protocol.glob import literal_prefix, matcher
+from quorate.keyvalue.commands.glob import literal_prefix, matcher
 from quorate.keyvalue.protocol.resp import parse_replies_untrusted
 from quorate.keyvalue.state.store import KeyStore
 from tests.support.service_world import Fed, open_service, running

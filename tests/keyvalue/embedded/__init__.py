@@ -1,1 +1,1 @@
-"""."""
+"""The client inside a program: calls, sessions, and many calls joined into one entry."""

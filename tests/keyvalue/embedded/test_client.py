@@ -9,7 +9,7 @@ import pytest
 
 from quorate.errors import KeyValueError, RequestError
 from quorate.keyvalue.embedded.client import KeyValue
-from quorate.node.requests.gateway import UNSTAMPED, Stamp
+from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import Fed, open_service
 

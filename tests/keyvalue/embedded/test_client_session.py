@@ -20,7 +20,7 @@ from quorate.errors import (
 from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.session import SessionKeyValue, open_session
 from quorate.local.cluster import free_client_port
-from quorate.node.requests.gateway import UNSTAMPED, Stamp
+from quorate.node.requests.request import UNSTAMPED, Stamp
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import Fed, open_service
 

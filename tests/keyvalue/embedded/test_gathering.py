@@ -1,7 +1,5 @@
 """SETs of many tasks that travel together: each task gets what became of its own."""
 
-from collections.abc import Awaitable
-
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -15,13 +13,11 @@ from quorate.errors import (
 )
 from quorate.keyvalue.embedded.client import KeyValue
 from quorate.keyvalue.embedded.gathering import Gathering
-from quorate.keyvalue.port.routes import RUN_COMMANDS
+from quorate.keyvalue.limits import AT_ONCE_BYTES, RUN_COMMANDS
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import AT_ONCE_BYTES, RESP3
-from quorate.node.requests.gateway import COMMAND, still_wanted
+from quorate.keyvalue.protocol.payload import RESP3
+from quorate.node.requests.request import COMMAND, still_wanted
 from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at
-
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 
 
 async def test_what_tasks_set_in_one_turn_is_one_request_and_each_goes_on() -> None:
@@ -258,9 +254,9 @@ async def test_ctrl_c_does_not_come_between_a_set_and_its_wait() -> None:
     class Watched(Gathering):
         protected = False
 
-        def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
+        async def send(self, key: bytes, value: bytes) -> bytes:
             self.protected = trio.lowlevel.currently_ki_protected()
-            return super().send(key, value)
+            return await super().send(key, value)
 
     watched = Watched(Member(), 1 << 20)
     assert not trio.lowlevel.currently_ki_protected()

@@ -4,7 +4,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
-import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -12,10 +11,10 @@ import quorate
 from quorate.errors import RequestError, UnknownOutcomeError
 from quorate.keyvalue.embedded.gathering import Gathering
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import RESP3
+from quorate.keyvalue.protocol.payload import RESP3
 from quorate.local.cluster import free_client_port
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import COMMAND, Request, still_wanted
+from quorate.node.requests.request import COMMAND, Request, still_wanted
 from quorate.node.state_machine.service import Command
 from quorate.transport import ForwardReply, ForwardRequest, TermSpan
 from tests.support.gathering_world import OK, Member, Tasks, keys_of, tasks_at
@@ -23,14 +22,12 @@ from tests.support.peers import log
 from tests.support.script import Script, scripted
 from tests.support.service_world import Fed, open_service
 
-pytestmark = pytest.mark.usefixtures("each_way_to_wait")
-
 
 async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: Path) -> None:
     """Requests are held, sent and answered at random, and tasks are cancelled meanwhile."""
     service = open_service(tmp_path)
     fed, rng, member = Fed(service), Random(2), Member()
-    told = dict[str, bool | RequestError | str]()
+    results = dict[str, bool | RequestError | str]()
     held, sent = list[Request](), list[tuple[Request, bytes]]()
     withdrawn = set[str]()
     async with tasks_at(member, 400) as tasks:
@@ -53,8 +50,8 @@ async def test_whoever_comes_and_goes_the_store_has_what_was_answered(tmp_path: 
             while sent and rng.random() < 0.6:
                 request, reply = sent.pop(0)
                 request.done(reply)
-            told |= await tasks.seen()
-    done = [key for key, result in told.items() if result is True]
+            results |= await tasks.seen()
+    done = [key for key, result in results.items() if result is True]
     assert len(done) > 500
     assert len(withdrawn) > 50
     assert fed.query(*(["GET", key] for key in done)) == resp.bulk(b"x") * len(done)
@@ -86,7 +83,7 @@ async def test_a_follower_forwards_again_only_what_tasks_still_wait_for(s: Scrip
         tasks.set("e", "f")
         await leader.hears(ForwardRequest)
         tasks.cancel("e")
-        s.member.core.links.disconnect(1)
+        s.member.links.disconnect(1)
         await s.until(lambda: len(tasks.results) == 2, within=1)
         assert isinstance(tasks.results["f"], UnknownOutcomeError)
         running.cancel_scope.cancel()

@@ -6,11 +6,10 @@ import pytest
 import trio
 
 from quorate.errors import NoLeaderError, OversizedRequestError, UnknownOutcomeError
+from quorate.keyvalue.limits import MAX_ARGUMENTS, RUN_COMMANDS
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.port.connection import RECEIVE_BYTES
 from quorate.keyvalue.port.listener import ClientPortLimits
-from quorate.keyvalue.port.routes import RUN_COMMANDS
-from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"

@@ -5,7 +5,7 @@ import pytest
 from quorate.keyvalue.commands.table import Kind, all_commands
 from quorate.keyvalue.port import connection_commands
 from quorate.keyvalue.protocol import resp
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"

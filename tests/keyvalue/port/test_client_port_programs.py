@@ -33,5 +33,5 @@ async def test_redis_cli_understands_us(world: World) -> None:
 @pytest.mark.skipif(shutil.which("redis-benchmark") is None, reason="it is not installed")
 async def test_redis_benchmark_runs(world: World) -> None:
     options = ("-t", "set,get,incr", "-n", "3000", "-c", "20", "-P", "7", "-q")
-    told = await run("redis-benchmark", "-p", str(world.address[1]), *options)
-    assert told.count("requests per second") == 3
+    output = await run("redis-benchmark", "-p", str(world.address[1]), *options)
+    assert output.count("requests per second") == 3

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.keyvalue.limits import MAX_TRANSACTION_COMMANDS
 from quorate.keyvalue.port.listener import ClientPortLimits
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.protocol.replies import split_array
-from quorate.keyvalue.state.limits import MAX_TRANSACTION_COMMANDS
 from tests.support.client_port_world import RawClient, World, command
 
 OK, QUEUED = b"+OK\r\n", b"+QUEUED\r\n"
@@ -131,10 +131,10 @@ async def test_a_transaction_that_has_failed_holds_nothing(world: World, client:
     big = command("SET", "a", "1" * 100_000)
     await client.ask(MULTI + big, OK + QUEUED)
     (one,) = world.port.state.clients.values()
-    assert one.session.transaction is not None
+    assert one.client.transaction is not None
     await client.send(command("NOSUCH") + big * 3 + command("PING"))
     await client.receive_until(QUEUED * 4)
-    assert one.session.transaction.body() == b""
+    assert one.client.transaction.body() == b""
     await client.ask(EXEC, ABORTED)
 
 

@@ -3,10 +3,10 @@
 import pytest
 import trio
 
-from quorate.keyvalue.native.plain import NATIVE
 from quorate.keyvalue.port import listener
 from quorate.keyvalue.protocol import resp
-from quorate.node.requests.gateway import Request
+from quorate.keyvalue.protocol.payload import PayloadParser
+from quorate.node.requests.request import Request
 from tests.support.client_port_world import RawClient, World, command
 
 OK = b"+OK\r\n"
@@ -41,7 +41,7 @@ class Calls:
 
 
 def taken_apart(payload: bytes) -> list[tuple[bytes, ...]]:
-    return [tuple(each) for each in resp.CommandParser().parse_untrusted(payload)]
+    return [tuple(each) for each in PayloadParser().parse_untrusted(payload)]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_requests_of_one_turn_are_one_batch(world: World, calls: Calls) ->
         for each in clients:
             assert await each.receive(len(OK)) == OK
         assert calls.commands.pop() == [write(number) for number in range(5)]
-        assert len(calls.together.pop()) == (1 if NATIVE else 5)
+        assert len(calls.together.pop()) == 1
         assert (turn, calls.together, calls.alone) == (turn, [], [])
 
 
@@ -182,5 +182,5 @@ async def test_a_long_turn_is_interrupted(
             assert await one.receive(5) == OK
         nursery.cancel_scope.cancel()
     # trio runs the two in any order in each of its rounds; plain commands take hardly any time
-    interrupted = turn_seconds < 0 and (options or not NATIVE)
+    interrupted = turn_seconds < 0 and options
     assert len(set(seen)) >= 3 if interrupted else len(set(seen)) == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from quorate.errors import NoLeaderError
+from quorate.keyvalue.limits import MAX_WATCHED_KEYS
 from quorate.keyvalue.port.listener import ClientPortLimits
-from quorate.keyvalue.state.limits import MAX_WATCHED_KEYS
 from tests.support.client_port_world import RawClient, World, command
 
 OK, QUEUED, NULL, NULL_ARRAY = b"+OK\r\n", b"+QUEUED\r\n", b"$-1\r\n", b"*-1\r\n"

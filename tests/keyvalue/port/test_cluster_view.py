@@ -11,7 +11,7 @@ from redis.crc import key_slot as redis_key_slot
 
 from quorate.keyvalue.port.cluster_view import key_slot, node_id
 from quorate.keyvalue.protocol import resp
-from quorate.node.requests.gateway import PeerStatus
+from quorate.node.requests.status import PeerStatus
 from tests.support.client_port_world import MEMBERS, RawClient, World, command
 
 OK = b"+OK\r\n"
@@ -146,7 +146,7 @@ async def test_small_answers(world: World, client: RawClient) -> None:
     assert "Invalid slot" in str(await reply_to(client, "CLUSTER", "COUNTKEYSINSLOT", "16384"))
     assert "Invalid slot" in str(await reply_to(client, "CLUSTER", "COUNTKEYSINSLOT", "-1"))
     assert isinstance(await reply_to(client, "CLUSTER", "HELP"), list)
-    assert not world.port.state.clients[1].session.cluster_aware
+    assert not world.port.state.clients[1].client.cluster_aware
 
 
 async def test_many_keys_are_not_counted_by_slot(world: World, client: RawClient) -> None:

@@ -43,7 +43,7 @@ async def test_clients_of_an_age_are_killed(world: World, client: RawClient) -> 
     other = await world.connect()
     await answer(other, "PING")
     assert await answer(client, "CLIENT KILL MAXAGE 100") == b":0\r\n"
-    world.port.state.clients[2].session.created_at -= 100
+    world.port.state.clients[2].client.created_at -= 100
     assert await answer(client, "CLIENT KILL MAXAGE 100 SKIPME no") == b":1\r\n"
     assert await other.rest() == b""
     for value, text in (("x", "is not an integer or out of range"), ("0", "should be greater")):

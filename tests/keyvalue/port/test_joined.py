@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
-import pytest
 import trio
 import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quorate.errors import NoLeaderError
-from quorate.keyvalue.native.plain import NATIVE, count_untrusted
-from quorate.keyvalue.state.service import RESP3
+from quorate.keyvalue.native.resp_reader import count_untrusted
+from quorate.keyvalue.protocol.payload import RESP3
 from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, open_port
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
+if TYPE_CHECKING:
+    import pytest
 
 MUCH = 10_000
 AT_A_TIME = 2
 FLAGS = (0, 0, RESP3, 0)  # of each client
-KEY = b"\r\nK\r\n"  # where the number of the client is put: so it can be told who did what
+KEY = b"\r\nK\r\n"  # the number of the client goes in here, so that each command shows its client
 
 PLAIN = (
     command("SET", "K", "1"),
@@ -77,9 +77,9 @@ def lead(leader: Leader, step: str) -> None:
 def state_of(client: Client) -> object:
     """What can be seen of a client."""
     client.take()
-    name = client.session.last_command.lower()
+    name = client.client.last_command.lower()
     held = client.connection.waiting_bytes
-    return client.told, client.idle, held, client.open, client.session.closing, name
+    return client.received, client.idle, held, client.open, client.client.closing, name
 
 
 def talk(turns: list[Turn], *, at_once: bool, joined: bool) -> list[object]:
@@ -154,5 +154,5 @@ def test_a_broken_protocol_behind_a_large_command_is_told_after_its_reply() -> N
         assert client.take() == b""
         leader.answer()
         assert client.take().startswith(b"$")
-        assert b"-ERR Protocol error: expected '$'" in client.told
-        assert client.session.closing
+        assert b"-ERR Protocol error: expected '$'" in client.received
+        assert client.client.closing

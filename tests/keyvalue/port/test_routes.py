@@ -2,10 +2,11 @@
 
 import pytest
 
+from quorate.keyvalue.limits import RUN_COMMANDS
 from quorate.keyvalue.port import routes
-from quorate.keyvalue.port.routes import RUN_COMMANDS, run_of, uniform_kind
+from quorate.keyvalue.port.routes import run_of, uniform_kind
 from quorate.keyvalue.protocol.resp import pack
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 
 WALK = [b"SCAN", b"0"]
 READ, WRITE, OWN, WRONG = [b"GET", b"a"], [b"set", b"a", b"1"], [b"PING"], [b"GET"]

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from quorate.keyvalue.port import connection, listener
-from quorate.keyvalue.port.client_state import ONE_READ_BYTES, ClientPortLimits
-from quorate.storage.memory import TRIMMED_BYTES
-from tests.support.client_port_world import World, command
+from quorate.keyvalue.port.port_state import ONE_READ_BYTES, ClientPortLimits
+from tests.support.client_port_world import command
 from tests.support.joined_world import Client, Leader, Port, open_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Hold: TypeAlias = Callable[[Client], tuple[Client, bytes]]
 
@@ -35,7 +32,7 @@ def backlog(client: Client) -> tuple[Client, bytes]:
     return client, command("SET", "a", VALUE) * 2
 
 
-FROZEN = pytest.mark.usefixtures("autojump_clock")  # no conversation takes long
+PATIENT = pytest.mark.usefixtures("patience")
 HOLDERS = pytest.mark.parametrize("hold", [partial, queue, backlog])
 
 
@@ -50,7 +47,7 @@ def port(leader: Leader) -> Iterator[Port]:
         yield opened
 
 
-@FROZEN
+@PATIENT
 @HOLDERS
 async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
     leader: Leader, port: Port, caplog: pytest.LogCaptureFixture, hold: Hold
@@ -85,7 +82,7 @@ async def test_who_holds_most_is_refused_with_an_error_and_lets_go(
     assert port.state.unfinished_bytes == 0
 
 
-@FROZEN
+@PATIENT
 async def test_what_is_done_is_not_counted_any_more(leader: Leader, port: Port) -> None:
     client = port.connect()
     leader.at_once = True
@@ -99,7 +96,7 @@ async def test_what_is_done_is_not_counted_any_more(leader: Leader, port: Port) 
     assert port.state.counters.refused_clients == 0
 
 
-@FROZEN
+@PATIENT
 async def test_a_large_request_under_way_counts_and_is_not_given_up(
     leader: Leader, port: Port
 ) -> None:
@@ -113,7 +110,7 @@ async def test_a_large_request_under_way_counts_and_is_not_given_up(
     assert port.state.unfinished_bytes == 0
 
 
-@FROZEN
+@PATIENT
 async def test_a_client_that_holds_what_may_just_have_come_is_not_refused(port: Port) -> None:
     large = [port.connect() for _ in range(20)]
     piece = b"*2\r\n$4\r\nECHO\r\n$200000\r\n" + b"v" * (ONE_READ_BYTES - 100)
@@ -123,7 +120,7 @@ async def test_a_client_that_holds_what_may_just_have_come_is_not_refused(port: 
     assert port.state.counters.refused_clients == 0
 
 
-@FROZEN
+@PATIENT
 @pytest.mark.parametrize("joined", [True, False])
 async def test_a_refused_client_gets_the_replies_to_what_is_under_way_before(
     leader: Leader, port: Port, *, joined: bool
@@ -143,7 +140,7 @@ async def test_a_refused_client_gets_the_replies_to_what_is_under_way_before(
     assert other.take() == b"$5\r\nGET k\r\n"
 
 
-@FROZEN
+@PATIENT
 async def test_small_pieces_count_as_what_they_take(port: Port) -> None:
     client = port.connect()
     port.turn((client, command("INCR", "n")))
@@ -153,27 +150,3 @@ async def test_small_pieces_count_as_what_they_take(port: Port) -> None:
     other = port.connect()
     port.turn((other, command("MULTI") + command("PING") * 90))
     assert other.connection.unfinished_bytes >= 90 * (64 + len(command("PING")))
-
-
-async def test_memory_goes_back_once_much_was_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned: list[int] = []
-    looks = 0
-    monkeypatch.setattr(listener, "LINGER_SECONDS", 0.001)
-    monkeypatch.setattr(listener, "return_freed_memory", lambda: returned.append(looks))
-
-    def look(*_: object) -> None:
-        nonlocal looks
-        looks += 1
-
-    monkeypatch.setattr(connection.Connection, "close_if_stalled", look)
-    async with World.opened(tmp_path / "tables") as world:
-        await (await world.connect()).ask(command("PING"), b"+PONG\r\n")
-        state = world.port.state
-        state.count_input(TRIMMED_BYTES)
-        await world.until(lambda: looks >= 3)
-        assert returned == []
-        state.count_input(-TRIMMED_BYTES)
-        await world.until(lambda: looks >= 10)
-        assert len(returned) == 1

@@ -8,32 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import WireError
+from quorate.keyvalue.limits import MAX_ARGUMENTS
+from quorate.keyvalue.native.resp_reader import split_untrusted
 from quorate.keyvalue.protocol.parser import (
     CommandParser,
     ParserLimits,
-    WholeCommands,
     split_line_untrusted,
 )
-from quorate.keyvalue.state.limits import MAX_ARGUMENTS
 from tests.support.client_port_world import command
 
 SMALL = ParserLimits(request_bytes=300, array_elements=8)
 
 
 def parse(*chunks: bytes, limits: ParserLimits | None = None) -> tuple[list[list[bytes]], str]:
-    """All commands of the chunks, and the protocol error if there was one; compiled or not."""
-    compiled, python = (
-        parse_by(WholeCommands(native=native), *chunks, limits=limits or ParserLimits())
-        for native in (True, False)
-    )
-    assert compiled == python
-    return python
-
-
-def parse_by(
-    ways: WholeCommands, *chunks: bytes, limits: ParserLimits
-) -> tuple[list[list[bytes]], str]:
-    parser = CommandParser(ways, limits)
+    """All commands of the chunks, and the protocol error if there was one."""
+    parser = CommandParser(limits or ParserLimits())
     commands: list[list[bytes]] = []
     for chunk in chunks:
         taken, whole = parser.take_untrusted(chunk)
@@ -103,11 +92,10 @@ def test_both_ways_find_the_same(pieces: list[bytes]) -> None:
         return
     limits = ParserLimits(request_bytes=1000, array_elements=1000)
     byte_by_byte = parse(*(stream[n : n + 1] for n in range(len(stream))), limits=limits)
-    for native in (True, False):
-        commands, end = WholeCommands(native=native).split_untrusted(stream)
-        assert commands == byte_by_byte[0][: len(commands)]
-        if end == len(stream):
-            assert byte_by_byte == (commands, "")
+    commands, end = split_untrusted(stream, limits.array_elements)
+    assert commands == byte_by_byte[0][: len(commands)]
+    if end == len(stream):
+        assert byte_by_byte == (commands, "")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +210,7 @@ def test_every_line_is_split_or_refused(line: bytes) -> None:
 
 
 def test_a_large_value_that_comes_in_pieces_costs_time_linear_in_its_length() -> None:
-    parser = CommandParser(WholeCommands(), ParserLimits())
+    parser = CommandParser(ParserLimits())
     value = b"v" * (8 << 20)
     data = command("SET", "a", value) + command("GET", "a")
     looks = 0

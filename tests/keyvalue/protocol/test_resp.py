@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import KeyValueError, WireError
+from quorate.keyvalue.protocol import payload as payload_module
 from quorate.keyvalue.protocol import resp
+from quorate.keyvalue.protocol.payload import PayloadParser
 
 
 def test_encoding_as_resp2() -> None:
@@ -66,7 +68,7 @@ def test_encoding_as_resp3() -> None:
 
 def test_a_command_is_encoded_with_text_and_numbers() -> None:
     encoded = resp.encode_command(["SET", b"\xff", "é", 5, 1.5])
-    assert resp.CommandParser().parse_untrusted(encoded) == [
+    assert PayloadParser().parse_untrusted(encoded) == [
         [b"SET", b"\xff", "é".encode(), b"5", b"1.5"]
     ]
 
@@ -74,7 +76,7 @@ def test_a_command_is_encoded_with_text_and_numbers() -> None:
 @given(st.lists(st.lists(st.binary(), min_size=1)))
 def test_commands_come_back(commands: list[list[bytes]]) -> None:
     payload = b"".join(map(resp.bulk_array, commands))
-    assert resp.CommandParser().parse_untrusted(payload) == commands
+    assert PayloadParser().parse_untrusted(payload) == commands
 
 
 @given(
@@ -93,7 +95,7 @@ def test_commands_come_back(commands: list[list[bytes]]) -> None:
     )
 )
 def test_a_payload_is_commands_or_refused(parts: list[bytes]) -> None:
-    parser = resp.CommandParser()
+    parser = PayloadParser()
     try:
         commands = parser.parse_untrusted(b"".join(parts))
     except WireError:
@@ -112,9 +114,9 @@ def test_the_short_way_for_one_command_finds_the_same(parts: list[bytes]) -> Non
     found: list[list[list[bytes]] | None] = []
     for longest in (-1, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resp, "_SHORT_BYTES", longest)
+            patch.setattr(payload_module, "_SHORT_BYTES", longest)
             try:
-                found.append(resp.CommandParser().parse_untrusted(payload))
+                found.append(PayloadParser().parse_untrusted(payload))
             except WireError:
                 found.append(None)
     assert found[0] == found[1]

@@ -1,1 +1,1 @@
-"""."""
+"""The replicated state: the service, its store, sessions, and how much work one entry may be."""

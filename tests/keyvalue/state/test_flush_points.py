@@ -16,8 +16,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.keyvalue.state import service as service_module
-from quorate.keyvalue.state.service import RESP3, TRANSACTION
+from quorate.keyvalue import service as service_module
+from quorate.keyvalue.protocol.payload import RESP3, TRANSACTION
 from tests.support.service_world import Fed, encode, open_service, running
 
 WORK = 100_000

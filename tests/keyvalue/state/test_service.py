@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.keyvalue.state.limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, MAX_VALUE_BYTES
-from quorate.keyvalue.state.service import RESP3, TRANSACTION, KeyValueService
+from quorate.keyvalue.limits import MAX_EXPIRED_PER_BATCH, MAX_REPLY_BYTES, MAX_VALUE_BYTES
+from quorate.keyvalue.protocol.payload import RESP3, TRANSACTION
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command, Service
 from quorate.storage.tables.tables import Tables
 from quorate.storage.writing.group_commit import InlineExecutor

@@ -14,7 +14,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
 from quorate.storage.tables.tables import FlushJob
 from quorate.storage.writing.group_commit import InlineExecutor, nothing

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.abc import Clock
 
-from quorate.keyvalue.state.limits import (
+from quorate.keyvalue.limits import (
     DEFAULT_SESSION_MS,
     KEPT_REPLIES,
     KEPT_REPLY_BYTES,
@@ -15,7 +15,7 @@ from quorate.keyvalue.state.limits import (
     MAX_EXPIRED_SESSIONS,
     MAX_SESSIONS,
 )
-from quorate.keyvalue.state.service import RESP3, TRANSACTION
+from quorate.keyvalue.protocol.payload import RESP3, TRANSACTION
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import BATCH_BYTES, START_MS, Fed, encode, open_service, running
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from quorate.keyvalue import service as service_module
 from quorate.keyvalue.commands.table import Kind, all_commands
-from quorate.keyvalue.state import service as service_module
+from quorate.keyvalue.limits import MAX_ARGUMENTS, MAX_TRANSACTION_COMMANDS, MAX_WORK
+from quorate.keyvalue.protocol.payload import IN_PARTS, TRANSACTION, part
 from quorate.keyvalue.state import store as store_module
-from quorate.keyvalue.state.limits import MAX_ARGUMENTS, MAX_TRANSACTION_COMMANDS, MAX_WORK
-from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION, part
 from quorate.node.state_machine.service import Command
 from tests.support.service_world import START_MS, Fed, Line, encode, open_service, running
 

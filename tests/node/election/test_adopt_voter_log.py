@@ -10,11 +10,13 @@ import trio
 
 from quorate.errors import NoLeaderError, RefusedError, UnknownOutcomeError
 from quorate.node import State
-from quorate.node.protocol.rules import LogEnd, spans_of
+from quorate.node.election import leader_states
+from quorate.node.election.adopt_voter_log import adopt_voter_log
+from quorate.node.protocol.log_matching import spans_of
 from quorate.simulation import Ledger, Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS
-from quorate.storage import NodeState, TermRow
+from quorate.storage import LogEnd, NodeState, TermRow
 from quorate.transport import (
     CommitPosition,
     NewLeadershipTerm,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from quorate.node.election.context import ElectionContext
 
 PAYLOAD = b"." * 20_000
 
@@ -212,7 +216,7 @@ async def leave_behind(world: World[Ledger]) -> tuple[int, int, int]:
         world.network.set_pace(f"h{other}", f"h{behind}", slow, both=False)
         world.network.break_links(f"h{behind}", f"h{other}")
     world.mend()
-    await world.until(lambda: world.hosts[leader].running.core.links.connected(behind))
+    await world.until(lambda: world.hosts[leader].running.links.connected(behind))
     await world.until(lambda: world.hosts[behind].state in CATCHING_UP)
     return leader, behind, third
 
@@ -241,16 +245,23 @@ async def test_a_member_that_is_behind_leads_with_everything_that_was_acknowledg
 
 
 async def test_when_the_voter_with_the_longest_log_dies_meanwhile_another_election_is_held(
-    tmp_path: Path, autojump_clock: MockClock
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    adopted: list[Vote] = []
+    adopt = adopt_voter_log
+
+    async def noted(ctx: ElectionContext, term: int, ahead: Vote) -> None:
+        adopted.append(ahead)
+        await adopt(ctx, term, ahead)
+
+    monkeypatch.setattr(leader_states, "adopt_voter_log", noted)
     async with open_ledgers(tmp_path) as world:
         await world.start()
         leader, behind, _ = await leave_behind(world)
         assert await world.hosts[leader].running.control(f"transfer {behind} even-if-behind")
         await world.reached(behind, State.LEADER_LOG_REPLICATION)
-        ahead = world.hosts[behind].running._election.ahead  # pyright: ignore[reportPrivateUsage]
-        assert ahead is not None
-        source = ahead.follower_member_id
+        await world.until(lambda: bool(adopted))
+        source = adopted[0].follower_member_id
         await world.kill(source)
         (other,) = world.others(source, behind)
         assert await world.settled() == other  # it has all that was acknowledged

@@ -6,56 +6,31 @@ knows it.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError
-from quorate.node.protocol.heartbeats import Pulse
+from quorate.node.protocol.heartbeats import Heartbeats
 from quorate.node.protocol.states import LEADER_STATES
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import CommitPosition, StaleLeader
 from quorate.transport.testing.direction import Pace
 from tests.support.script import Script, scripted
+from tests.support.settled import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from quorate.simulation import Ledger, World
 
-P = ParamSpec("P")
-
 BEAT = TIMEOUTS.leader_heartbeat_interval
 TIMEOUT = TIMEOUTS.leader_heartbeat_timeout
 LONG = 6 * TIMEOUT
-
-
-def settled(
-    body: Callable[Concatenate[World[Ledger], P], Awaitable[None]],
-) -> Callable[..., Awaitable[None]]:
-    """Make a test of a function that takes a cluster of three that has a leader."""
-
-    @functools.wraps(body)
-    async def test(
-        tmp_path: Path, autojump_clock: object, *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        async with open_ledgers(tmp_path) as world:
-            await world.start()
-            await world.settled()
-            await body(world, *args, **kwargs)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    fixtures = [inspect.Parameter(name, kind) for name in ("tmp_path", "autojump_clock")]
-    of_its_own = list(inspect.signature(body).parameters.values())[1:]
-    vars(test)["__signature__"] = inspect.Signature([*fixtures, *of_its_own])
-    return test
 
 
 def term(world: World[Ledger]) -> int:
@@ -270,20 +245,20 @@ async def test_what_a_leader_says_is_answered_by_whoever_lives_in_a_newer_term(s
 
 
 async def test_a_pulse_counts_what_comes_and_what_does_not(autojump_clock: MockClock) -> None:
-    pulse = Pulse(1.0)
+    pulse = Heartbeats(1.0)
     await trio.sleep(5)
-    assert (pulse.heartbeats, pulse.missed) == (0, 0)
+    assert (pulse.count, pulse.missed) == (0, 0)
     for pause in (0.0, 1.0, 1.9, 0.1):
         await trio.sleep(pause)
-        pulse.beat()
-    assert (pulse.heartbeats, pulse.missed) == (4, 0)
+        pulse.heartbeat()
+    assert (pulse.count, pulse.missed) == (4, 0)
     await trio.sleep(3.5)
-    assert (pulse.heartbeats, pulse.missed) == (4, 2)
-    pulse.sign()
-    assert (pulse.heartbeats, pulse.missed) == (4, 2)
+    assert (pulse.count, pulse.missed) == (4, 2)
+    pulse.alive()
+    assert (pulse.count, pulse.missed) == (4, 2)
     await trio.sleep(2.5)
-    pulse.beat()
-    assert (pulse.heartbeats, pulse.missed) == (5, 3)
+    pulse.heartbeat()
+    assert (pulse.count, pulse.missed) == (5, 3)
 
 
 @settled

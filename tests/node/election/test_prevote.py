@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.protocol.rules import LogEnd, gives_way, is_supported
+from quorate.node.protocol.ballots import gives_way, is_supported
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
-from quorate.storage import NodeState
+from quorate.storage import LogEnd, NodeState
 from quorate.transport import RequestVote, Scout, ScoutReply, VoteReason
 from tests.support.peers import ME, log
 from tests.support.script import Script, scripted

@@ -19,8 +19,8 @@ import trio
 
 from quorate.node import State
 from quorate.node.election import election
-from quorate.node.election.prevote import stand
-from quorate.node.protocol import rules
+from quorate.node.election.prevote import PreVote, stand
+from quorate.node.protocol import ballots
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.transport import RequestVote, VoteReason
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.election.context import Election
+    from quorate.node.election.transition import Next
     from quorate.simulation import Ledger, World
+    from quorate.storage import LogEnd
 
 
 @attrs.frozen
@@ -55,20 +56,21 @@ NOTHING = Cost(0, 0)
 def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the term without having scouted."""
 
-    async def stand_at_once(e: Election) -> State | None:
-        return await stand(e, max(e.promised_term, e.highest_term_heard) + 1)
+    async def stand_at_once(prevote: PreVote) -> Next | None:
+        ctx = prevote._ctx
+        return await stand(ctx, max(ctx.promised_term, ctx.highest_term_heard) + 1)
 
-    monkeypatch.setattr(election, "scout", stand_at_once)
+    monkeypatch.setattr(PreVote, "ask_voters", stand_at_once)
 
 
 @pytest.fixture
 def nobody_is_asked(monkeypatch: pytest.MonkeyPatch, no_scouting: None) -> None:
     """Stand after a heartbeat timeout without a leader, whoever was heard or not."""
 
-    def always(own: rules.LogEnd, others: object) -> bool:
+    def always(own: LogEnd, others: object) -> bool:
         return True
 
-    monkeypatch.setattr(rules, "is_quorum_candidate", always)
+    monkeypatch.setattr(ballots, "is_quorum_candidate", always)
 
 
 @pytest.fixture

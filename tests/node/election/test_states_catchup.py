@@ -1,13 +1,8 @@
 """The follower catches up: a replay of the leader's term that merges with the live log."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from unittest import mock
 
-import pytest
-
 from quorate.node import State
-from quorate.node.follower import catchup_rate
 from quorate.node.follower.following import Following
 from quorate.transport import (
     AppendPosition,
@@ -87,18 +82,7 @@ async def test_a_second_catch_up_of_the_same_leader_takes_the_place_of_the_first
 
 
 @scripted(batches=LOG)
-async def test_the_service_knows_as_long_as_a_catch_up_lasts(
-    s: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeping: list[str] = []
-
-    @contextmanager
-    def kept() -> Generator[None]:
-        keeping.append("freed memory")
-        yield
-        keeping.clear()
-
-    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
+async def test_the_service_knows_as_long_as_a_catch_up_lasts(s: Script) -> None:
     leader = s.peers[1]
     leader.lead(0, 0, TermSpan(0, 0, -1), position=384, commit=288)
     request = await leader.hears(CatchupPosition)
@@ -109,14 +93,12 @@ async def test_the_service_knows_as_long_as_a_catch_up_lasts(
     await stream.send(LogBatch(0, 0, batch(0, 192, 288)))
     await leader.hears(AppendPosition, lambda m: m.log_position >= 288)
     assert s.service.patient
-    assert keeping
     await stream.send(LogBatch(0, 0, batch(0, 288, 384)))
     await leader.hears(AppendPosition, lambda m: m.log_position >= 384)
     leader.say(StopCatchup(0, ME))
     stream.close()
     await s.enters(State.CLOSED)
     assert not s.service.patient
-    assert not keeping
 
 
 @scripted(batches=LOG)

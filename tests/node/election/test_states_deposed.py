@@ -76,19 +76,6 @@ async def test_a_deposed_leader_follows_by_the_very_message_that_deposed_it(s: S
     assert s.member.status().leader_id == 2
 
 
-@scripted()
-async def test_only_of_what_a_leader_records_all_may_stay_in_the_page_cache(s: Script) -> None:
-    assert not s.store.recorder.passing
-    await s.follow(1, 9)
-    assert s.store.recorder.passing
-    s.peers[2].say(StaleLeader(900, 2))
-    await s.enters(State.INIT)
-    assert not s.store.recorder.passing
-    await s.enters(State.CANVASS)
-    await s.lead()
-    assert not s.store.recorder.passing
-
-
 @scripted(batches=LOG)
 async def test_messages_of_older_terms_do_not_disturb_a_leader(s: Script) -> None:
     assert await s.lead() == 1

@@ -1,1 +1,1 @@
-"""."""
+"""Following a leader: catching up, receiving a replay, installing a snapshot."""

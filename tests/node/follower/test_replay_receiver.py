@@ -13,7 +13,7 @@ from quorate.errors import WireError
 from quorate.node import State
 from quorate.node.follower import replay_receiver as module
 from quorate.node.follower.following import MAX_UNSYNCED_BYTES
-from quorate.node.follower.replay_receiver import HELD_SECONDS, TOGETHER_BYTES, Replayed
+from quorate.node.follower.replay_receiver import HELD_SECONDS, TOGETHER_BYTES, ReplayReceiver
 from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
 from quorate.transport import (
     AppendPosition,
@@ -49,7 +49,7 @@ class World:
         self.appended = OUR_END
         self.pause = 0.0
         self.at_once = False  # all comes in one piece
-        self.replayed = Replayed(self, 3, lambda: self.appended, stop)
+        self.replayed = ReplayReceiver(self, 3, lambda: self.appended, stop)
         self.replayed.take()
 
     async def receive(self) -> Message | None:
@@ -115,7 +115,7 @@ async def test_nothing_is_recorded_behind_what_is_wanted() -> None:
 async def test_the_first_batch_of_a_stream_leaves_the_rest_of_its_piece() -> None:
     world = World(replay(96), *replays(480))
     world.at_once = True
-    world.replayed = Replayed(world, 3, lambda: world.appended, None)
+    world.replayed = ReplayReceiver(world, 3, lambda: world.appended, None)
     assert await world.receive_and_record(0) == [192]
     assert await world.receive_and_record(0) == [288, 384]
 
@@ -133,7 +133,7 @@ async def test_nothing_is_waited_for_behind_what_is_wanted() -> None:
 async def test_the_first_batch_of_a_stream_waits_for_no_other() -> None:
     """Else who loses the link again and again, before there are more, would get nowhere."""
     world = World(*replays(384))
-    world.replayed = Replayed(world, 3, lambda: world.appended, None)
+    world.replayed = ReplayReceiver(world, 3, lambda: world.appended, None)
     assert await world.receive_and_record() == [192]
 
 

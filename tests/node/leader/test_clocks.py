@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from quorate.node import Timeouts
-from quorate.node.leader.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
+from quorate.node.clocks import JUMP_SECONDS, MAX_MS, MAX_SKEW_MS, Clocks
 from quorate.simulation import Setting, open_world
 from quorate.simulation.machines.clock import EPOCH_MS, Clock
 from quorate.simulation.store import Store, stores

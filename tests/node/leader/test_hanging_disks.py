@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.state import CUT_SECONDS
+from quorate.node.state_machine.applier import CUT_SECONDS
 from quorate.simulation import Ledger, Observer, Setting, open_world
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS
@@ -112,8 +112,8 @@ async def test_a_leader_whose_tables_hang_at_a_snapshots_cut_steps_down_and_does
         await world.until(lambda: world.leaders() not in ([], [old]), within=CUT_SECONDS + SOON)
         (new,) = world.leaders()
         assert await world.attempt(new, b"y")
-        assert not world.hosts[old].running.core.may_stand
+        assert not world.hosts[old].running.election.may_stand
         mended.set()
         await equal(world)
-        assert world.hosts[old].running.core.may_stand
+        assert world.hosts[old].running.election.may_stand
         assert await world.settled() == new

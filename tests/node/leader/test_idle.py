@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quorate.node import Timeouts
-from quorate.node.protocol.role import look_again
+from quorate.node.protocol.signal import look_again
 from quorate.simulation import Setting, open_world
 from quorate.simulation.ledger import Ledger
 from quorate.transport import AppendPosition, CommitPosition

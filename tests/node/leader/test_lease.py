@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -9,7 +10,9 @@ import pytest
 import trio
 
 from quorate.node import State
-from quorate.node.leader.lease import HELD_SHARE, MAX_LEASE_MS
+from quorate.node.leader.leadership import Leadership
+from quorate.node.leader.lease import HELD_SHARE
+from quorate.node.protocol.promise import MAX_LEASE_MS
 from quorate.simulation.ledger import open_ledgers
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import NodeState
@@ -162,11 +165,15 @@ async def test_a_leader_whose_disk_stands_still_hands_it_over_at_once(
     """It says that it leads no more although it has to wait for its disk."""
     async with open_ledgers(tmp_path, 5) as world:
         leader = await start(world)
-        target = world.others(leader)[-1]
+        role = world.hosts[leader].running.state.role
+        assert isinstance(role, Leadership)
+        target = role.handover.best_successor()
         world.hosts[leader].disk.stall(10.0)
         began = trio.current_time()
-        await world.hosts[leader].running.control(f"transfer {target} disk-stalled")
-        await world.until(lambda: world.leaders() == [target])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(role.handover.to_best, drain=False))
+            await world.until(lambda: world.leaders() == [target])
+            nursery.cancel_scope.cancel()
         assert trio.current_time() - began < LEASED.leader_lease / 2
 
 
@@ -266,7 +273,7 @@ async def test_what_ends_its_role_ends_its_promises_too(s: Script) -> None:
     await s.enters(State.CANDIDATE_BALLOT)
     await trio.sleep(0.1)
     assert leader.messages(AppendPosition)[-1].confirm_id == 1
-    assert not s.member.core.lease_promise.binds
+    assert not s.member.voter.lease_promise.binds
 
 
 @scripted()

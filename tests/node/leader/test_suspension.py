@@ -9,7 +9,7 @@ import trio
 
 from quorate.errors import RefusedError, RequestError
 from quorate.node.leader.operator import positions_of
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation.ledger import equal, open_ledgers
 from tests.node.state_machine.test_snapshots import PRUNING, pruned, set_policy, snapshot
 
@@ -35,7 +35,7 @@ async def test_commands_are_refused_and_queries_answered_until_it_is_resumed(
         await world.command(leader, b"a")
         words = await world.hosts[world.others(leader)[0]].running.control("suspend")
         assert words.startswith("suspended at ")
-        assert positions_of(words) == [world.hosts[leader].running.core.applier.applied_position]
+        assert positions_of(words) == [world.hosts[leader].running.applier.applied_position]
         for i in world.hosts:
             await refused(world, i)
             assert await world.hosts[i].running.query(b"") == b"1"
@@ -88,7 +88,7 @@ async def test_it_outlives_leaders_restarts_and_snapshots(
         await world.start(late)
         await world.settled()
         assert world.hosts[late].running.store.start_position > 0
-        await world.until(lambda: world.hosts[late].running.core.votes)
+        await world.until(lambda: world.hosts[late].running.state.votes)
         await world.kill(leader)
         leader = await world.settled()
         await refused(world, leader)

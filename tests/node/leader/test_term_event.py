@@ -53,7 +53,7 @@ def events(member: Member) -> list[TermEvent]:
     """What the entries of a member's log say that open its terms."""
     return [
         decode_term_event_untrusted(entry.payload)
-        for batch in member.core.store.scan(0)
+        for batch in member.store.scan(0)
         for entry in decode_entries_untrusted(batch)
         if entry.kind is EntryKind.NEW_LEADERSHIP_TERM
     ]

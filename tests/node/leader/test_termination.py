@@ -10,7 +10,7 @@ import trio
 
 from quorate.errors import NoLeaderError, RefusedError, RequestError
 from quorate.node.leader.operator import positions_of
-from quorate.node.state import Core
+from quorate.node.state import MemberState
 from quorate.simulation.ledger import equal, open_ledgers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def write_until_refused(world: World[Ledger], at: int, name: bytes) -> int
 
 
 def terminated(world: World[Ledger]) -> list[int]:
-    return [i for i, host in world.hosts.items() if host.running.core.terminated.is_set()]
+    return [i for i, host in world.hosts.items() if host.running.state.terminated.is_set()]
 
 
 @pytest.mark.parametrize("verb", ["shutdown", "abort"])
@@ -65,7 +65,7 @@ async def test_all_members_stop_at_one_position_under_load(
         assert positions_of(words) == [*positions_of(words)[:-1], position]
         assert len(positions_of(words)) == 1 + (verb == "shutdown")
         for host in world.hosts.values():
-            assert host.running.core.applier.applied_position == position
+            assert host.running.applier.applied_position == position
             assert host.running.store.append_position == position
             assert len(host.running.store.snapshots) == (verb == "shutdown")
         assert len(world.hosts[0].service.payloads) == sum(acknowledged)
@@ -86,10 +86,11 @@ async def test_nobody_stops_before_it_has_done_what_its_last_batch_asks_for(
         leader = await world.settled()
         had: dict[int, list[int]] = {}
 
-        def look(core: Core) -> None:
-            had[core.member_id] = [row.position for row in core.store.snapshots]
+        def look(state: MemberState) -> None:
+            snapshots = world.hosts[state.member_id].running.store.snapshots
+            had[state.member_id] = [row.position for row in snapshots]
 
-        monkeypatch.setattr(Core, "terminate", look)
+        monkeypatch.setattr(MemberState, "terminate", look)
         words = await world.hosts[leader].running.control("shutdown")
         await world.until(lambda: len(had) == 3)
         position = int(words.split()[-1])
@@ -108,7 +109,7 @@ async def test_who_is_down_is_named_and_the_others_stop(
         assert words.endswith(f"; not reached: {down}")
         stopped = world.others(down)
         for i in stopped:
-            assert world.hosts[i].running.core.terminated.is_set()
+            assert world.hosts[i].running.state.terminated.is_set()
 
 
 async def test_followers_that_know_the_position_stop_without_their_leader(
@@ -126,10 +127,10 @@ async def test_followers_that_know_the_position_stop_without_their_leader(
                     await world.hosts[world.others(leader)[0]].running.control("abort")
 
             nursery.start_soon(ask)
-            followers = [world.hosts[i].running.core for i in world.others(leader)]
-            await world.until(lambda: any(core.terminated.is_set() for core in followers))
+            followers = [world.hosts[i].running.state for i in world.others(leader)]
+            await world.until(lambda: any(state.terminated.is_set() for state in followers))
             await world.kill(leader)
-            await world.until(lambda: all(core.terminated.is_set() for core in followers))
+            await world.until(lambda: all(state.terminated.is_set() for state in followers))
             nursery.cancel_scope.cancel()
         await trio.sleep(5.0)
         assert "CANDIDATE_BALLOT" not in [

@@ -133,7 +133,7 @@ async def test_the_target_first_gets_all_of_the_log_and_if_it_stays_silent_nothi
     term = await s.lead()
     await s.peers[1].hears(CommitPosition)
     answers: list[object] = []
-    follower = s.member.core.role.followers[1]  # type: ignore[attr-defined]
+    follower = s.member.state.role.followers[1]  # type: ignore[attr-defined]
     follower.live = True
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, s, "transfer 1", answers)
@@ -157,7 +157,7 @@ async def test_who_hands_over_at_once_tells_no_more_of_its_term(s: Script) -> No
     """The target would follow again, and the writes would wait in vain."""
     term = await s.lead()
     leads_since = trio.current_time()
-    s.member.core.role.followers[1].live = True  # type: ignore[attr-defined]
+    s.member.state.role.followers[1].live = True  # type: ignore[attr-defined]
     answers: list[object] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, s, "transfer 1", answers)
@@ -299,12 +299,12 @@ async def test_what_was_forwarded_to_a_leader_that_gives_up_is_answered_by_it(s:
 @scripted()
 async def test_a_leader_that_closes_while_it_hands_over_says_that_it_goes(s: Script) -> None:
     term = await s.lead()
-    follower = s.member.core.role.followers[1]  # type: ignore[attr-defined]
+    follower = s.member.state.role.followers[1]  # type: ignore[attr-defined]
     follower.live = True
     answers: list[object] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, s, "transfer 1", answers)
-        await s.until(lambda: not s.member.core.role.accepting)  # type: ignore[attr-defined]
+        await s.until(lambda: not s.member.state.role.accepting)  # type: ignore[attr-defined]
         nursery.start_soon(s.member.close)
         await trio.sleep(0.1)
         assert s.peers[2].messages(LeadershipCession) == []  # its entries are not committed yet

@@ -1,1 +1,1 @@
-"""."""
+"""Which members have a vote: founding, admission after a lost disk, standbys, force."""

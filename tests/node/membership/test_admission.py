@@ -13,9 +13,16 @@ from quorate.errors import LostStoreError, RefusedError, WireError, leaves
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
 from quorate.node.membership.admission import decode_admission_untrusted, encode_admission
-from quorate.node.protocol.rules import LogEnd, consider
+from quorate.node.protocol.ballots import VoterView, consider
 from quorate.simulation.ledger import Ledger, equal
-from quorate.storage import EntryKind, NodeState, Standing, StandingKind, decode_entries_untrusted
+from quorate.storage import (
+    EntryKind,
+    LogEnd,
+    NodeState,
+    VotingRight,
+    VotingStatus,
+    decode_entries_untrusted,
+)
 from quorate.transport import AppendPosition, RequestVote, Scout, ScoutReply, Vote, VoteReason
 from tests.support.founding import begun_cluster, new_cluster
 from tests.support.script import open_script
@@ -61,7 +68,7 @@ async def test_a_new_cluster_begins_once_all_its_members_are_there(
         assert await world.attempt(await world.settled(), b"one")
         stores = [world.hosts[i].running.store for i in range(3)]
         founders = tuple((i, stores[i].identity.instance_id) for i in range(3))
-        assert all(each.standing.founders == founders for each in stores)
+        assert all(each.voting_status.founders == founders for each in stores)
 
 
 @pytest.mark.parametrize("members", [3, 5])
@@ -198,7 +205,7 @@ async def test_a_member_that_installs_a_snapshot_is_admitted_behind_it(
         assert await world.attempt(leader, b"one")
         await world.hosts[leader].running.control("snapshot")
         await world.hosts[leader].running.control("snapshot")
-        await world.hosts[leader].running.core.snapshots.clean()
+        await world.hosts[leader].running.snapshots.clean()
         await world.start(wiped)
         await world.until(lambda: standing(world, wiped) == "member")
         await equal(world, [b"one"])
@@ -215,7 +222,7 @@ async def test_leadership_is_not_handed_to_a_store_without_a_vote(
         member = world.hosts[leader].running
 
         def heard() -> bool:
-            role = member.core.role
+            role = member.state.role
             return isinstance(role, Leadership) and not role.followers[wiped].votes
 
         await world.until(heard)
@@ -229,7 +236,7 @@ async def test_leadership_is_not_handed_to_a_store_without_a_vote(
 async def test_a_store_without_a_vote_gives_none_and_reports_so(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_script(tmp_path, standing=StandingKind.RECOVERING) as s:
+    async with open_script(tmp_path, standing=VotingRight.RECOVERING) as s:
         candidate = s.peers[1]
         for peer in s.peers.values():
             peer.canvass()
@@ -250,21 +257,15 @@ def test_a_log_that_is_behind_gets_no_vote_across_an_admission() -> None:
     behind = RequestVote(3, 96, 5, 1, even_if_behind=True)
     promised = NodeState(4, -1)
     for admission, granted in ((LogEnd(3, 96), True), (LogEnd(3, 192), False)):
-        decision = consider(
-            behind,
-            own=LogEnd(3, 288),
-            promised=promised,
-            in_ballot=True,
-            leader_alive=False,
-            admission=admission,
-        )
+        voter = VoterView(LogEnd(3, 288), promised, admission=admission)
+        decision = consider(behind, voter, in_ballot=True, leader_alive=False)
         assert decision.vote is granted
 
 
 def test_an_admission_is_what_was_encoded() -> None:
     rng = random.Random(0)
     founders = tuple((i, rng.getrandbits(64)) for i in range(9))
-    standing = Standing(StandingKind.MEMBER, founders, (3, 96))
+    standing = VotingStatus(VotingRight.VOTER, founders, LogEnd(3, 96))
     assert decode_admission_untrusted(encode_admission(2, 5, standing)) == (2, 5, standing)
 
 

@@ -11,7 +11,7 @@ import trio
 from quorate.errors import LostStoreError, StorageError, StoreBusyError, leaves
 from quorate.node import State
 from quorate.simulation.ledger import Ledger, equal
-from quorate.storage import StandingKind, decode_entries_untrusted, describe, verify
+from quorate.storage import VotingRight, decode_entries_untrusted, describe, verify
 from quorate.storage.log.founding import force
 from tests.support.founding import begun_cluster, new_cluster
 
@@ -49,7 +49,7 @@ async def test_what_is_left_is_what_the_cluster_goes_on_with(
         store = world.hosts[left].config.directory / "log"
         row = force(store, instance_id=NEW_STORE, timestamp_ms=5)
         assert describe(store).forced == (row,)
-        assert describe(store).standing.kind is StandingKind.FRESH
+        assert describe(store).standing.kind is VotingRight.NEW
         await world.start(*lost)
         await trio.sleep(10.0)
         assert world.leaders() == []
@@ -90,7 +90,7 @@ async def test_a_member_of_the_old_history_is_refused_when_it_turns_up(
         assert world.hosts[old].state is State.CANVASS
         assert await world.attempt(await world.leader(), b"two")
         assert b"only" not in world.hosts[left].service.payloads[-1]
-        assert world.hosts[other].running.core.votes
+        assert world.hosts[other].running.state.votes
 
 
 async def test_a_forced_store_does_not_begin_beside_the_old_history(

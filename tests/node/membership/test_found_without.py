@@ -73,7 +73,7 @@ async def test_a_named_member_that_is_there_after_all_is_admitted_at_once(
         await word(world, 0, 2)
         await world.start(1, 2)
         await world.until(lambda: standing(world, 2) == "member")
-        founders = {world.hosts[i].running.store.standing.founders for i in range(3)}
+        founders = {world.hosts[i].running.store.voting_status.founders for i in range(3)}
         assert len(founders) == 1
         assert [standing(world, i) for i in range(3)] == ["member"] * 3
 

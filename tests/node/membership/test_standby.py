@@ -12,7 +12,7 @@ from quorate.errors import RefusedError
 from quorate.node.leader.follower_progress import Follower
 from quorate.simulation import Observer, ViolationError
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import StandingKind
+from quorate.storage import VotingRight
 from quorate.transport import RequestVote, Scout, SnapshotOffer, SnapshotRequest, StreamPurpose
 from tests.node.readers.test_backup import backup_of
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
@@ -186,7 +186,7 @@ async def test_a_standby_that_follows_nobody_gives_its_snapshot_to_nobody(
 
 async def offers(world: World[Ledger], member: int) -> bool:
     """Say whether the standby sends its snapshot to a member."""
-    links = world.hosts[member].running.core.links
+    links = world.hosts[member].running.links
     async with await links.open_stream(STANDBY, purpose=StreamPurpose.SNAPSHOT) as stream:
         with suppress(trio.BrokenResourceError):
             await stream.send(SnapshotRequest(-1, -1, 0))
@@ -219,10 +219,10 @@ async def test_it_loses_nothing_with_its_disk_and_founds_nothing(
         await world.wipe(STANDBY)
         await world.start(STANDBY)
         await equal(world)
-        assert world.hosts[STANDBY].running.store.standing.kind is not StandingKind.MEMBER
+        assert world.hosts[STANDBY].running.store.voting_status.kind is not VotingRight.VOTER
         await trio.sleep(2.0)  # nothing was appended to admit it
         assert world.hosts[leader].running.status().commit_position == commit
-        founders = {member for member, _ in world.hosts[0].running.store.standing.founders}
+        founders = {member for member, _ in world.hosts[0].running.store.voting_status.founders}
         assert founders == {0, 1, 2}
 
 
@@ -246,14 +246,14 @@ async def test_a_leader_alone_with_standbys_serves_by_itself(
 async def test_that_a_standby_is_counted_would_be_found(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says = Follower.says
+    says = Follower.reports_vote
 
     def believing(follower: Follower, *, has_vote: bool) -> None:
         del has_vote
         says(follower, has_vote=True)
         follower.votes = True
 
-    monkeypatch.setattr(Follower, "says", believing)
+    monkeypatch.setattr(Follower, "reports_vote", believing)
     with pytest.raises(ViolationError, match=r"^CommitOnQuorum:"):
         await left_with_a_standby(tmp_path)
 

@@ -117,7 +117,7 @@ async def test_a_follower_that_replays_gives_up_a_leader_of_an_older_term(s: Scr
 async def test_a_follower_that_cannot_ask_for_a_replay_gives_up(s: Script) -> None:
     s.network.refuse("h1")
     s.network.break_links("h0", "h1")
-    await s.until(lambda: not s.member.core.links.connected(1))
+    await s.until(lambda: not s.member.links.connected(1))
     await s.until(lambda: s.peers[1].links.connected(ME))
     s.peers[1].lead(0, position=96)
     began = (await s.enters(State.FOLLOWER_CATCHUP_INIT)).at

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.protocol.rules import (
+from quorate.node.protocol.ballots import (
     VETO_ROUNDS,
     BallotDecision,
-    LogEnd,
+    VoterView,
     consider,
     has_majority,
     is_quorum_candidate,
     is_quorum_leader,
     is_unanimous_candidate,
     is_unanimous_leader,
-    quorum,
     would_vote_for,
 )
-from quorate.storage import NodeState
+from quorate.node.protocol.quorum import quorum
+from quorate.storage import LogEnd, NodeState
 from quorate.transport import RequestVote, VoteReason
 
 
@@ -174,8 +174,7 @@ def ask(
 ) -> BallotDecision:
     return consider(
         RequestVote(log[0], log[1], term, candidate),
-        own=LogEnd(*own),
-        promised=promised or NodeState(5, 1),
+        VoterView(LogEnd(*own), promised or NodeState(5, 1)),
         in_ballot=in_ballot,
         leader_alive=leader_alive,
     )
@@ -250,9 +249,7 @@ def test_no_answer_ever_breaks_a_promise(
     in_ballot: bool,  # noqa: FBT001 - both ways
     alive: bool,  # noqa: FBT001 - both ways
 ) -> None:
-    decision = consider(
-        request, own=own, promised=promised, in_ballot=in_ballot, leader_alive=alive
-    )
+    decision = consider(request, VoterView(own, promised), in_ballot=in_ballot, leader_alive=alive)
     after = decision.promise or promised
     assert promised.may_become(after)
     if decision.vote:
@@ -270,7 +267,8 @@ def test_whatever_is_asked_one_vote_is_given_in_each_term(
 ) -> None:
     promised, given_to = NodeState(), dict[int, int]()
     for request in requests:
-        decision = consider(request, own=own, promised=promised, in_ballot=True, leader_alive=False)
+        voter = VoterView(own, promised)
+        decision = consider(request, voter, in_ballot=True, leader_alive=False)
         promised = decision.promise or promised
         if decision.vote:
             term, candidate = request.candidate_term_id, request.candidate_member_id

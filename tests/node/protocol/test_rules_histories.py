@@ -14,7 +14,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.protocol.rules import (
+from quorate.node.protocol.log_matching import (
     Replay,
     Replicate,
     Truncate,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.node.protocol.rules import is_active, may_commit, quorum, quorum_position
+from quorate.node.protocol.quorum import is_active, may_commit, quorum, quorum_position
 
 
 @pytest.mark.parametrize(

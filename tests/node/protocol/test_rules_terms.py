@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from quorate.node.protocol.rules import (
+from quorate.node.protocol.log_matching import (
     CanvassAgain,
     Disregard,
-    Following,
+    LogDecision,
     NextTerm,
     Replay,
     Replicate,
@@ -281,7 +281,7 @@ def test_a_follower_does_what_its_log_lacks(
     log_term: int,
     mine: Sequence[tuple[int, int, int | None]],
     append: int,
-    expected: Following,
+    expected: LogDecision,
 ) -> None:
     told = message(log_term, 2, ABCD, log_position=6656)
     assert follow(told, terms=rows(*mine), append=append) == expected

@@ -74,7 +74,7 @@ async def test_a_new_leader_answers_parked_commands_although_earlier_entries_wai
         term = await s.win()
         for peer in s.peers.values():
             peer.append_position(term, 192, AppendFlags.READY)
-            peer.say(LogSubscribe(term, s.member.core.role.session_id, peer.member_id))  # type: ignore[attr-defined]
+            peer.say(LogSubscribe(term, s.member.state.role.session_id, peer.member_id))  # type: ignore[attr-defined]
         live = await s.peers[1].hears(LogBatch)
         live = await s.peers[1].hears(LogBatch)
         end = decode_header_untrusted(live.batch).end

@@ -94,7 +94,7 @@ async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script)
     stream = await leader.open_catchup(192)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.send, LogBatch(1, 0, batch(1, 192, end)))
-        while s.member.core.store.append_position < end:
+        while s.member.store.append_position < end:
             leader.commit(1)
             await trio.sleep(0.2 * TIMEOUT)
             assert s.state is State.FOLLOWER_CATCHUP
@@ -103,8 +103,8 @@ async def test_a_large_batch_that_is_coming_is_progress_of_a_catch_up(s: Script)
 
 @scripted(batches=LOG)
 async def test_a_rest_is_no_want_of_progress_of_a_catch_up(s: Script) -> None:
-    slow = catchup_rate.Backlog(s.member.core.applier, int(len(LONG) / (6 * TIMEOUT)))
-    s.member.core.backlog = slow
+    slow = catchup_rate.CatchupRate(s.member.applier, int(len(LONG) / (6 * TIMEOUT)))
+    s.member.catchup_rate = slow
     middle, end = 192 + len(LONG), 192 + len(LONG) + 96
     leader = s.peers[1]
     leader.lead(1, 0, *LEVEL, position=end)
@@ -112,9 +112,9 @@ async def test_a_rest_is_no_want_of_progress_of_a_catch_up(s: Script) -> None:
     stream = await leader.open_catchup(192)
     await stream.send(LogBatch(1, 0, batch(1, 192, middle)))
     await stream.send(LogBatch(1, 0, batch(1, middle, end)))
-    await s.until(lambda: s.member.core.store.append_position == middle)
+    await s.until(lambda: s.member.store.append_position == middle)
     began = trio.current_time()
-    while s.member.core.store.append_position < end:
+    while s.member.store.append_position < end:
         leader.commit(1)
         await trio.sleep(0.2 * TIMEOUT)
         assert s.state is State.FOLLOWER_CATCHUP

@@ -43,7 +43,7 @@ async def backup_of(
         client_of(world),
         rng=random.Random(0),
         executor=InlineExecutor[Write],
-        tell=(said if said is not None else []).append,
+        report=(said if said is not None else []).append,
     ) as backup:
         yield backup
 
@@ -77,7 +77,7 @@ async def test_a_backup_holds_all_that_is_committed_and_goes_on_where_it_ended(
         assert len({words for words in said if words != f"recording from member {leader}"}) == 1
         with open_readonly(there / "log") as store:
             assert (store.start_position, store.snapshots) == (0, ())
-            assert store.terms[-1].term == world.hosts[leader].running.core.leadership_term
+            assert store.terms[-1].term == world.hosts[leader].running.state.leadership_term
 
 
 async def test_a_backup_begins_with_the_newest_snapshot_and_takes_a_newer_one_when_it_is_worth_it(
@@ -204,7 +204,7 @@ async def test_a_gap_is_refused_and_nothing_is_removed(
             await backup.run()
             end = backup.store.append_position
             await pruned(world, leader)
-            with pytest.raises(PrunedError, match=f"behind {end}"):
+            with pytest.raises(PrunedError, match=f"after {end}"):
                 await backup.run()
             assert backup.store.append_position == end
             assert backup.store.start_position == 0

@@ -24,7 +24,6 @@ from quorate.transport import (
     HelloReply,
     HelloStatus,
     LogBatch,
-    MemoryNetwork,
     Message,
     ReplayRequest,
     StreamPurpose,
@@ -32,6 +31,7 @@ from quorate.transport import (
     open_stream,
 )
 from quorate.transport.streams import first_message, send_all
+from quorate.transport.testing import MemoryNetwork
 from tests.support.peers import batch, log
 from tests.support.script import open_script
 

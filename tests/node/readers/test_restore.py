@@ -15,7 +15,7 @@ from quorate.errors import (
     StoreMismatchError,
     leaves,
 )
-from quorate.node.election import election
+from quorate.node.election.context import ElectionContext
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import (
     InlineExecutor,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from quorate.node.election.context import Election
     from quorate.simulation import Ledger, World
     from quorate.storage import BatchHeader
     from quorate.storage.tools.restore import RestorePlan
@@ -309,10 +308,10 @@ async def test_a_term_that_the_log_has_already_is_never_begun(
     forget_promises(monkeypatch)
     await make(plan, tmp_path / "new", members=1)
 
-    def next_promise(e: Election) -> int:
-        return e.promised_term + 1
+    def next_promise(ctx: ElectionContext) -> int:
+        return ctx.promised_term + 1
 
-    monkeypatch.setattr(election, "next_term", next_promise)
+    monkeypatch.setattr(ElectionContext, "next_term", property(next_promise))
     async with open_ledgers(tmp_path / "new", 1, contain=True) as world:
         await world.start()
         await world.until(lambda: bool(world.failures))

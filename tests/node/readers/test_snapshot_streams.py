@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def open_stream(world: World[Ledger], source: int, target: int) -> FrameStream:
-    links = world.hosts[source].running.core.links
+    links = world.hosts[source].running.links
     return await links.open_stream(target, purpose=StreamPurpose.SNAPSHOT)
 
 
@@ -53,7 +53,7 @@ async def test_a_transfer_goes_on_from_any_border_and_begins_anew_from_elsewhere
         leader = await world.settled()
         await load(world, leader, 350, b"a")
         position = await snapshot(world, leader)
-        newest = world.hosts[leader].running.core.snapshots.newest
+        newest = world.hosts[leader].running.snapshots.newest
         assert newest is not None
         one = world.others(leader)[0]
 
@@ -79,7 +79,7 @@ async def test_the_file_may_go_while_it_is_sent(tmp_path: Path, autojump_clock: 
         leader = await world.settled()
         await load(world, leader, 350, b"a")
         await snapshot(world, leader)
-        snapshots = world.hosts[leader].running.core.snapshots
+        snapshots = world.hosts[leader].running.snapshots
         assert snapshots.newest is not None
         async with await open_stream(world, world.others(leader)[0], leader) as stream:
             snapshots.folder.path_of(snapshots.newest).unlink()
@@ -158,7 +158,7 @@ async def test_a_damaged_snapshot_is_not_sent_and_another_member_is_asked(
         late, liar = world.others(leader)
         await world.kill(late)
         await pruned(world, leader)
-        snapshots = world.hosts[liar].running.core.snapshots
+        snapshots = world.hosts[liar].running.snapshots
         row = snapshots.newest
         assert row is not None
         path = snapshots.folder.path_of(row)

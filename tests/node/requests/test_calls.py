@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from quorate.errors import NoLeaderError, RequestError, UnknownOutcomeError
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.task_calls import Calls, Reply
 
 if TYPE_CHECKING:

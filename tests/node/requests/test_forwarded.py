@@ -9,7 +9,7 @@ import trio
 
 from quorate.node import State
 from quorate.node.requests.forwarding import SMALL_BYTES, ForwardStatus
-from quorate.node.requests.gateway import RequestKind
+from quorate.node.requests.request import RequestKind
 from quorate.storage import decode_entries_untrusted
 from quorate.transport import (
     MAX_BATCH_BYTES,
@@ -96,7 +96,7 @@ async def test_the_stamp_of_a_forwarded_command_is_in_the_log(s: Script) -> None
         asked = reply_with(s, 0)
         peer.say(ForwardRequest(1, COMMAND, 5, b"x", 2**63, 77))
         await s.until(lambda: len(asked) == 1)
-        batches = await s.member.core.store.read(0, end=s.member.core.store.append_position)
+        batches = await s.member.store.read(0, end=s.member.store.append_position)
         entry = decode_entries_untrusted(batches[-1])[-1]
         assert (entry.payload, entry.flags) == (b"x", 5)
         assert (entry.session, entry.sequence) == (2**63, 77)
@@ -159,7 +159,7 @@ async def test_an_answer_that_does_not_fit_closes_the_link_so_that_its_sender_le
     s: Script,
 ) -> None:
     async with leading(s) as peer:
-        links = s.member.core.links
+        links = s.member.links
         s.network.cut(f"h{ME}", "h1", both=False)
         assert links.send_frame(1, encode(LogBatch(0, 0, bytes(MAX_BATCH_BYTES))))
         for filler in (CommitPosition(0, 0, ME, 0), ForwardReply(0, 0, b"")):
@@ -180,7 +180,7 @@ async def test_a_leader_that_stops_in_order_sends_what_it_has_answered(s: Script
             nursery.start_soon(s.member.close)
             await trio.sleep(0.5)
             s.network.heal(f"h{ME}", "h1")
-        s.member.core.links.disconnect(1)  # as the end of the process does
+        s.member.links.disconnect(1)  # as the end of the process does
         assert (await replies(peer, 1))[1].payload == bytes(BIG)
 
 

@@ -11,9 +11,8 @@ import trio
 from quorate.errors import OversizedRequestError, RequestError
 from quorate.node import State
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.replication import ENOUGH_COMMANDS
 from quorate.node.requests.forwarding import ForwardStatus
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.requests.request import Request, RequestKind
 from quorate.simulation import Ledger, Setting, open_world
 from quorate.simulation.world import TIMEOUTS
 from quorate.storage import EntryKind, decode_entries_untrusted
@@ -81,8 +80,8 @@ async def leader_of(world: World[Ledger]) -> tuple[Member, Leadership]:
     leader = await world.settled()
     assert await world.attempt(leader, b"first")
     member = world.hosts[leader].running
-    assert isinstance(member.core.role, Leadership)
-    return member, member.core.role
+    assert isinstance(member.state.role, Leadership)
+    return member, member.state.role
 
 
 async def test_a_leader_makes_one_batch_of_a_turn_there_and_then(
@@ -90,7 +89,7 @@ async def test_a_leader_makes_one_batch_of_a_turn_there_and_then(
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
         member, role = await leader_of(world)
-        store = member.core.store
+        store = member.store
         start, turn = role.publication_position, Turn()
         member.submit_all(
             [
@@ -102,7 +101,7 @@ async def test_a_leader_makes_one_batch_of_a_turn_there_and_then(
         # nothing else has run since
         assert isinstance(turn.results.pop(TOO_LARGE), OversizedRequestError)
         assert role.publication_position > start
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         assert not role.reads.waiting
         await world.until(lambda: len(turn.results) == 5)
         assert batches(store, start) == [[b"0", b"1", b"2", b"3"]]
@@ -115,52 +114,15 @@ async def test_a_leader_takes_what_it_can_and_the_rest_when_there_is_room(
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
         member, role = await leader_of(world)
-        most = member.core.config.limits.batches_in_flight
+        most = member.state.config.limits.batches_in_flight
         start, turn = role.publication_position, Turn()
         for payload in numbered(most + 3):
             member.submit_all(turn.commands(payload))
-        assert role.proposals.waiting
+        assert role.replication.window.waiting
         await world.until(lambda: len(turn.results) == most + 3)
         late = [b"%d" % n for n in range(most, most + 3)]
         alone = [[payload] for payload in numbered(most)]
-        assert batches(member.core.store, start) == [*alone, late]
-
-
-async def test_few_commands_beside_many_that_are_under_way_wait_for_more(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member, role = await leader_of(world)
-        start, turn = role.publication_position, Turn()
-        all_of_them = [*numbered(14)]
-        eight, two = all_of_them[:8], all_of_them[8:10]
-        three, one = all_of_them[10:13], all_of_them[13:]
-        member.submit_all(turn.commands(*eight))
-        member.submit_all(turn.commands(*two))
-        assert len(role.proposals.waiting) == 2
-        member.submit_all(turn.commands(*three))
-        assert not role.proposals.waiting
-        member.submit_all(turn.commands(*one))
-        assert role.proposals.waiting
-        await world.until(lambda: len(turn.results) == 14)
-        assert batches(member.core.store, start) == [eight, [*two, *three], one]
-
-
-async def test_a_command_does_not_wait_for_few_or_for_enough(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
-        member, role = await leader_of(world)
-        turn = Turn()
-        member.submit_all(turn.commands(b"large" * 10_000))
-        member.submit_all(turn.commands(b"small"))
-        assert not role.proposals.waiting
-        await world.until(lambda: len(turn.results) == 2)
-        many = [*numbered(5 * ENOUGH_COMMANDS)]
-        member.submit_all(turn.commands(*many[: 4 * ENOUGH_COMMANDS]))
-        member.submit_all(turn.commands(*many[4 * ENOUGH_COMMANDS :]))
-        assert not role.proposals.waiting
-        await world.until(lambda: len(turn.results) == 2 + len(many))
+        assert batches(member.store, start) == [*alone, late]
 
 
 async def test_a_request_that_was_withdrawn_is_not_in_the_batch(
@@ -168,15 +130,15 @@ async def test_a_request_that_was_withdrawn_is_not_in_the_batch(
 ) -> None:
     async with open_world(tmp_path, Ledger, Setting(members=3)) as world:
         member, _ = await leader_of(world)
-        start, turn = member.core.store.append_position, Turn()
+        start, turn = member.store.append_position, Turn()
         requests = turn.commands(*numbered(3))
         requests[1].cancel()
         member.submit_all(requests)
         await world.until(lambda: len(turn.results) == 2)
-        assert batches(member.core.store, start) == [[b"0", b"2"]]
+        assert batches(member.store, start) == [[b"0", b"2"]]
         member.submit_all([])
         await trio.sleep(1)
-        assert batches(member.core.store, start) == [[b"0", b"2"]]
+        assert batches(member.store, start) == [[b"0", b"2"]]
 
 
 @scripted(batches=LOG)

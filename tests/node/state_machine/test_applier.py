@@ -87,7 +87,7 @@ async def test_a_read_waits_until_what_is_committed_is_applied(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send_all, world, leader, list[bytes]())
             await world.until(lambda: 0 < len(service.commands) < COMMANDS)
-            assert member.core.applier.lagging
+            assert member.applier.lagging
             assert await member.query(b"") == b"%d" % COMMANDS
 
 
@@ -103,7 +103,7 @@ async def test_what_is_committed_is_answered_although_its_leader_was_deposed_mea
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send_all, world, leader, answers)
             await world.until(lambda: 0 < len(service.commands) < COMMANDS)
-            world.hosts[leader].running.core.role.end("deposed by the test")
+            world.hosts[leader].running.state.role.end("deposed by the test")
             await world.until(lambda: not world.leaders())
             assert len(service.commands) < COMMANDS
         assert sorted(map(int, answers)) == list(range(1, COMMANDS + 1))
@@ -151,7 +151,7 @@ async def test_a_confirmed_read_is_asked_anew_when_the_leader_goes_before_its_tu
             for _ in range(COMMANDS):
                 nursery.start_soon(ask)
             await world.until(lambda: 0 < len(answers) < COMMANDS)
-            member.core.role.end("deposed by the test")
+            member.state.role.end("deposed by the test")
             await world.until(lambda: not world.leaders())
             assert len(answers) < COMMANDS
         assert answers == [b"0"] * COMMANDS

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from quorate.errors import ConfigurationError, StorageError, StoreMismatchError, leaves
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.follower.snapshot_install import check_service_of
 from quorate.node.state_machine.service import KEY_VALUE, OWN, kind_of
 from quorate.node.store_opening import check_service

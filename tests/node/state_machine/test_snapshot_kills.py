@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from quorate.keyvalue.protocol import resp
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node import Command, MemberConfig, NodeConfig, open_member
 from quorate.node.config.config import SnapshotPolicy
 from quorate.node.readers import serving
@@ -40,7 +40,7 @@ from quorate.storage import (
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.tables.disk import TablesDisk
 from quorate.storage.writing.group_commit import nothing
-from quorate.transport import MemoryNetwork
+from quorate.transport.testing import MemoryNetwork
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from quorate.node.readers.pace import Pace
     from quorate.simulation.ledger import Ledger
     from quorate.simulation.machines.host import Host
+    from quorate.storage import BatchHeader, Entry
     from quorate.transport import FrameStream
 
 KEYS = 200
@@ -167,7 +168,7 @@ async def take(folder: Path, arm: Callable[[], None]) -> None:
             if value == 2:
                 arm()
             await member.control("snapshot")
-        await member.core.snapshots.clean()
+        await member.snapshots.clean()
         await write(member, 3)
 
 
@@ -208,6 +209,10 @@ def test_a_process_killed_at_each_step_of_taking_and_pruning_has_lost_nothing(
     assert kills > 15
 
 
+async def no_action(_entry: Entry, _header: BatchHeader) -> None:
+    """Do nothing about actions; there are none."""
+
+
 async def install(folder: Path, source: Path, arm: Callable[[], None]) -> None:
     """Fetch the snapshot of another store, and begin anew with it."""
     service = KeyValueService.open(folder / "tables", cluster="kills", member_id=0)
@@ -219,7 +224,7 @@ async def install(folder: Path, source: Path, arm: Callable[[], None]) -> None:
         await nursery.start(store.run)
         await nursery.start(snapshots.run)
         await nursery.start(service.run)
-        nursery.start_soon(applier.run)
+        nursery.start_soon(applier.run, no_action)
         (path,) = (source / "snapshots").iterdir()
         service.apply(Command(resp.encode_command((b"SET", b"old", 1)), 0, 0, 0, 0, 0, 0, 1))
         service.advance(32, 1)
@@ -281,7 +286,7 @@ def doing(member: Member | None) -> str:
     """What a member does about snapshots."""
     if member is None:
         return ""
-    snapshots = member.core.snapshots
+    snapshots = member.snapshots
     if getattr(snapshots, "_cleaning").locked():  # noqa: B009 - it is not to be seen from outside
         return "pruning"
     return snapshots.activity.partition(" ")[0]
@@ -315,7 +320,7 @@ async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_bac
                 await trio.sleep(0.3)
                 world.hosts[victim].disarm()
                 nursery.cancel_scope.cancel()
-            await world.hosts[via].running.core.snapshots.idle()
+            await world.hosts[via].running.snapshots.idle()
             if world.hosts[victim].member is not None and not world.hosts[victim].ending:
                 assert world.hosts[via].running.store.snapshots != before
                 break
@@ -373,7 +378,7 @@ async def test_a_member_killed_at_each_of_its_steps_while_one_is_sent_or_install
             host = world.hosts[victim]
 
             def die(host: Host[Ledger] = host) -> None:
-                sends = host.member is not None and host.member.core.snapshots in sending
+                sends = host.member is not None and host.member.snapshots in sending
                 done.add("sending" if sends else doing(host.member))
                 host.kill()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,7 +10,7 @@ import trio
 
 from quorate.errors import RefusedError
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.follower import catchup_rate, snapshot_install
+from quorate.node.follower.snapshot_install import SnapshotInstall
 from quorate.node.leader.operator import positions_of
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
@@ -19,13 +18,12 @@ from quorate.simulation.ledger import equal, open_ledgers
 from quorate.storage import check_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from quorate.node import Command
-    from quorate.node.state import Core
     from quorate.simulation import World
     from quorate.simulation.machines.host import Place
     from quorate.storage import SnapshotHead, Summary
@@ -45,7 +43,7 @@ async def load(world: World[Ledger], at: int, count: int, name: bytes) -> None:
 
 def summaries(world: World[Ledger], i: int) -> list[Summary]:
     """The snapshots of a member, each one checked."""
-    snapshots = world.hosts[i].running.core.snapshots
+    snapshots = world.hosts[i].running.snapshots
     rows = world.hosts[i].running.store.snapshots
     return [check_snapshot(snapshots.folder.path_of(row)) for row in rows]
 
@@ -53,8 +51,7 @@ def summaries(world: World[Ledger], i: int) -> list[Summary]:
 async def all_have(world: World[Ledger], position: int) -> None:
     def done() -> bool:
         return all(
-            (newest := host.running.core.snapshots.newest) is not None
-            and newest.position == position
+            (newest := host.running.snapshots.newest) is not None and newest.position == position
             for host in world.hosts.values()
             if host.member
         )
@@ -101,7 +98,7 @@ async def test_a_volatile_service_restarts_from_the_snapshot_and_the_tail(
         want = world.hosts[leader].service.payloads
         await world.kill(*world.hosts)
         await world.start()
-        assert caplog.text.count(f"snapshot at {position} is loaded") == 3
+        assert caplog.text.count(f"loaded the snapshot at {position}") == 3
         await world.settled()
         await equal(world, want)
 
@@ -119,7 +116,7 @@ async def test_a_damaged_snapshot_is_told_and_the_one_before_is_used(
         await snapshot(world, leader)
         await equal(world)
         want = world.hosts[leader].service.payloads
-        path = world.hosts[leader].running.core.snapshots.folder.path_of(
+        path = world.hosts[leader].running.snapshots.folder.path_of(
             world.hosts[leader].running.store.snapshots[-1]
         )
         await world.kill(leader)
@@ -127,8 +124,8 @@ async def test_a_damaged_snapshot_is_told_and_the_one_before_is_used(
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         await world.start(leader)
-        assert "a damaged snapshot is passed over" in caplog.text
-        assert f"snapshot at {older} is loaded" in caplog.text
+        assert "skipping a damaged snapshot" in caplog.text
+        assert f"loaded the snapshot at {older}" in caplog.text
         await world.settled()
         await equal(world, want)
 
@@ -200,26 +197,21 @@ async def test_a_member_whose_log_ends_before_the_others_begin_installs_a_snapsh
 async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[int, bool]] = []
-    keeping: list[str] = []
-    fetch = snapshot_install.fetch
+    found: list[int] = []
+    fetch = SnapshotInstall.fetch
 
-    @contextmanager
-    def kept() -> Generator[None]:
-        keeping.append("freed memory")
-        yield
-        keeping.clear()
-
-    async def noted(core: Core, member: int, judge: Callable[[SnapshotHead], None]) -> SnapshotHead:
-        before = core.applier.applied_position
-        core.applier.commit(core.store.append_position)  # as if it had not come to apply that yet
-        assert before < core.applier.commit_position
+    async def noted(
+        self: SnapshotInstall, member: int, judge: Callable[[SnapshotHead], None]
+    ) -> SnapshotHead:
+        applier, store = self._applier, self._store
+        before = applier.applied_position
+        applier.commit(store.append_position)  # as if it had not come to apply that yet
+        assert before < applier.commit_position
         await trio.sleep(1)  # long enough for all of it
-        found.append((core.applier.applied_position - before, bool(keeping)))
-        return await fetch(core, member, judge)
+        found.append(applier.applied_position - before)
+        return await fetch(self, member, judge)
 
-    monkeypatch.setattr(snapshot_install, "fetch", noted)
-    monkeypatch.setattr(catchup_rate, "freed_memory_kept", kept)
+    monkeypatch.setattr(SnapshotInstall, "fetch", noted)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         await world.start()
@@ -230,8 +222,7 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
         await pruned(world, leader)
         await world.start(late)
         await world.settled()
-        assert found == [(0, True)]
-        assert not keeping
+        assert found == [0]
         await equal(world)
 
 
@@ -241,11 +232,11 @@ async def test_when_no_snapshot_comes_after_all_what_is_committed_is_applied(
     """A member lacks what its leader has dropped; then one leads that has it still."""
     begun = trio.Event()
 
-    async def broken(_core: Core, _member: int, _judge: object) -> SnapshotHead:
+    async def broken(_install: object, _member: int, _judge: object) -> SnapshotHead:
         begun.set()
         return await trio.sleep_forever()
 
-    monkeypatch.setattr(snapshot_install, "fetch", broken)
+    monkeypatch.setattr(SnapshotInstall, "fetch", broken)
     async with open_ledgers(tmp_path) as world:
         set_policy(world, PRUNING)
         keeper = world.hosts[2]

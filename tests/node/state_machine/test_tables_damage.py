@@ -12,9 +12,9 @@ import trio
 
 from quorate.errors import DamagedTablesError, StorageError, leaves
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.config.config import SnapshotPolicy
-from quorate.node.requests.gateway import QUERY, Request
+from quorate.node.requests.request import QUERY, Request
 from quorate.node.requests.router import Requests
 from quorate.simulation import Observer, Setting, World, open_world
 from quorate.simulation.ledger import equal as ledgers_equal
@@ -67,7 +67,7 @@ async def equal(world: World[KeyValueService]) -> None:
 
     def same() -> bool:
         members = [host.running for host in world.hosts.values() if host.member]
-        ends = {member.core.applier.applied_position for member in members}
+        ends = {member.applier.applied_position for member in members}
         return len(ends) == 1 and ends == {max(member.store.append_position for member in members)}
 
     await world.until(same)
@@ -168,7 +168,7 @@ async def test_a_damaged_record_that_a_reader_meets_ends_the_member_and_is_mende
         else:  # as on a leader whose lease holds
 
             def answered(_requests: object, _request: object) -> None:
-                member.core.applier.service.query(asked, 0)
+                member.applier.service.query(asked, 0)
 
             monkeypatch.setattr(
                 Requests, "submit_all" if way == "submit_all" else "submit", answered
@@ -301,7 +301,7 @@ async def test_a_member_alone_without_a_whole_snapshot_stops(
         path.unlink()
         await world.start(0)
         assert any(
-            isinstance(one, StorageError) and "no whole snapshot" in str(one)
+            isinstance(one, StorageError) and "no intact snapshot" in str(one)
             for one in leaves(world.failures[0])
         )
 
@@ -322,7 +322,7 @@ async def test_a_member_killed_at_any_step_of_that_has_all_in_the_end(
         host, done = world.hosts[victim], set[bool]()
 
         def die() -> None:
-            done.add(host.member is not None and host.member.core.applier.wanting)
+            done.add(host.member is not None and host.member.applier.wanting)
             host.kill()
 
         for step in range(0, 1000, 4):

@@ -1,1 +1,1 @@
-"""."""
+"""A member repairs damaged records and survives a full disk."""

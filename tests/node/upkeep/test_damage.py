@@ -9,15 +9,15 @@ import pytest
 import trio
 
 from quorate.errors import DamagedRecordError, LostStoreError, StorageError, leaves
-from quorate.keyvalue.state.service import KeyValueService
-from quorate.node.protocol.rules import consider
+from quorate.keyvalue.service import KeyValueService
+from quorate.node.protocol.ballots import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.watching.observer import Observer
 from quorate.simulation.world import Setting, open_world
 from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
+from quorate.storage.log.log_end import EMPTY_LOG
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.state import NOTHING_LOST
 from quorate.transport import CatchupPosition, ReplayRequest, RequestVote, StreamPurpose, VoteReason
 from tests.node.protocol.test_safety import LOG
 from tests.support.damage import back, filled, spoil, whole_again, write
@@ -102,7 +102,7 @@ async def test_what_is_damaged_is_fetched_from_another_member_and_applied(
             await back(world, victim)
             for place in places:
                 assert f"at {place} is mended, by member" in caplog.text
-            assert world.hosts[victim].running.core.repair.count >= 2
+            assert world.hosts[victim].running.repair.count >= 2
             await whole_again(world, victim)
 
 
@@ -156,16 +156,10 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
             await world.start(holder, late)
             await trio.sleep(20.0)
             assert world.leaders() == []
-            behind, core = world.hosts[late].running.core.log_end, world.hosts[holder].running.core
+            behind = world.hosts[late].running.state.log_end
             asked = RequestVote(behind.term, behind.position, 99, late, even_if_behind=True)
-            decision = consider(
-                asked,
-                own=max(core.log_end, core.floor),
-                promised=core.promised,
-                in_ballot=True,
-                leader_alive=False,
-                admission=core.admission,
-            )
+            voter = world.hosts[holder].running.voter.view
+            decision = consider(asked, voter, in_ballot=True, leader_alive=False)
             damage = world.hosts[holder].running.status().damage
             assert damage.startswith(f"the end of its log, from {behind.position} on, was damaged")
             assert decision.reason is VoteReason.LOG_NEWER  # not even if an operator asks for it
@@ -174,7 +168,7 @@ async def test_who_has_lost_the_end_of_its_log_votes_for_nobody_who_lacks_it(
         assert await world.settled() == leader
         await world.start(holder)
         await equal(world, [*(b"%d" % i for i in range(5)), b"last"])
-        assert world.hosts[holder].running.core.may_stand
+        assert world.hosts[holder].running.election.may_stand
         assert not world.hosts[holder].running.status().damage
 
 
@@ -197,7 +191,7 @@ async def test_a_damaged_end_that_nobody_else_has_gives_way_to_a_new_leader(
         assert await world.attempt(await world.leader(), b"two")
         await equal(world, [b"one", b"two"])
         store = world.hosts[leader].running.store
-        assert store.recorded.lost == NOTHING_LOST
+        assert store.recorded.lost == EMPTY_LOG
 
 
 async def test_tables_that_are_ahead_of_a_damaged_end_are_not_applied_to_twice(
@@ -218,7 +212,7 @@ async def test_tables_that_are_ahead_of_a_damaged_end_are_not_applied_to_twice(
         for _ in range(3):
             await world.command(leader, incr)
         victim = world.others(leader)[0]
-        applier = world.hosts[victim].running.core.applier
+        applier = world.hosts[victim].running.applier
         await world.until(lambda: applier.applied_position == applier.commit_position)
         await world.hosts[victim].service.flush()
         ahead = world.hosts[victim].service.position

@@ -10,7 +10,7 @@ from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.watching.observer import Observer
 from quorate.storage.log.journal import JOURNAL_FILE
-from quorate.storage.log.state import NOTHING_LOST
+from quorate.storage.log.log_end import EMPTY_LOG
 from tests.support.damage import filled, spoil, write
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ async def test_who_has_caught_up_after_its_journal_was_lost_is_whole_again(
         await world.start(victim)
         await trio.sleep(PATIENCE)
         assert "the journal is damaged at byte 0" in caplog.text
-        core = world.hosts[victim].running.core
-        assert core.store.recorded.lost == NOTHING_LOST
-        assert core.may_stand
+        member = world.hosts[victim].running
+        assert member.store.recorded.lost == EMPTY_LOG
+        assert member.election.may_stand
         await world.kill(leader)  # in the same term: the two that are left must do
         assert await world.settled() != leader
 
@@ -75,4 +75,4 @@ async def test_who_has_an_older_journal_votes_for_nobody_who_lacks_what_was_in_t
         await world.start(leader)
         assert await world.settled() == leader
         await equal(world, [b"0", *(b"%d" % i for i in range(20)), b"last"])
-        assert world.hosts[holder].running.core.may_stand
+        assert world.hosts[holder].running.election.may_stand

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG = one_each([f"SET k{i} v{i}" for i in range(200)], per_batch=5, terms=3)
-HEADERS = [decode_header_untrusted(data) for data, _ in encoded(LOG)]
+HEADERS = [decode_header_untrusted(data) for data in encoded(LOG)]
 
 
 @pytest.mark.spark
@@ -124,7 +124,7 @@ def test_a_command_of_a_session_that_is_applied_twice_is_found(
         of(5),
         of(6),
     ]
-    places = [decode_header_untrusted(data).position for data, _ in encoded(batches)]
+    places = [decode_header_untrusted(data).position for data in encoded(batches)]
     write_log(tmp_path / "0", batches)
     assert doubly_applied(session_commands(spark, tmp_path / "0")).collect() == []
     # What a member restores has forgotten what came after the first two batches.
@@ -159,7 +159,7 @@ def test_what_differs_far_inside_of_an_entry_is_shown(capsys: pytest.CaptureFixt
                 member, DumpedBatch(check_batch_untrusted(data), decode_entries_untrusted(data))
             )
             for member, payload in enumerate(payloads)
-            for data, _ in encoded([Batch((payload,), BEGAN_MS)])
+            for data in encoded([Batch((payload,), BEGAN_MS)])
         ),
         unchecked=(),
     )
@@ -176,8 +176,7 @@ def test_the_first_divergence_is_shown_from_where_it_differs(
 ) -> None:
     data = [encoded(one_each([f"SET k{i} {value}" for i in range(9)])) for value in ("one", "two")]
     batches = [
-        DumpedBatch(check_batch_untrusted(it[0][0]), decode_entries_untrusted(it[0][0]))
-        for it in data
+        DumpedBatch(check_batch_untrusted(it[0]), decode_entries_untrusted(it[0])) for it in data
     ]
     found = Audit(
         members=tuple(Facts("testing", member, 0, 1000) for member in range(3)),

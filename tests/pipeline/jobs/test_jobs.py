@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import Row
 
 from quorate.errors import PrunedError, StorageError
+from quorate.keyvalue import limits
+from quorate.keyvalue.protocol.payload import IN_PARTS
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state import limits
-from quorate.keyvalue.state.service import IN_PARTS, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.pipeline.jobs.export import Exported, export, exported_tables
 from quorate.pipeline.jobs.page import render
 from quorate.pipeline.jobs.report import growth, report
@@ -50,7 +51,7 @@ Held = dict[bytes, tuple[bytes, int, int]]
 def by_a_member(batches: list[Batch], directory: Path, until: int) -> Held:
     """What a member's own state machine makes of the batches that begin below a position."""
     service = KeyValueService.open(directory, cluster="testing", member_id=0)
-    log = [data for data, _ in encoded(batches)]
+    log = encoded(batches)
     now = apply(
         service, [data for data in log if decode_header_untrusted(data).position < until]
     ).timestamp_ms

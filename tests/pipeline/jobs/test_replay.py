@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from quorate.keyvalue.protocol.payload import IN_PARTS, TRANSACTION
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import IN_PARTS, TRANSACTION, KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
 from quorate.pipeline.jobs.replay import Machine, Sizes, keys_coupled, pieces, shard_of, sizes
 from tests.pipeline.pipeline_world import pipeline

@@ -70,7 +70,7 @@ def of_all_kinds() -> list[Batch]:
 
 
 BATCHES = of_all_kinds()
-ENDS = [decode_header_untrusted(data).end for data, _ in encoded(BATCHES)]
+ENDS = [decode_header_untrusted(data).end for data in encoded(BATCHES)]
 
 
 def written(directory: Path) -> tuple[Summary, dict[bytes, Record]]:

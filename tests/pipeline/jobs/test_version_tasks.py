@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorate.keyvalue.protocol.payload import IN_PARTS
 from quorate.keyvalue.protocol.resp import encode_command
-from quorate.keyvalue.state.service import IN_PARTS
 from quorate.pipeline.jobs.version_tasks import PIECE, apply_rows, coupled_rows, piece_rows
 from quorate.pipeline.payloads import bounded
 from quorate.pipeline.payloads.bounded import BATCH_BYTES, BATCH_ROWS, gathered
@@ -50,7 +50,7 @@ def long_pipelines() -> pa.RecordBatch:
         for at in range(ENTRIES)
     ]
     batches = [Batch((payload,), BEGAN_MS, 0, IN_PARTS) for payload in payloads]
-    found = decode([data for data, _ in encoded(batches)], "entries")
+    found = decode(encoded(batches), "entries")
     return found.filter(pc.field("kind") == "COMMAND")
 
 

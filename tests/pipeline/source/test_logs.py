@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BATCHES = one_each([f"SET k{i} {'v' * (i % 7)}x" for i in range(300)], per_batch=7, terms=4)
-HEADERS = [decode_header_untrusted(data) for data, _ in encoded(BATCHES)]
+HEADERS = [decode_header_untrusted(data) for data in encoded(BATCHES)]
 
 
 @pytest.fixture(scope="module")

@@ -170,6 +170,7 @@ def counted(frame: DataFrame) -> tuple[int, int, int]:
     return found.count(), places.count(), found.select("value").distinct().count()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_executors_and_drivers_that_are_killed_lose_and_double_nothing(
     spark: SparkSession, cluster: Cluster, tmp_path: Path

@@ -1,1 +1,1 @@
-"""Clients that know nothing of quorate: redis-py, redis-cli, redis-benchmark."""
+"""Clients of a real cluster: redis-py, redis-cli, redis-benchmark, and every `quorate` command."""

@@ -59,7 +59,7 @@ def test_a_backup_follows_while_the_leader_dies(whole: RealCluster, tmp_path: Pa
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        while "Z  level with member" not in process.stderr.readline():  # behind the time
+        while "Z  caught up with member" not in process.stderr.readline():  # behind the time
             assert process.poll() is None
         whole.kill(whole.leader)
         whole.restart_dead()

@@ -172,7 +172,7 @@ def test_a_damaged_snapshot_is_in_the_plan_and_found_by_verify(whole: RealCluste
     whole.wait_until_agreed()
 
 
-@pytest.mark.parametrize("verb", ["shutdown", "abort"])
+@pytest.mark.parametrize("verb", ["shutdown", pytest.param("abort", marks=pytest.mark.slow)])
 def test_a_cluster_that_is_told_to_stop_stops_at_one_position_and_loses_nothing(
     directory: Path, verb: str
 ) -> None:

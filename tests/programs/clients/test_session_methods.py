@@ -121,7 +121,7 @@ def test_a_refused_method_says_why(name: str) -> None:
 def test_a_command_that_would_not_be_once_or_is_of_a_connection_is_refused(
     words: tuple[str | int, ...],
 ) -> None:
-    with SessionRedis(MEMBERS) as client, pytest.raises(UnsupportedError, match="can't do"):
+    with SessionRedis(MEMBERS) as client, pytest.raises(UnsupportedError, match="cannot do"):
         client.execute_command(*words)
 
 
@@ -184,3 +184,24 @@ def test_what_is_no_list_of_members(members: list[tuple[str, int]]) -> None:
 def test_an_option_that_it_sets_itself(option: str) -> None:
     with pytest.raises(QuorateError, match=f"{option} = "):
         SessionRedis(MEMBERS, **cast("dict[str, Any]", {option: "a"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"patience_s": -1}, r"^patience_s = -1: expected seconds, 0 to 86400$"),
+        ({"patience_s": "5"}, r"^patience_s = '5': expected seconds"),
+        ({"patience_s": True}, r"^patience_s = True: expected seconds"),
+        ({"session_timeout_s": 0.5}, r"^session_timeout_s = 0.5: expected seconds, 1 to 86400$"),
+        ({"session_timeout_s": float("nan")}, r"^session_timeout_s = nan: expected seconds"),
+        ({"db": 1}, r"^db = 1: expected 0, members have one database$"),
+    ],
+)
+def test_a_wrong_argument_is_named_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        SessionRedis(MEMBERS, **options)
+
+
+def test_a_database_in_a_url_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="db = 3: expected 0"):
+        SessionRedis.from_url("redis://127.0.0.1:1/3", "redis://127.0.0.1:2/3")

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from quorate.local.cluster import HOST, free_client_port, lay_out
-from quorate.node.requests.gateway import MemberAddress
+from quorate.node.requests.status import MemberAddress
 from tests.programs.clients.test_control import connect, quorate
 from tests.support.real import QUORATE, RealCluster
 

@@ -1,1 +1,1 @@
-"""Real processes under real faults, and whether those who judge them would notice."""
+"""Real processes under real faults, and whether the checks would notice a broken promise."""

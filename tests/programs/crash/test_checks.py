@@ -10,7 +10,7 @@ import trio
 
 from quorate.histories.history import HistoryWriter
 from quorate.histories.linearizability import Verdict
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, TermRow, encode_batch
+from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
 from quorate.torture.checks import check_recordings, check_state
 from quorate.torture.clients import CLIENTS, Clients
 from quorate.torture.plan import check_history
@@ -46,8 +46,7 @@ async def record(directory: Path, member_id: int, payloads: Sequence[bytes]) -> 
                 timestamp_ms=1,
                 commit_position=at,
             )
-            row = TermRow(0, 0, None, 1) if at == 0 else None
-            await store.append_durably(batch, term_row=row)
+            await store.append_durably(batch)
         nursery.cancel_scope.cancel()
     store.close()
     return directory

@@ -10,6 +10,7 @@ import pytest
 from quorate.torture.network import NamespaceError, namespace_command
 
 
+@pytest.mark.slow
 def test_neither_a_returning_member_nor_a_broken_link_costs_an_election(tmp_path: Path) -> None:
     try:
         command = namespace_command()

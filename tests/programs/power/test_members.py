@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import pytest
 import trio
 
 from quorate.histories.history import HistoryWriter
@@ -113,6 +114,7 @@ async def test_members_that_all_lose_their_power_lose_no_promise(
     assert await lose_power(tmp_path, library, losses=LOSSES, heeded="SY") == []
 
 
+@pytest.mark.slow
 async def test_members_on_disks_that_lie_are_found_out(tmp_path: Path, library: Path) -> None:
     """Without any sync they begin anew, and what they had acknowledged is gone."""
     violations = await lose_power(tmp_path, library, losses=1, heeded="")

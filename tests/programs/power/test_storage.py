@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from quorate.storage.writing.kernel_writer import NATIVE, Writer, open_synced
+from quorate.storage.writing.journal_writer import Writer, open_synced
 from tests.programs.power.check_store import check_log, check_tables
 from tests.programs.power.journal import Chance, PowerLoss, Record, Tree, read_journal, replace
 
@@ -107,7 +107,7 @@ def writes_in_background(path: Path) -> bool:
     """Whether the kernel does so here with what is written to a member's journal."""
     path.touch()
     file, wake = open_synced(path, bytes(4096)), os.eventfd(0)
-    writer = Writer(wake) if NATIVE else None
+    writer = Writer(wake)
     try:
         past_the_cache = bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT)
         return past_the_cache and "[aio]" in Path("/proc/self/maps").read_text()
@@ -138,7 +138,7 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
     assert by_the_kernel == writes_in_background(tmp_path / "probe"), "the way of a member"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_log_loses_nothing_that_it_reported(tmp_path: Path, library: Path, seed: int) -> None:
     rng = Random(seed)
     for _ in range(2):  # the second run goes on with what the first one left

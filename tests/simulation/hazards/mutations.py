@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
+from quorate.node.protocol import log_matching, quorum
 from quorate.storage.log.store import Store
 from quorate.transport import (
     AppendFlags,
@@ -35,7 +35,7 @@ def without_f1(patch: pytest.MonkeyPatch) -> None:
     def is_stale(_message: NewLeadershipTerm | CommitPosition, _newest: int) -> bool:
         return False
 
-    patch.setattr(rules, "is_stale", is_stale)
+    patch.setattr(log_matching, "is_stale", is_stale)
 
 
 def without_f2(patch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def without_f6(patch: pytest.MonkeyPatch) -> None:
         bases = [span.base for span in theirs if span.term == log_term + 1]
         return min([append, *bases]), log_term
 
-    patch.setattr(rules, "agreement", agreement)
+    patch.setattr(log_matching, "agreement", agreement)
 
 
 def without_f7(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def without_f8(patch: pytest.MonkeyPatch) -> None:
     def is_about_own_term(_message: NewLeadershipTerm) -> bool:
         return False
 
-    patch.setattr(rules, "is_about_own_term", is_about_own_term)
+    patch.setattr(log_matching, "is_about_own_term", is_about_own_term)
 
 
 def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
@@ -126,4 +126,4 @@ def without_f9(patch: pytest.MonkeyPatch) -> None:
         del reached, base
         return True
 
-    patch.setattr(rules, "may_commit", may_commit)
+    patch.setattr(quorum, "may_commit", may_commit)

@@ -1,4 +1,7 @@
-"""The harness is tested itself: members with one rule taken out, each of which it must find."""
+"""Tests of the simulation itself: members with one rule removed, each of which it must find.
+
+README.md has the table: each mutant, and which invariant finds it.
+"""
 
 from tests.simulation.mutants.catalogue import MUTANTS, Mutant
 from tests.simulation.mutants.hunt import Found, hunt, play

@@ -9,11 +9,11 @@ import attrs
 import trio
 
 from quorate.node.follower.following import Following
-from quorate.node.leader import timekeeper
+from quorate.node.follower.log_guard import LogGuard
+from quorate.node.leader import log_clock
+from quorate.node.leader.commit import Commit
 from quorate.node.leader.disk_watch import DiskWatch
-from quorate.node.leader.leadership import Leadership
-from quorate.node.protocol import rules
-from quorate.node.state import Core
+from quorate.node.protocol import quorum
 from quorate.node.state_machine.applier import Applier
 from quorate.storage import SnapshotFolder, TermRow
 from quorate.storage.log import changes, store, term_table
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.protocol.log_matching import WayToJoin
     from quorate.storage import BatchHeader, SnapshotRow
     from quorate.storage.lmdb.environment import Transaction
-    from quorate.storage.log.state import Databases, Recorded
+    from quorate.storage.log.databases import Databases
+    from quorate.storage.log.state import Recorded
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -36,12 +38,12 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
 
     def report(self: Following, *, timed: bool = True) -> None:
         del timed
-        self.core.send(
+        self.links.send(
             self.leader_id,
             AppendPosition(
                 leadership_term_id=self.term,
-                log_position=self.core.store.appended_position,
-                follower_member_id=self.core.member_id,
+                log_position=self.store.appended_position,
+                follower_member_id=self.state.member_id,
                 flags=self.flags,
                 confirm_id=self._confirm_id,  # pyright: ignore[reportPrivateUsage]
             ),
@@ -52,16 +54,12 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Have a leader count its own log as far as it was written, not as far as it is durable."""
-    patch.setattr(
-        Leadership,
-        "_advance",
-        _advance_with(Leadership._advance),  # pyright: ignore[reportPrivateUsage]
-    )
+    patch.setattr(Commit, "advance", _advance_with(Commit.advance))
 
 
 def _advance_with(advance: object) -> object:
-    def _advance(self: Leadership) -> None:
-        store = self.core.store
+    def _advance(self: Commit) -> None:
+        store = self._store  # pyright: ignore[reportPrivateUsage]
         recorded = store.recorded
         pretended = attrs.evolve(recorded, append_position=store.appended_position)
         store.recorded = pretended
@@ -88,21 +86,22 @@ def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 def skip_the_truncation(patch: pytest.MonkeyPatch) -> None:
     """Keep what is not the leader's, and follow."""
 
-    async def truncate(self: Core, position: int, last_term: int) -> None:
+    async def truncate(self: LogGuard, position: int, last_term: int) -> None:
         del position, last_term
-        self.applier.forget()
+        self._applier.forget()  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "truncate", truncate)
+    patch.setattr(LogGuard, "truncate", truncate)
 
 
 def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
     """Cut the log where its last term begins, whatever is committed."""
 
-    async def truncate(self: Core, position: int, last_term: int) -> None:
-        base = self.store.terms[-1].base if self.store.terms else 0
-        await self.store.truncate(min(position, base), last_term=last_term)
+    async def truncate(self: LogGuard, position: int, last_term: int) -> None:
+        store = self._store  # pyright: ignore[reportPrivateUsage]
+        base = store.terms[-1].base if store.terms else 0
+        await store.truncate(min(position, base), last_term=last_term)
 
-    patch.setattr(Core, "truncate", truncate)
+    patch.setattr(LogGuard, "truncate", truncate)
 
 
 def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
@@ -112,14 +111,14 @@ def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
         del members
         return max(positions, default=0)
 
-    patch.setattr(rules, "quorum_position", quorum_position)
+    patch.setattr(quorum, "quorum_position", quorum_position)
 
 
 def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
     """Have a follower take everything that is durable here for committed."""
 
     def raise_commit(self: Following) -> None:
-        self.core.applier.commit(self.core.store.append_position)
+        self.applier.commit(self.store.append_position)
 
     patch.setattr(Following, "_raise_commit", raise_commit)
 
@@ -128,9 +127,10 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
     """Take one's log for the leader's before it was compared: while a snapshot is to be fetched."""
     init = Following.__init__
 
-    def made(self: Following, core: Core, message: NewLeadershipTerm, *, compared: bool) -> None:
-        del compared
-        init(self, core, message, compared=True)
+    def made(self: Following, message: NewLeadershipTerm, *, way: WayToJoin, **parts: Any) -> None:
+        init(self, message, way=way, **parts)
+        self.compared = True
+        self._raise_commit()  # pyright: ignore[reportPrivateUsage]
 
     patch.setattr(Following, "__init__", made)
 
@@ -138,7 +138,7 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
 def lead_with_a_hanging_disk(patch: pytest.MonkeyPatch) -> None:
     """Do not look at one's own disk, neither as a winner nor as a leader."""
 
-    async def run(_watch: DiskWatch) -> None:
+    async def run(_watch: DiskWatch, *_parts: object) -> None:
         await trio.sleep_forever()
 
     patch.setattr(DiskWatch, "run", run)
@@ -151,11 +151,9 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
     """
     append = changes.append
 
-    def append_alone(
-        dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader, term_row: TermRow | None
-    ) -> Change:
-        change = append(dbs, old, batch, header, term_row)
-        if term_row is None:
+    def append_alone(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
+        change = append(dbs, old, batch, header)
+        if change.after.terms is old.terms:
             return change
 
         def apply(txn: Transaction) -> None:
@@ -224,4 +222,4 @@ def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
 
 def leave_the_last_commit_untold(patch: pytest.MonkeyPatch) -> None:
     """Record nothing when the log falls idle."""
-    patch.setattr(timekeeper, "IDLE_SECONDS", math.inf)
+    patch.setattr(log_clock, "IDLE_SECONDS", math.inf)

@@ -224,7 +224,7 @@ async def a_wiped_member_meets_the_one_that_lags(stage: World[Ledger]) -> None:
     await trio.sleep(PATIENCE)
     await stage.start(leader)
     await rest(stage)
-    await stage.until(lambda: stage.hosts[wiped].running.core.votes)
+    await stage.until(lambda: stage.hosts[wiped].running.state.votes)
     await stage.kill(leader)  # the two are a quorum now
     await rest(stage)
 
@@ -239,7 +239,7 @@ async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
     await stage.attempt(leader, b"x", within=PATIENCE)
     stage.mend()
     await rest(stage)
-    await stage.until(lambda: stage.hosts[wiped].running.core.votes)
+    await stage.until(lambda: stage.hosts[wiped].running.state.votes)
 
 
 async def a_write_outlives_its_leader(stage: World[Ledger]) -> None:

@@ -9,17 +9,19 @@ import attrs
 import trio
 
 from quorate.errors import NoLeaderError, UnknownOutcomeError
-from quorate.keyvalue.state.service import KeyValueService
+from quorate.keyvalue.service import KeyValueService
 from quorate.keyvalue.state.sessions import Sessions
+from quorate.node import Member
+from quorate.node.clocks import Clocks
 from quorate.node.follower.following import Following
 from quorate.node.leader import lease
-from quorate.node.leader.clocks import Clocks
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.reads import Reads
-from quorate.node.requests.gateway import Request, RequestKind
+from quorate.node.leader.replication import Replication
+from quorate.node.requests.request import Request, RequestKind
 from quorate.node.requests.router import Requests
 from quorate.node.state_machine.applier import Applier
-from quorate.storage.tables.stream import TablesView
+from quorate.storage.tables.view import TablesView
 
 if TYPE_CHECKING:
     import pytest
@@ -48,7 +50,7 @@ def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
         if self.accepting and self.ended is None:
             original(self)
             if self.reads.start_round():
-                self.announce_commit()
+                self.replication.announce_commit()
 
     original = Leadership.flush
     patch.setattr(Leadership, "flush", flush)
@@ -74,7 +76,7 @@ def promise_when_the_role_has_ended(patch: pytest.MonkeyPatch) -> None:
 
     def promise(self: Following, confirm_id: int) -> None:
         self._confirm_id = confirm_id  # pyright: ignore[reportPrivateUsage]
-        self.core.lease_promise.give(self.lease_ms / 1000)
+        self.voter.lease_promise.give(self.lease_ms / 1000)
 
     patch.setattr(Following, "_promise", promise)
 
@@ -86,29 +88,28 @@ def hold_the_lease_while_handing_over(patch: pytest.MonkeyPatch) -> None:
 
 def read_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Answer reads on a follower, from what it has applied."""
-    submit = Requests.submit
+    submit = Member.submit
 
-    def submit_here(self: Requests, request: Request) -> None:
+    def submit_here(self: Member, request: Request) -> None:
         if request.kind is RequestKind.QUERY:
-            request.answer(self._core.applier.service.query)  # pyright: ignore[reportPrivateUsage]
+            request.answer(self.applier.service.query)
         else:
             submit(self, request)
 
-    patch.setattr(Requests, "submit", submit_here)
+    patch.setattr(Member, "submit", submit_here)
 
 
 def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
     """Answer a command when it is in the leader's log, with what the service would say."""
-    append = Leadership.append
+    append = Replication.append
 
     def append_and_answer(
-        self: Leadership, entries: list[object], waiting: list[Request] | None = None
+        self: Replication, entries: list[object], waiting: list[Request] | None = None
     ) -> None:
         append(self, entries, waiting)  # type: ignore[arg-type]
-        end = self.publication_position
-        self.core.applier.commit(end)
+        self._applier.commit(self.end)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Leadership, "append", append_and_answer)
+    patch.setattr(Replication, "append", append_and_answer)
 
 
 def tell_unknown_as_refused(patch: pytest.MonkeyPatch) -> None:

@@ -4,69 +4,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from quorate.node.leader.leadership import Leadership
-from quorate.node.membership.admission import Founders
-from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd
-from quorate.node.state import Core
-from quorate.storage import StandingKind
+from quorate.node.leader.follower_progress import Followers
+from quorate.node.membership.founding import Founders
+from quorate.node.protocol import ballots
+from quorate.node.state import MemberState
+from quorate.storage import EMPTY_LOG, LogEnd, VotingRight
 
 if TYPE_CHECKING:
     import pytest
 
     from quorate.node.leader.follower_progress import Follower
+    from quorate.node.protocol.ballots import BallotDecision, VoterView
     from quorate.transport import RequestVote
 
 
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     """Vote, stand and be counted although one's store stands in the place of a lost one."""
-    patch.setattr(Core, "votes", property(lambda _core: True))
+    patch.setattr(MemberState, "votes", property(lambda _state: True))
 
 
 def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     """Have a leader count what a follower reports whose store was not admitted yet."""
 
-    def voters(self: Leadership) -> list[Follower]:
-        return [*self.followers.values()]
+    def voters(self: Followers) -> list[Follower]:
+        return [*self.values()]
 
-    patch.setattr(Leadership, "voters", property(voters))
+    patch.setattr(Followers, "voters", property(voters))
 
 
 def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
     """Vote for a log that is behind, as an operator asks, also if one's own admits a new store."""
-    consider = rules.consider
+    consider = ballots.consider
 
-    def consider_blindly(
-        request: RequestVote, *, admission: LogEnd = rules.NEVER, **more: object
-    ) -> BallotDecision:
-        del admission
-        return consider(request, **more)  # type: ignore[arg-type]
+    def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
+        return consider(request, attrs.evolve(voter, admission=EMPTY_LOG), **more)  # type: ignore[arg-type]
 
-    patch.setattr(rules, "consider", consider_blindly)
+    patch.setattr(ballots, "consider", consider_blindly)
 
 
 def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
     """Vote and stand with a log whose end was damaged as if it had never been longer."""
 
-    def floor(core: Core) -> LogEnd:
-        return LogEnd(*core.store.standing.floor)
+    def floor(state: MemberState) -> LogEnd:
+        return LogEnd(*state._store.voting_status.floor)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "floor", property(floor))
+    patch.setattr(MemberState, "floor", property(floor))
 
 
 def answer_each_founder(patch: pytest.MonkeyPatch) -> None:
     """Tell all of one's fresh store whenever one of them has told of its own."""
 
     async def found(self: Founders) -> None:
-        core = self._core  # pyright: ignore[reportPrivateUsage]
-        while core.store.standing.kind is StandingKind.FRESH:
+        state = self._state  # pyright: ignore[reportPrivateUsage]
+        store = self._store  # pyright: ignore[reportPrivateUsage]
+        while store.voting_status.kind is VotingRight.NEW:
             if (stores := self._complete()) is not None:  # pyright: ignore[reportPrivateUsage]
-                await core.store.save_standing(stores)
+                await store.save_voting_status(stores)
                 return
             known = self._stores()  # pyright: ignore[reportPrivateUsage]
-            core.broadcast(self._founding(known, core.log_end, founded=False))  # pyright: ignore[reportPrivateUsage]
+            news = self._founding(known, state.log_end, founded=False)  # pyright: ignore[reportPrivateUsage]
+            self._links.broadcast(news)  # pyright: ignore[reportPrivateUsage]
             await self._changed.wait(trio.current_time() + 0.05)  # pyright: ignore[reportPrivateUsage]
 
     patch.setattr(Founders, "found", found)

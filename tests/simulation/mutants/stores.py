@@ -56,9 +56,9 @@ async def an_old_vote_is_counted_after_an_admission(stage: World[Ledger]) -> Non
         undo = stage.messages.drop(between)
         await stage.wipe(lost)
         await stage.start(lost)
-        await stage.until(lambda: stage.hosts[lost].running.core.votes)
+        await stage.until(lambda: stage.hosts[lost].running.state.votes)
         await stage.until(lambda: append_of(stage, asked) == append_of(stage, leader))
-        assert stage.hosts[asked].running.core.admission.position > 0
+        assert stage.hosts[asked].running.state.admission.position > 0
         alone.add(asked)  # with the candidate, which it does not hear of yet
         assert await stage.attempt(leader, b"x", within=PATIENCE)
         await stage.reached(asked, State.CANVASS)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quorate.node.election import election
-from quorate.node.election.context import Election
+from quorate.node.election.transition import Candidacy
 from quorate.node.leader.leadership import Leadership
-from quorate.node.leader.lease import Promise
-from quorate.node.protocol import rules
-from quorate.node.protocol.rules import BallotDecision, LogEnd
+from quorate.node.protocol import ballots
+from quorate.node.protocol.ballots import BallotDecision, VoterView
+from quorate.node.protocol.promise import Promise
 from quorate.node.protocol.untrusted import TermBound
-from quorate.node.state import Core
+from quorate.node.voter import Voter
+from quorate.storage import LogEnd
 from quorate.transport import NewLeadershipTerm, RequestVote, StaleLeader, VoteReason
 
 if TYPE_CHECKING:
@@ -21,31 +22,30 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from quorate.node.election.context import ElectionContext
     from quorate.storage import NodeState
-    from quorate.transport import Message, Vote
+    from quorate.transport import Message
 
 
 def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
     """Answer with a vote that was not made durable."""
 
-    async def promise(self: Core, state: NodeState) -> None:
-        if state.voted_for in {-1, self.member_id}:
-            await self.store.save_node_state(state)
+    async def promise(self: Voter, vote: NodeState) -> None:
+        if vote.voted_for in {-1, self._state.member_id}:  # pyright: ignore[reportPrivateUsage]
+            await self._store.save_node_state(vote)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "promise", promise)
+    patch.setattr(Voter, "promise", promise)
 
 
 def vote_twice(patch: pytest.MonkeyPatch) -> None:
     """Vote for whoever asks, again and again in one term."""
-    consider = rules.consider
+    consider = ballots.consider
 
-    def consider_again(
-        request: RequestVote, *, promised: NodeState, **more: object
-    ) -> BallotDecision:
-        known = attrs.evolve(promised, voted_for=request.candidate_member_id)
-        return consider(request, promised=known, **more)  # type: ignore[arg-type]
+    def consider_again(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
+        known = attrs.evolve(voter.promised, voted_for=request.candidate_member_id)
+        return consider(request, attrs.evolve(voter, promised=known), **more)  # type: ignore[arg-type]
 
-    patch.setattr(rules, "consider", consider_again)
+    patch.setattr(ballots, "consider", consider_again)
 
 
 def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
@@ -53,30 +53,26 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
 
     A winner draws level before it leads, which covers this; so that is taken out, too.
     """
-    consider = rules.consider
+    consider = ballots.consider
 
-    def consider_blindly(request: RequestVote, *, own: LogEnd, **more: object) -> BallotDecision:
-        del own
-        return consider(request, own=LogEnd(-1, 0), **more)  # type: ignore[arg-type]
+    def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
+        return consider(request, attrs.evolve(voter, own=LogEnd(-1, 0)), **more)  # type: ignore[arg-type]
 
     def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
         del candidate
         return member is not None
 
-    patch.setattr(rules, "consider", consider_blindly)
+    patch.setattr(ballots, "consider", consider_blindly)
 
     def gives_way(*_ends: object) -> bool:
         return False
 
-    heard_vote = Election.heard_vote
+    def note_nothing(*_arguments: object) -> None:
+        """Forget whose log is longer."""
 
-    def heard_and_forgotten(self: Election, sender: int, vote: Vote) -> None:
-        heard_vote(self, sender, vote)
-        self.ahead = None
-
-    patch.setattr(Election, "heard_vote", heard_and_forgotten)
-    patch.setattr(rules, "would_vote_for", would_vote_for)
-    patch.setattr(rules, "gives_way", gives_way)
+    patch.setattr(Candidacy, "note_log", note_nothing)
+    patch.setattr(ballots, "would_vote_for", would_vote_for)
+    patch.setattr(ballots, "gives_way", gives_way)
 
 
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
@@ -85,15 +81,16 @@ def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
     def has_majority(votes: Mapping[int, bool], members: int) -> bool:
         return 1 + sum(votes.values()) >= members // 2
 
-    patch.setattr(rules, "has_majority", has_majority)
+    patch.setattr(ballots, "has_majority", has_majority)
 
 
 def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
     """Stand on in a ballot although a newer term was promised meanwhile, and lead the older one."""
     verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
 
-    def verdict_anyhow(e: Election, votes: dict[int, bool], *, over: bool) -> object:
-        return verdict(e, {**votes, **dict.fromkeys(e.core.peers[:1], True)}, over=over)
+    def verdict_anyhow(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> object:
+        votes = {**candidacy.votes, **dict.fromkeys(ctx.state.peers[:1], True)}
+        return verdict(ctx, attrs.evolve(candidacy, votes=votes), over=over)
 
     patch.setattr(election, "_verdict", verdict_anyhow)
 
@@ -101,10 +98,10 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
 def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
     """Follow a leader without promising its term: F10 taken out."""
 
-    async def adopt_term(self: Core, term: int) -> None:
-        self.leadership_term = term
+    async def adopt_term(self: Voter, term: int) -> None:
+        self._state.leadership_term = term  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "adopt_term", adopt_term)
+    patch.setattr(Voter, "adopt_term", adopt_term)
 
 
 def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -142,23 +139,24 @@ def forget_the_promise_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
     """Make a vote durable as a promise that names nobody, and so vote again after a restart."""
 
-    async def promise(self: Core, state: NodeState) -> None:
-        await self.store.save_node_state(attrs.evolve(state, voted_for=-1))
+    async def promise(self: Voter, vote: NodeState) -> None:
+        nobody = attrs.evolve(vote, voted_for=-1)
+        await self._store.save_node_state(nobody)  # pyright: ignore[reportPrivateUsage]
 
-    patch.setattr(Core, "promise", promise)
+    patch.setattr(Voter, "promise", promise)
 
 
 def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
     """Grant a vote in a term below one's own promise."""
-    consider = rules.consider
+    consider = ballots.consider
 
-    def consider_late(request: RequestVote, *, promised: NodeState, **more: object) -> object:
-        decision = consider(request, promised=promised, **more)  # type: ignore[arg-type]
+    def consider_late(request: RequestVote, voter: VoterView, **more: object) -> object:
+        decision = consider(request, voter, **more)  # type: ignore[arg-type]
         if decision.reason is VoteReason.TERM:
             return BallotDecision(vote=True, reason=VoteReason.GRANTED)
         return decision
 
-    patch.setattr(rules, "consider", consider_late)
+    patch.setattr(ballots, "consider", consider_late)
 
 
 def believe_any_term(patch: pytest.MonkeyPatch) -> None:

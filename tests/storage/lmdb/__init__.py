@@ -1,1 +1,1 @@
-"""."""
+"""LMDB environments: opening, damaged files, foreign readers, permissions."""

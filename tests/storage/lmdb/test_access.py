@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import StorageError, StoreAccessError, StoreFullError
-from quorate.storage.lmdb.environment import told
+from quorate.storage.lmdb.environment import translating_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,6 @@ if TYPE_CHECKING:
 def test_each_error_of_the_system_is_one_of_the_tree(
     tmp_path: Path, number: int, kind: type[StorageError]
 ) -> None:
-    with pytest.raises(StorageError, match=str(tmp_path)) as caught, told(tmp_path):
+    with pytest.raises(StorageError, match=str(tmp_path)) as caught, translating_errors(tmp_path):
         raise OSError(number, os.strerror(number))
     assert type(caught.value) is kind

@@ -12,7 +12,7 @@ from quorate.errors import StorageError
 from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotReader, TermRow
 from quorate.storage.lmdb.private import make_private
 from quorate.storage.snapshots.folder import write_whole
-from quorate.storage.tables.damage import MARK, found_damaged
+from quorate.storage.tables.damage import MARK, report_damage
 from tests.support.storage_world import begin_term, fill, open_store, running
 from tests.support.tables_world import open_tables, record
 
@@ -61,7 +61,7 @@ async def write(directory: Path) -> None:
 async def test_what_is_made_is_nobody_elses_to_read(tmp_path: Path) -> None:
     directory = tmp_path / "member"
     await write(directory)
-    found_damaged(directory / "tables", StorageError("damaged"))
+    report_damage(directory / "tables", StorageError("damaged"))
     found = modes(directory)
     assert found.keys() >= ALL_FILES
     for name, mode in found.items():

@@ -12,7 +12,7 @@ from random import Random
 
 import trio
 
-from quorate.storage import NodeState, Store, TermRow, ThreadExecutor
+from quorate.storage import NodeState, Store, ThreadExecutor
 from tests.support.storage_world import batch_at, open_store
 
 REPORT = struct.Struct("<cqq")
@@ -27,7 +27,7 @@ async def work(store: Store, rng: Random) -> None:
     store.on_durable = lambda position: report(b"A", position, store.start_position)
     while True:
         base, term = store.appended_position, store.log_term + 1
-        await store.append_durably(batch_at(base, term=term), term_row=TermRow(term, base, None, 0))
+        await store.append_durably(batch_at(base, term=term))
         for _ in range(rng.randrange(20)):  # into the journal, until it is carried over
             await store.append_durably(batch_at(store.appended_position, term=term, size=1000))
         for _ in range(rng.randrange(40)):

@@ -11,7 +11,6 @@ import trio
 from quorate.storage import (
     InlineExecutor,
     NodeState,
-    TermRow,
     ThreadExecutor,
     Write,
     describe,
@@ -200,7 +199,7 @@ async def test_terms_begin_in_lmdb(tmp_path: Path) -> None:
         await begin(store)
         await append(store, 2)
         base = store.appended_position
-        await store.append_durably(batch_at(base, term=4), term_row=TermRow(4, base, None, 0))
+        await store.append_durably(batch_at(base, term=4))
         await append(store, 2)
         terms = store.terms
         cut_power(store)

@@ -93,7 +93,7 @@ async def test_with_other_members_what_is_damaged_is_noted_as_lost(
     whole = await make(tmp_path, 5)
     spoil(tmp_path, 2 * BLOCK + 60)
     at_once(tmp_path, peers=True).close()
-    assert "votes for nobody who lacks it" in caplog.text
+    assert "votes only for candidates that have them" in caplog.text
     async with running(at_once(tmp_path)) as store:
         assert store.recorded.lost == (0, sum(map(len, whole)))
         assert list(store.scan(0)) == whole[:4]

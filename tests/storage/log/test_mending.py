@@ -14,14 +14,14 @@ from quorate.storage import (
     SnapshotRow,
     Store,
     TermRow,
-    decode_header_untrusted,
     open_readonly,
     verify,
 )
 from quorate.storage.log.founding import force
+from quorate.storage.log.log_end import EMPTY_LOG, LogEnd
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.mending import RecordingLog
-from quorate.storage.log.state import LOST_KEY, NOTHING_LOST, encode_lost
+from quorate.storage.log.mending import TermTableRepair
+from quorate.storage.log.meta_rows import LOST_KEY, encode_lost
 from quorate.storage.log.term_table import encode_term
 from tests.support.storage_world import (
     batch_at,
@@ -94,10 +94,8 @@ async def test_a_damaged_end_is_cut_off_remembered_and_comes_back(
     async with running(open_with_peers(tmp_path)) as store:  # once more: it is remembered
         for batch in batches[first:]:
             assert store.recorded.lost == (term, position + 1)
-            header = decode_header_untrusted(batch)
-            row = TermRow(header.term, header.position, None, 0)
-            await store.append_durably(batch, term_row=row)
-        assert store.recorded.lost == NOTHING_LOST
+            await store.append_durably(batch)
+        assert store.recorded.lost == EMPTY_LOG
         assert list(store.scan(0)) == batches
     assert f"the end of the log is mended: it goes to {sum(map(len, batches))}" in caplog.text
     assert verify(tmp_path).ok
@@ -110,10 +108,8 @@ async def test_what_a_newer_leader_has_in_its_place_will_do(tmp_path: Path) -> N
     async with running(open_with_peers(tmp_path)) as store:
         await store.append_durably(batch_at(store.append_position, term=2))  # of other bytes
         end = store.append_position
-        assert store.recorded.lost == NOTHING_LOST
-        await store.append_durably(
-            batch_at(end, term=3, timestamp_ms=9), term_row=TermRow(3, end, None, 9)
-        )
+        assert store.recorded.lost == EMPTY_LOG
+        await store.append_durably(batch_at(end, term=3, timestamp_ms=9))
     assert verify(tmp_path).ok
 
 
@@ -130,8 +126,8 @@ async def test_a_shorter_log_does_not_bring_it_back_and_a_snapshot_behind_it_doe
         await store.install(SnapshotRow(lost - 1, 2, 9, "x"), store.terms)
         assert store.recorded.lost == (2, lost)
         await store.install(SnapshotRow(end, 2, 9, "y"), store.terms)
-        assert store.recorded.lost == NOTHING_LOST
-    assert open_with_peers(tmp_path).recorded.lost == NOTHING_LOST
+        assert store.recorded.lost == EMPTY_LOG
+    assert open_with_peers(tmp_path).recorded.lost == EMPTY_LOG
 
 
 async def test_without_other_members_nothing_is_cut_off(tmp_path: Path) -> None:
@@ -141,7 +137,7 @@ async def test_without_other_members_nothing_is_cut_off(tmp_path: Path) -> None:
         open_strictly(tmp_path)
     spoil(tmp_path, batches, 6)
     with open_readonly(tmp_path) as store:  # for tools
-        assert store.recorded.lost == NOTHING_LOST
+        assert store.recorded.lost == EMPTY_LOG
         assert store.append_position == place(batches, 6)[1]
         assert list(store.scan(0)) == batches[:6]
 
@@ -160,7 +156,7 @@ async def test_a_key_that_does_not_fit_is_not_believed(
 
 async def test_a_damaged_note_of_what_was_lost_is_not_overlooked(tmp_path: Path) -> None:
     await make(tmp_path)
-    tamper(tmp_path, b"meta", LOST_KEY, flipped(encode_lost((2, 33)), 1))
+    tamper(tmp_path, b"meta", LOST_KEY, flipped(encode_lost(LogEnd(2, 33)), 1))
     with pytest.raises(StorageError, match="lost"):
         open_with_peers(tmp_path)
 
@@ -169,18 +165,19 @@ async def test_a_forced_quorum_goes_on_without_what_was_damaged(tmp_path: Path) 
     batches = await make(tmp_path)
     row = stored(tmp_path, b"meta", b"standing")
     async with running(open_strictly(tmp_path)) as store:
-        await store.save_standing(
-            type(store.standing)(type(store.standing.kind).MEMBER, ((5, 1),), (-1, 0))
+        await store.save_voting_status(
+            type(store.voting_status)(type(store.voting_status.kind).VOTER, ((5, 1),), EMPTY_LOG)
         )
     assert stored(tmp_path, b"meta", b"standing") != row
     spoil(tmp_path, batches, 7)
     forced = force(tmp_path, instance_id=3, timestamp_ms=5)
     assert forced.position == place(batches, 7)[1]
     async with running(open_with_peers(tmp_path)) as store:
-        assert store.recorded.lost == NOTHING_LOST
+        assert store.recorded.lost == EMPTY_LOG
 
 
-# --- the recording log ----------------------------------------------------------------------------
+# --- the table of terms
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["damaged", "missing"])
@@ -249,7 +246,7 @@ async def test_what_is_pruned_is_not_guessed(tmp_path: Path) -> None:
     for term in (1, 2):
         key, value = encode_term(rows[term])
         tamper(tmp_path, b"terms", key, flipped(value, 3))
-    with pytest.raises(DamagedRecordError, match=r"of term 2 before \d+ is pruned") as caught:
+    with pytest.raises(DamagedRecordError, match=r"of term 2 before \d+ are pruned") as caught:
         open_with_peers(tmp_path)
     assert caught.value.term == 1
 
@@ -292,7 +289,7 @@ def test_what_is_made_again_is_what_was_there_or_nothing(
 
     left = {term: None if term in gone else row for term, row in rows.items()}
     try:
-        made = RecordingLog(left, first_of, start, end).mended()
+        made = TermTableRepair(left, first_of, start, end).mended()
     except StorageError:
         assert start > 0
     else:
@@ -306,5 +303,5 @@ async def test_a_key_of_a_term_that_is_damaged_makes_up_no_term(tmp_path: Path, 
     row = stored(tmp_path, b"terms", key)
     tamper(tmp_path, b"terms", key, None)
     tamper(tmp_path, b"terms", (2 ^ 1 << bit).to_bytes(8, "big"), row)
-    with pytest.raises(DamagedRecordError, match="recording log"):
+    with pytest.raises(DamagedRecordError, match="table of terms"):
         open_with_peers(tmp_path)

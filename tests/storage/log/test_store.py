@@ -37,7 +37,7 @@ async def test_what_was_appended_durably_is_there_after_reopening(
 ) -> None:
     async with running(open_store(tmp_path, executor)) as store:
         first = batch_at(0, timestamp_ms=3)
-        await store.append_durably(first, term_row=TermRow(0, 0, None, 3))
+        await store.append_durably(first)
         second = batch_at(len(first), count=5, timestamp_ms=8, commit_position=len(first))
         await store.append_durably(second)
         before = store.recorded
@@ -84,23 +84,17 @@ async def test_several_appends_share_a_transaction(tmp_path: Path) -> None:
 
 async def test_batches_must_follow_each_other_and_their_term(tmp_path: Path) -> None:
     async with running(open_store(tmp_path)) as store:
-        with pytest.raises(AssertionError, match="not in the recording log"):
-            store.append(batch_at(0))
-        end = await begin_term(store, 0)
+        end = await begin_term(store, 1)
         with pytest.raises(AssertionError, match="the log ends elsewhere"):
-            store.append(batch_at(end + 32))
-        with pytest.raises(AssertionError, match="not in the recording log"):
-            store.append(batch_at(end, term=1))
-        with pytest.raises(AssertionError):
-            store.append(batch_at(end, term=1), term_row=TermRow(1, end - 32, None, 0))
-        with pytest.raises(AssertionError):
-            store.append(batch_at(end, term=1), term_row=TermRow(2, end, None, 0))
+            store.append(batch_at(end + 32, term=1))
+        with pytest.raises(AssertionError, match="not in the table of terms"):
+            store.append(batch_at(end, term=0))
         with pytest.raises(WireError):
             store.append(bytes(100))
         assert store.appended_position == store.append_position == end
-        await store.ensure_coherent(term=0, base=0, end=end, timestamp_ms=0)
+        await store.ensure_coherent(term=1, base=0, end=end, timestamp_ms=0)
         with pytest.raises(AssertionError, match="ends behind"):
-            store.append(batch_at(end))
+            store.append(batch_at(end, term=1))
 
 
 async def test_a_cancelled_append_is_durable_or_never_began(
@@ -123,13 +117,13 @@ async def test_a_cancelled_append_is_durable_or_never_began(
 async def test_the_row_of_a_term_is_in_the_transaction_of_its_first_batch(tmp_path: Path) -> None:
     async with running(open_store(tmp_path)) as store:
         end = await begin_term(store, 0)
-        store.append(batch_at(end, term=3), term_row=TermRow(3, end, None, 7))
+        store.append(batch_at(end, term=3, timestamp_ms=7))
         await trio.sleep(0.005)
         store.executor.cut_power()  # type: ignore[attr-defined]
     again = open_store(tmp_path)
     assert (again.log_term, again.append_position) == (0, end)
     async with running(again):
-        await again.append_durably(batch_at(end, term=3), term_row=TermRow(3, end, None, 7))
+        await again.append_durably(batch_at(end, term=3, timestamp_ms=7))
         assert again.terms == (
             TermRow(0, 0, end, 0),
             TermRow(3, end, None, 7),
@@ -144,7 +138,7 @@ async def test_ensure_coherent_closes_the_term_before_and_skips_others(tmp_path:
     async with running(open_store(tmp_path)) as store:
         await store.ensure_coherent(term=1, base=0, end=None, timestamp_ms=5)
         assert list(store.terms) == [TermRow(1, 0, None, 5)]
-        await store.append_durably(batch_at(0, term=1), term_row=TermRow(1, 0, None, 5))
+        await store.append_durably(batch_at(0, term=1))
         end = store.append_position
         with pytest.raises(AssertionError):
             await store.ensure_coherent(term=2, base=0, end=None, timestamp_ms=6)
@@ -237,9 +231,9 @@ async def test_a_position_inside_of_a_batch_is_refused(tmp_path: Path) -> None:
         await begin_term(store, 0)
         end = await begin_term(store, 1)
         for position in (32, end - 32, end // 2 + 32, 1):
-            with pytest.raises(StorageError, match="is inside of the batch"):
+            with pytest.raises(StorageError, match="is inside the batch"):
                 await store.read(position)
-            with pytest.raises(StorageError, match="is inside of the batch"):
+            with pytest.raises(StorageError, match="is inside the batch"):
                 list(store.scan(position))
 
 

@@ -60,9 +60,7 @@ async def test_truncation_drops_batches_and_terms_behind(tmp_path: Path) -> None
     again = open_store(tmp_path)
     assert again.recorded == after
     async with running(again):
-        await again.append_durably(
-            batch_at(ends[0], term=4, timestamp_ms=9), term_row=TermRow(4, ends[0], None, 9)
-        )
+        await again.append_durably(batch_at(ends[0], term=4, timestamp_ms=9))
         assert again.terms[1] == TermRow(1, ends[0], ends[0], 1)
         assert [header.term for header in headers(await again.read(0))] == [0, 4]
 

@@ -16,10 +16,10 @@ from quorate.storage import (
     verify,
 )
 from quorate.storage.log.log_table import KEY
-from quorate.storage.log.standing import STANDING_KEY
-from quorate.storage.log.state import ORIGIN_KEY, SUSPENDED_KEY
+from quorate.storage.log.meta_rows import ORIGIN_KEY, SUSPENDED_KEY
 from quorate.storage.log.term_table import encode_term
 from quorate.storage.log.vote import NODE_STATE_KEY
+from quorate.storage.log.voting_status import VOTING_STATUS_KEY
 from tests.support.storage_world import (
     batch_at,
     begin_term,
@@ -144,7 +144,7 @@ async def test_terms_that_do_not_meet_are_reported(tmp_path: Path) -> None:
     end = place(batches, 8)[1]
     for row in (TermRow(1, 32, end, 0), TermRow(2, end + 32, None, 0)):
         tamper(tmp_path, b"terms", *encode_term(row))
-    with pytest.raises(DamagedRecordError, match="recording log"):
+    with pytest.raises(DamagedRecordError, match="table of terms"):
         open_fifth(tmp_path)
     reasons = [finding.reason for finding in verify(tmp_path).findings]
     assert any("it begins at 32, term 0 ends at" in reason for reason in reasons)
@@ -155,7 +155,7 @@ async def test_a_missing_row_of_the_recording_log_is_reported(tmp_path: Path) ->
     await make(tmp_path)
     key, _ = encode_term(TermRow(2, 0, None, 0))
     tamper(tmp_path, b"terms", key, None)
-    assert any("not in the recording log" in one.reason for one in verify(tmp_path).findings)
+    assert any("not in the table of terms" in one.reason for one in verify(tmp_path).findings)
 
 
 async def test_a_term_without_its_batches_is_reported(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_a_damaged_vote_is_refused(tmp_path: Path) -> None:
     await make(tmp_path)
     row = stored(tmp_path, b"meta", NODE_STATE_KEY)
     tamper(tmp_path, b"meta", NODE_STATE_KEY, flipped(row, 2))
-    with pytest.raises(LostStoreError, match=r"node_state.*whom it has voted for is lost"):
+    with pytest.raises(LostStoreError, match=r"node_state.*its vote is lost"):
         open_fifth(tmp_path)
     assert any("node_state" in finding.reason for finding in verify(tmp_path).findings)
 
@@ -206,9 +206,9 @@ async def test_other_rows_that_nobody_else_has_are_named(
 
 async def test_a_store_that_does_not_know_whether_it_may_vote_is_refused(tmp_path: Path) -> None:
     await make(tmp_path)
-    row = stored(tmp_path, b"meta", STANDING_KEY)
+    row = stored(tmp_path, b"meta", VOTING_STATUS_KEY)
     for damaged in (flipped(row, 0), None):
-        tamper(tmp_path, b"meta", STANDING_KEY, damaged)
+        tamper(tmp_path, b"meta", VOTING_STATUS_KEY, damaged)
         with pytest.raises(LostStoreError, match=r"standing.*whether it may vote is lost"):
             open_fifth(tmp_path)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from quorate.errors import PrunedError, StorageError
-from quorate.storage import InlineExecutor, NodeState, Store, TermRow, ThreadExecutor, verify
+from quorate.storage import InlineExecutor, NodeState, Store, ThreadExecutor, verify
 from tests.support.storage_world import batch_at, open_store, running
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.spans[-1].end = base
             self.spans.append(Span(term, base, None))
             batch = self.next_batch(0)
-            await store.append_durably(batch, term_row=TermRow(term, base, None, self.clock))
+            await store.append_durably(batch)
 
         self.during(act)
 

@@ -1,4 +1,4 @@
-"""The recording log's rules, on rows alone."""
+"""The table of terms's rules, on rows alone."""
 
 import pytest
 from hypothesis import given

@@ -1,1 +1,1 @@
-"""."""
+"""Snapshot files and the folder that holds them."""

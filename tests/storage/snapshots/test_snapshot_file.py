@@ -183,5 +183,5 @@ def test_a_newer_offer_replaces_what_has_come_of_an_older_one(tmp_path: Path) ->
     newer = attrs.evolve(HEAD, position=96000)
     folder.transfer(newer, b"head", 4).close()
     assert [path.name for path in (tmp_path / "here").iterdir()] == [f"{newer.name}.part"]
-    with pytest.raises(StorageError, match="does not go on"):
+    with pytest.raises(StorageError, match="does not continue"):
         folder.transfer(HEAD, head, 5000)

@@ -116,7 +116,7 @@ def test_a_transfer_removes_only_parts_of_other_snapshots(
 def test_a_new_snapshot_never_replaces_one_of_another_log(tmp_path: Path) -> None:
     other = attrs.evolve(NEW, timestamp_ms=77)
     write(tmp_path, other)
-    with pytest.raises(StorageError, match="move it away"):
+    with pytest.raises(StorageError, match="move that file away"):
         write(tmp_path, NEW)
     assert check_snapshot(tmp_path / NEW.name).head == other
     assert names(tmp_path) == {NEW.name}

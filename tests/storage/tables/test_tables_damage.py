@@ -8,7 +8,7 @@ import pytest
 
 from quorate.errors import DamagedTablesError, StorageError, StoreBusyError, StoreMismatchError
 from quorate.storage.log.identity import IDENTITY_KEY, Identity, encode_identity
-from quorate.storage.tables.damage import MARK, found_damaged, whole
+from quorate.storage.tables.damage import MARK, open_or_rebuild, report_damage
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tables.tables import Tables
 from tests.support.storage_world import flipped, running, stored, tamper
@@ -72,7 +72,7 @@ async def test_damage_at_the_opening_makes_room_for_new_tables(
     damage(directory)
     with pytest.raises(DamagedTablesError):
         open_tables(directory)
-    async with running(whole(directory, lambda: open_tables(directory))) as tables:
+    async with running(open_or_rebuild(directory, lambda: open_tables(directory))) as tables:
         assert (tables.position, len(tables)) == (0, 0)
     assert not directory.with_name("tables.damaged").exists()
 
@@ -102,7 +102,7 @@ async def test_damage_that_is_met_later_is_noted_for_the_next_start(
         open_tables(directory)
     with pytest.raises(StorageError, match="were found damaged"):
         tables_position(directory)
-    async with running(whole(directory, lambda: open_tables(directory))) as tables:
+    async with running(open_or_rebuild(directory, lambda: open_tables(directory))) as tables:
         assert (tables.position, tables.get(key)) == (0, None)
 
 
@@ -124,22 +124,24 @@ async def test_what_is_no_damage_is_not_thrown_away(tmp_path: Path) -> None:
         return Tables.open(directory, cluster="another", member_id=1)
 
     with pytest.raises(StoreMismatchError, match="cluster 'test'"):
-        whole(directory, other)
+        open_or_rebuild(directory, other)
     async with running(open_tables(directory)) as tables:
         with pytest.raises(StoreBusyError):
-            whole(directory, lambda: open_tables(directory))
+            open_or_rebuild(directory, lambda: open_tables(directory))
         assert tables.position == 64
     newer = Identity("test", 1, 0, format_version=99)
     tamper(directory, b"meta", IDENTITY_KEY, encode_identity(newer))
     with pytest.raises(StoreMismatchError, match="format 99"):
-        whole(directory, lambda: open_tables(directory))
+        open_or_rebuild(directory, lambda: open_tables(directory))
     assert not directory.with_name("tables.damaged").exists()
 
 
 async def test_damaged_tables_that_an_operator_has_moved_away_stay(tmp_path: Path) -> None:
     kept = tmp_path / "tables.damaged"
     await make(kept)
-    async with running(whole(tmp_path / "tables", lambda: open_tables(tmp_path / "tables"))):
+    async with running(
+        open_or_rebuild(tmp_path / "tables", lambda: open_tables(tmp_path / "tables"))
+    ):
         assert (kept / "data.mdb").exists()
 
 
@@ -149,7 +151,7 @@ async def test_a_crash_while_they_are_thrown_away_leaves_nothing_of_them(
 ) -> None:
     directory = tmp_path / "tables"
     await make(directory)
-    found_damaged(directory, StorageError("damaged"))
+    report_damage(directory, StorageError("damaged"))
     unlink = Path.unlink
 
     def die(path: Path, *, missing_ok: bool = False) -> None:
@@ -160,7 +162,7 @@ async def test_a_crash_while_they_are_thrown_away_leaves_nothing_of_them(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", die)
         with pytest.raises(KeyboardInterrupt):
-            whole(directory, lambda: open_tables(directory))
-    async with running(whole(directory, lambda: open_tables(directory))) as tables:
+            open_or_rebuild(directory, lambda: open_tables(directory))
+    async with running(open_or_rebuild(directory, lambda: open_tables(directory))) as tables:
         assert (tables.position, len(tables)) == (0, 0)
     assert not (directory / MARK).exists()

@@ -1,16 +1,11 @@
 """When tables are flushed: after a while, and before they take much memory or much to replay."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import trio
 from trio.abc import Clock
 
-from quorate.keyvalue.state.service import PACES
-from quorate.storage.tables import flush
-from quorate.storage.tables import tables as tables_module
-from quorate.storage.tables.memtable import ENTRY_BYTES
 from quorate.storage.tables.tables import FLUSH_LOG_BYTES, LOG_PATIENCE, PATIENCE
 from tests.support.storage_world import running
 from tests.support.tables_world import open_tables, record
@@ -116,95 +111,15 @@ async def test_patient_tables_bound_what_a_restart_has_to_replay(tmp_path: Path)
         assert steps == [4 * LOG_PATIENCE + 1, 8 * LOG_PATIENCE + 2]
 
 
-async def test_tables_with_another_share_flush_at_other_times_and_as_often(
-    tmp_path: Path, autojump_clock: Clock
-) -> None:
-    flushed = {1.0: list[int](), 0.5: list[int]()}
-
-    async def feed(share: float) -> None:
-        limit = 8 * (10_000 + len(b"30") + ENTRY_BYTES) + 1
-        opened = open_tables(tmp_path / str(share), flush_bytes=limit, share=share)
-        async with running(opened) as tables:
-            for batch in range(1, 60):
-                if batch == 30:  # the interval is over: what was full does not count any more
-                    await trio.sleep(31)
-                tables.put(b"%02d" % batch, record(bytes(10_000)))
-                tables.advance(32 * batch, batch)
-                await trio.sleep(0.01)
-                if tables.position // 32 not in [0, *flushed[share][-1:]]:
-                    flushed[share].append(tables.position // 32)
-
-    for share in flushed:
-        (tmp_path / str(share)).mkdir()
-        await feed(share)
-    assert flushed == {1.0: [9, 18, 27, 29, 38, 47, 56], 0.5: [5, 14, 23, 29, 34, 43, 52]}
-
-
-async def test_a_flush_pauses_after_so_many_bytes_of_large_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(flush, "time", SimpleNamespace(sleep=pauses.append))
-    async with running(open_tables(tmp_path)) as tables:
-        for n in range(100):
-            tables.put(b"%d" % n, record(bytes(10_000)))
-        tables.advance(32, 1)
-        await tables.flush()
-    assert len(pauses) == 100 // 27 + 1  # more than 256 KiB each time, and a step of rows
-
-
-@pytest.mark.parametrize("order", [1, -1, 7919])
-async def test_a_flush_pauses_after_each_step_whatever_order_the_keys_came_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: int
-) -> None:
-    pauses: list[bool] = []
-    async with running(open_tables(tmp_path)) as tables:
-        disk = tables._disk  # pyright: ignore[reportPrivateUsage]
-
-        def pause(_seconds: float) -> None:
-            pauses.append(disk.writing)
-
-        monkeypatch.setattr(flush, "time", SimpleNamespace(sleep=pause))
-        for n in range(10_000):
-            tables.put(b"%05d" % (n * order % 10_000), record(b"1", expires_at_ms=9000))
-            if n % 100 == 99:
-                tables.advance(32 * n, n)
-        await tables.flush()
-        assert len(tables) == 10_000
-    steps = -(-10_000 // 256)
-    assert pauses == [True] * 2 * steps  # of records, and of deadlines
-    assert not disk.writing
-
-
-async def test_the_event_loop_gives_way_to_a_flush_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: Clock
-) -> None:
-    async with running(open_tables(tmp_path)) as tables:
-        pauses: list[float] = []
-        monkeypatch.setattr(tables_module, "time", SimpleNamespace(sleep=pauses.append))
-        tables.advance(32, 1)
-        assert pauses == []
-        tables._disk.writing = True  # pyright: ignore[reportPrivateUsage]
-        for n in range(10):
-            tables.advance(64 + n, 2)
-        assert len(pauses) == 1
-        await trio.sleep(0.003)
-        tables.advance(128, 2)
-        assert len(pauses) == 2
-        tables._disk.writing = False  # pyright: ignore[reportPrivateUsage]
-
-
 async def test_no_flush_comes_shortly_before_a_snapshot(tmp_path: Path) -> None:
     step = (256 << 20) // 64
-    for share in (1 - n / (2 * PACES) for n in range(PACES)):
-        (tmp_path / str(share)).mkdir()
-        async with running(open_tables(tmp_path / str(share), share=share)) as tables:
-            position, flushed = 0, set[int]()
-            for batch in range(1, 4 * 72 + 1):
-                tables.put(b"a", record(b"%d" % batch))
-                tables.advance(position := position + step, batch)
-                if batch % 72 == 0:  # late, for the rule is looked at now and then
-                    list(await tables.save())
-                await trio.sleep(0.001)
-                flushed.add(tables.position // step)
-        assert flushed == {0, 72, 144, 216, 288}
+    async with running(open_tables(tmp_path)) as tables:
+        position, flushed = 0, set[int]()
+        for batch in range(1, 4 * 72 + 1):
+            tables.put(b"a", record(b"%d" % batch))
+            tables.advance(position := position + step, batch)
+            if batch % 72 == 0:  # late, for the rule is looked at now and then
+                list(await tables.save())
+            await trio.sleep(0.001)
+            flushed.add(tables.position // step)
+    assert flushed == {0, 72, 144, 216, 288}

@@ -1,7 +1,6 @@
 """Whatever is done to the tables, they are a dictionary, and the disk is one of a moment ago."""
 
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from quorate.storage.tables.memtable import stored_key
 from quorate.storage.tables.tables import Tables
 from tests.support.storage_world import running
-from tests.support.tables_world import Disk, contents, open_tables, putter, record
+from tests.support.tables_world import Disk, contents, open_tables, record
 
 KEYS = [b"", b"a", b"b", b"ab", b"c" * 479, b"c" * 480, b"c" * 900, b"\xff"]
 
@@ -87,7 +86,8 @@ class World:
                 self.model[key] = (value, deadline)
             case "put many", _:
                 pairs = cast("list[tuple[bytes, bytes]]", arguments[0])
-                assert tables.put_by(putter(pairs, [b"done"])) == [b"done"]
+                for key, value in pairs:
+                    tables.put(key, record(value))
                 self.model |= {key: (value, 0) for key, value in pairs}
             case "delete", [bytes(key)]:
                 tables.delete(key)
@@ -141,40 +141,3 @@ def held(tables: Tables) -> list[object]:
         deadlines.take_changes(),
         len(tables),
     ]
-
-
-@given(
-    disk=st.dictionaries(keys, st.integers(0, 3)),
-    puts=st.dictionaries(keys, st.integers(0, 3)),
-    deleted=st.sets(keys),
-    pairs=many,
-)
-def test_many_put_at_once_come_to_the_same_as_one_by_one(
-    disk: dict[bytes, int],
-    puts: dict[bytes, int],
-    deleted: set[bytes],
-    pairs: list[tuple[bytes, bytes]],
-) -> None:
-    async def main(directory: Path, *, at_once: bool) -> list[object]:
-        async with running(open_tables(directory)) as tables:
-            for n, layer in enumerate((disk, puts)):
-                for key, deadline in layer.items():
-                    tables.put(key, record(b"old", deadline))
-                tables.advance(32 * (n + 1), 1)
-                if not n:
-                    await tables.flush()
-            for key in sorted(deleted):
-                tables.delete(key)
-            if at_once:
-                tables.put_by(putter(pairs, []))
-            else:
-                for key, value in pairs:
-                    tables.put(key, record(value))
-            return held(tables)
-
-    found: list[list[object]] = []
-    for at_once in (False, True):
-        with tempfile.TemporaryDirectory() as folder:
-            clock = trio.testing.MockClock(autojump_threshold=0)
-            found.append(trio.run(partial(main, Path(folder), at_once=at_once), clock=clock))
-    assert found[0] == found[1]

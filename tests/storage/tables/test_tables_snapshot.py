@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from quorate.errors import StorageError
-from quorate.storage.tables import stream
+from quorate.storage.tables import loader
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tables.stream import BLOCK_BYTES, PIECE_BYTES
 from quorate.storage.tables.tables import REST
@@ -151,7 +151,7 @@ async def test_patient_tables_rest_between_the_steps_of_a_load(
         return step()
 
     monkeypatch.setattr(InlineExecutor, "read", slow)
-    monkeypatch.setattr(stream, "_STEP_BYTES", 10_000)
+    monkeypatch.setattr(loader, "_STEP_BYTES", 10_000)
     async with running(open_tables(tmp_path / "b")) as other:
         other.patient = patient
         began = trio.current_time()

@@ -1,1 +1,1 @@
-"""."""
+"""Offline tools: verify, describe, the recovery plan, restore."""

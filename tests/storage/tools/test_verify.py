@@ -76,7 +76,7 @@ def opening_at(position: int, *, behind: int = 0) -> bytes:
 
 async def test_a_second_opening_of_a_term_is_found(tmp_path: Path) -> None:
     async with running(open_store(tmp_path, InlineExecutor)) as store:
-        await store.append_durably(opening_at(0), term_row=TermRow(0, 0, None, 0))
+        await store.append_durably(opening_at(0))
         first = store.append_position
         await store.append_durably(opening_at(first))
         await store.append_durably(opening_at(store.append_position, behind=1))

@@ -1,1 +1,1 @@
-"""."""
+"""Group commit and reading threads."""

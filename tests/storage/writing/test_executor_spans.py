@@ -16,15 +16,11 @@ from hypothesis import strategies as st
 
 from quorate.storage import ThreadExecutor
 from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
-from quorate.storage.writing.kernel_writer import NATIVE, Span
+from quorate.storage.writing.journal_writer import PythonWriter, Span, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-needs_native = pytest.mark.skipif(
-    not NATIVE, reason="storage/writing/kernel_writer.c was not compiled"
-)
 
 
 @attrs.frozen(eq=False)
@@ -110,14 +106,14 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("writer", [Writer, PythonWriter])
 @given(steps=STEPS, early=st.integers(0, 5))
 def test_the_order_is_that_of_the_calls_whoever_writes(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[int, str, bool]],
     early: int,
     *,
-    native: bool,
+    writer: type[PythonWriter],
 ) -> None:
     disk = Disk(tmp_path_factory.mktemp("disk") / "file")
     for number in range(early):
@@ -138,16 +134,14 @@ def test_the_order_is_that_of_the_calls_whoever_writes(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
 
-    with mock.patch("quorate.storage.writing.group_commit.NATIVE", native):
+    with mock.patch("quorate.storage.writing.group_commit.Writer", writer):
         trio.run(main)
     assert disk.done == disk.written == disk.close() == list(range(count))
     assert disk.groups == sorted(set(disk.groups))
     assert disk.groups[-1:] == ([count] if count else [])
     assert disk.rests >= 1
-    assert native or not disk.spans
 
 
-@needs_native
 async def test_spans_go_by_the_thread_once_it_has_nothing_to_do(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "file")
     async with trio.open_nursery() as nursery:
@@ -161,7 +155,6 @@ async def test_spans_go_by_the_thread_once_it_has_nothing_to_do(tmp_path: Path) 
     assert disk.close() == list(range(50))
 
 
-@needs_native
 async def test_what_comes_while_the_thread_is_at_work_is_written_in_c_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "file")
     disk.go_on.clear()
@@ -195,7 +188,7 @@ async def test_without_a_second_thread_the_first_one_does_all(
     assert disk.spans == 0
 
 
-@pytest.mark.parametrize("alone", [pytest.param(False, marks=needs_native), True])
+@pytest.mark.parametrize("alone", [False, True])
 async def test_what_waits_behind_a_failure_is_dropped(tmp_path: Path, *, alone: bool) -> None:
     disk = Disk(tmp_path / "file", fails_at=0)
     disk.go_on.clear()
@@ -210,7 +203,6 @@ async def test_what_waits_behind_a_failure_is_dropped(tmp_path: Path, *, alone: 
     assert (disk.done, disk.rests, disk.close()) == ([], 0, [])
 
 
-@needs_native
 async def test_a_failed_span_ends_the_run_and_nothing_more_is_written(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "file", fails_at=1)
     with pytest.RaisesGroup(pytest.RaisesExc(OSError, check=lambda it: it.errno == errno.ENOSPC)):
@@ -228,7 +220,6 @@ async def test_a_failed_span_ends_the_run_and_nothing_more_is_written(tmp_path: 
     assert disk.close() == [0]
 
 
-@needs_native
 async def test_a_failed_span_is_not_lost_at_the_end(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "file", fails_at=0)
     with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="the disk is gone")):

@@ -1,0 +1,116 @@
+"""When a client sends a request again: one policy for every client of the cluster.
+
+A request whose outcome is unknown is sent until it is answered: to one member after another, with a
+pause that doubles, until a deadline. Only requests that may be done twice are repeated this way. A
+write becomes one by the number that it carries in a session (`QUORATE.ONCE`): members keep the
+replies to the last numbers of each session, and answer a repeat with the first reply.
+
+This module does no I/O, and waits for nothing. Its users run on threads or on trio, and sleep in
+their own ways.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["FIRST_PAUSE_S", "LONGEST_PAUSE_S", "SESSION_WINDOW", "Retry", "SessionWindow", "Turns"]
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.02
+"""Smaller, and clients flood the members during an election. Larger, and a lost connection delays a
+request for longer than a new one takes."""
+
+LONGEST_PAUSE_S: Final = 1.0
+"""Smaller, and many clients together load a cluster that just comes back. Larger, and a client
+notices the new leader late."""
+
+SESSION_WINDOW: Final = 100
+"""How far apart the unanswered numbers of a session may be. Smaller, and threads wait more often.
+It must stay below `KEPT_REPLIES` of the store (128), or the repeat of a slow command is refused."""
+
+
+class Retry:
+    """The attempts of one request.
+
+    Args:
+        clock: returns the time in seconds.
+        deadline: no attempt begins later; on that clock.
+        first_pause_s: pause before the second attempt.
+        longest_pause_s: the pause doubles up to this.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        deadline: float,
+        *,
+        first_pause_s: float = FIRST_PAUSE_S,
+        longest_pause_s: float = LONGEST_PAUSE_S,
+    ) -> None:
+        self._clock = clock
+        self._deadline = deadline
+        self._pause_s = first_pause_s
+        self._longest_pause_s = longest_pause_s
+
+    def pause_s(self) -> float | None:
+        """Return how long to wait before the next attempt; None if the deadline comes first."""
+        pause = self._pause_s
+        if self._clock() + pause > self._deadline:
+            return None
+        self._pause_s = min(2 * pause, self._longest_pause_s)
+        return pause
+
+
+class Turns(Generic[T]):
+    """The members of a cluster, of which a client asks one after another.
+
+    Args:
+        members: addresses, or connections; at least one.
+    """
+
+    def __init__(self, members: Sequence[T]) -> None:
+        self._members = members
+        self._at = 0
+
+    @property
+    def current(self) -> T:
+        """The member whose turn it is."""
+        return self._members[self._at]
+
+    def advance(self) -> None:
+        """Turn to the next member."""
+        self._at = (self._at + 1) % len(self._members)
+
+
+class SessionWindow:
+    """A session of a client, and its numbers that are not answered yet.
+
+    It has no lock: callers on several threads hold one around each call.
+
+    Args:
+        session_id: given by the cluster.
+    """
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self._last = 0
+        self._unanswered: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the oldest unanswered number is too old for another one to begin."""
+        return bool(self._unanswered) and self._last - min(self._unanswered) >= SESSION_WINDOW
+
+    def begin(self) -> int:
+        """Return the number of the next command."""
+        self._last += 1
+        self._unanswered.add(self._last)
+        return self._last
+
+    def end(self, number: int) -> None:
+        """Take the number of a command that is answered, or given up."""
+        self._unanswered.remove(number)

@@ -1,0 +1,320 @@
+"""The replicated state machine of a member: it executes the commands of the log, and queries.
+
+A member calls :meth:`KeyValueService.apply` for each committed command, in the order of the log,
+and :meth:`KeyValueService.query` for reads. Payloads, flags and partial replies are described in
+:mod:`.protocol.payload`; the handlers of the commands are in :mod:`.commands`.
+
+Determinism
+    All members must reach the same state from the same log. So time is the log's, there is no
+    randomness, and bounds are counted, not measured (:mod:`.limits`). Members differ only in where
+    a record lies (memtable or disk) and in when an expired record is removed. No command of the
+    log may depend on either.
+
+Transactions
+    With the flag TRANSACTION the payload is the body of MULTI and EXEC, and the reply is one array.
+    It may begin with ``WATCH key condition ...``. If a condition no longer holds, nothing is
+    applied, and the reply is the null array.
+
+Exactly once
+    A command with a session and a sequence is applied once (:mod:`.state.sessions`).
+
+Bounds
+    A command beyond the request's work is not executed; its reply is an error, on every member.
+    Beyond `limits.MAX_REPLY_BYTES` of replies, commands are still applied, but answered with an
+    error.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Never, Self, TypeAlias
+
+import trio
+
+from ..errors import WireError
+from ..node.state_machine.service import KEY_VALUE, Command
+from ..storage.tables.damage import open_or_rebuild
+from ..storage.tables.memtable import Record
+from ..storage.tables.tables import FlushJob, Tables
+from ..storage.writing.group_commit import ExecutorFactory, ThreadExecutor
+from .commands import expiry, keys, numbers, sessions, strings, walk
+from .commands.strings import Handler
+from .commands.table import Kind, fault, lookup
+from .limits import (
+    ARGUMENT_WORK,
+    COMMAND_WORK,
+    MAX_EXPIRED_PER_BATCH,
+    MAX_REPLY_BYTES,
+    MAX_WORK,
+    PART_REPLY_BYTES,
+    PART_WORK,
+    TICK_MS,
+)
+from .protocol import resp
+from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
+from .protocol.resp import CommandError
+from .state.sessions import Sessions
+from .state.store import TOO_MUCH_WORK, KeyStore
+
+_WATCH: Final = b"WATCH"
+_NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
+_READ_ONLY: Final = resp.error("ERR a query can't write")
+_TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
+
+
+class KeyValueService:
+    """A `node.state_machine.service.Service` over :class:`Tables`.
+
+    Attributes:
+        remade: the tables were damaged when they were opened, and start empty.
+        kind: recorded in the store, so that another service does not open it.
+    """
+
+    remade = False
+    kind = KEY_VALUE
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._store = KeyStore(tables)
+        self._parse = PayloadParser().parse_untrusted
+        # Walks have handlers for each service, because they remember cursors.
+        handlers = strings.HANDLERS | numbers.HANDLERS | keys.HANDLERS | expiry.HANDLERS
+        handlers |= sessions.HANDLERS
+        self._commands = _by_spelling(handlers | walk.handlers())
+        # Queries have a table of their own: a write in a query finds no handler.
+        self._queries = {
+            name: command
+            for name, command in self._commands.items()
+            if (spec := lookup(name)) and spec.kind is Kind.READ
+        } | _by_spelling({"watch": _revisions})
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        cluster: str,
+        member_id: int,
+        executor: ExecutorFactory[FlushJob] = ThreadExecutor,
+    ) -> Self:
+        """Open the tables in `directory`; create them if there are none, or if they are damaged.
+
+        Raises:
+            StoreMismatchError: they belong to another cluster or member, or have another format.
+            StoreBusyError: they are open already.
+            StoreFullError: the disk is full.
+        """
+        # Damaged tables are removed, and `opened` is called again: the member then loads a
+        # snapshot, or replays the log.
+        tries: list[Path] = []
+
+        def opened() -> Tables:
+            tries.append(directory)
+            return Tables.open(
+                directory,
+                cluster=cluster,
+                member_id=member_id,
+                executor=executor,
+            )
+
+        service = cls(open_or_rebuild(directory, opened))
+        service.remade = len(tries) > 1
+        return service
+
+    def close(self) -> None:
+        """Close the tables, after `run` has ended."""
+        self._tables.close()
+
+    @property
+    def position(self) -> int:
+        """Log position up to which everything is applied and durable."""
+        return self._tables.position
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
+        """Flush the tables from time to time until cancelled, and once more at the end."""
+        await self._tables.run(task_status=task_status)
+
+    async def flush(self) -> None:
+        """Make everything that is applied durable."""
+        await self._tables.flush()
+
+    def put_off(self, *, wanted: bool) -> None:
+        """Flush the tables less often, or as usual again; see `PatientService`."""
+        self._tables.patient = wanted
+
+    async def save(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> Iterator[bytes]:
+        """Return the tables as of now, in pieces; see `SnapshotService`."""
+        return await self._tables.save(task_status=task_status)
+
+    async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
+        """Replace the tables; see `SnapshotService`."""
+        await self._tables.load(pieces, position, timestamp_ms)
+        self._store.now, self._store.revision = timestamp_ms, position
+        self._store.sessions = Sessions(self._tables)
+
+    # --- the state machine
+
+    def apply(self, command: Command) -> bytes:
+        """Apply a committed command and return the reply; empty if nobody wants it."""
+        store = self._store
+        # Never backwards: a new leader's clock may be behind, but expired keys must stay expired.
+        store.now = max(store.now, command.timestamp_ms)
+        store.revision = command.position + command.index + 1  # see `KeyStore`
+        store.applying = True
+        if command.session:
+            return self._once(command)
+        return self._answer(
+            command.payload, command.flags, self._commands, wanted=command.wants_reply
+        )
+
+    def advance(self, position: int, timestamp_ms: int) -> None:
+        """Everything up to `position` is applied: remove some expired keys and sessions."""
+        store, tables = self._store, self._tables
+        store.now = max(store.now, timestamp_ms)
+        # Removal needs no log entry: an expired key is invisible already. The bound keeps a batch
+        # short when very many keys expire in the same moment.
+        for key in tables.deadlines.due(store.now, MAX_EXPIRED_PER_BATCH):
+            tables.delete(key)
+        if store.sessions:
+            store.sessions.expire(store.now)
+        tables.advance(position, store.now)
+
+    def query(self, payload: bytes, flags: int) -> bytes:
+        """Answer read-only commands from the applied state, as of the log's time."""
+        self._store.applying = False  # so walks over keys are allowed
+        return self._answer(payload, flags, self._queries)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when log time should move at the latest: at the next expiry, or after a tick."""
+        # Nothing else depends on log time, so an idle cluster without expiries is quiet.
+        first = self._tables.deadlines.first()
+        session = self._store.sessions.next_deadline_ms()
+        if first is None:
+            return session
+        soon = min(first, self._store.now + TICK_MS)
+        return soon if session is None else min(soon, session)
+
+    def _once(self, command: Command) -> bytes:
+        """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
+        sessions, session, sequence = self._store.sessions, command.session, command.sequence
+        reply = sessions.reply_to(session, sequence, self._store.now)
+        if reply is None:
+            # Never in parts: the kept reply must be that of the whole command.
+            reply = self._answer(command.payload, command.flags & ~IN_PARTS, self._commands)
+            sessions.keep(session, sequence, reply)
+        return reply
+
+    def _answer(
+        self, payload: bytes, flags: int, known: "_Commands", *, wanted: bool = True
+    ) -> bytes:
+        # A malformed payload cannot come from our own port. If one is in the log, all members must
+        # treat it alike: it changes nothing.
+        try:
+            commands = self._parse(payload)
+        except WireError as trouble:
+            return resp.error(f"ERR Protocol error: {trouble}")
+        store = self._store
+        store.null, store.left, store.walked = resp.NULL[flags & RESP3], MAX_WORK, 0
+        # Commands before a failed one are not undone, in a transaction neither, as in Redis. Only
+        # the watch is checked before anything runs.
+        if flags & TRANSACTION:
+            try:
+                return self._transaction(commands, flags, known, wanted=wanted)
+            except CommandError as trouble:  # the watched keys used up the work; nothing ran
+                return trouble.reply
+        replies = self._execute(commands, known, wanted=wanted, in_parts=flags & IN_PARTS)
+        if len(replies) == 1 == len(commands):
+            return replies[0]
+        if wanted and len(replies) < len(commands):
+            return encode_part(len(replies), b"".join(replies))
+        return b"".join(replies)
+
+    def _transaction(
+        self, commands: list[list[bytes]], flags: int, known: "_Commands", *, wanted: bool
+    ) -> bytes:
+        if commands and commands[0][0].upper() == _WATCH:
+            # The lookups of the watch are charged like those of commands.
+            watched = commands.pop(0)[1:]
+            for key, condition in zip(watched[::2], watched[1::2], strict=False):
+                if not still_holds(condition, self._store.revision_of(key)):
+                    return resp.NULL_ARRAY[flags & RESP3]
+        return resp.array(self._execute(commands, known, wanted=wanted))
+
+    def _execute(
+        self, commands: list[list[bytes]], known: "_Commands", *, wanted: bool, in_parts: int = 0
+    ) -> list[bytes]:
+        """Execute commands in order; an error is the reply to its command, and the next one runs.
+
+        Returns:
+            The replies: fewer if `in_parts` allows that and enough work was done, and none if they
+            are not wanted, because together they may be large.
+        """
+        store = self._store
+        replies: list[bytes] = []
+        size = 0
+        # The fixed costs are charged before anything runs, so they are charged for all commands.
+        store.left -= COMMAND_WORK * len(commands) + ARGUMENT_WORK * sum(map(len, commands))
+        enough, room = store.left - PART_WORK, PART_REPLY_BYTES
+        for arguments in commands:
+            if in_parts and (store.left < enough or size > room):
+                break  # all members stop here, whether they want the replies or not
+            count = len(arguments)
+            # `known` holds the usual spellings; .upper() is only for `Set` and the like.
+            found = known.get(arguments[0]) or known.get(arguments[0].upper())
+            # The port has checked name and arity; members of other versions, or an embedding
+            # program, may have not.
+            if found is None:
+                reply = _unknown(arguments)
+            elif count != found[0] and (found[0] > 0 or count < -found[0]):
+                reply = resp.error(fault(arguments) or b"ERR wrong number of arguments")
+            elif store.left <= 0:
+                reply = TOO_MUCH_WORK
+            else:
+                try:
+                    reply = found[1](store, arguments)
+                except CommandError as trouble:
+                    reply = trouble.reply
+            # The command has run: members that keep no replies must do the same.
+            if size + len(reply) > MAX_REPLY_BYTES:
+                reply = _TOO_MUCH
+            size += len(reply)
+            if wanted:
+                replies.append(reply)
+        return replies
+
+
+_Commands: TypeAlias = dict[bytes, tuple[int, Handler]]
+
+
+def _revisions(store: KeyStore, arguments: list[bytes]) -> bytes:
+    """WATCH key [key ...] as a query: the revision of each key, 0 for an absent one.
+
+    For a key with an expiry it is an array of the revision and the expiry.
+    """
+    return resp.array([_revision(store.get(key)) for key in arguments[1:]])
+
+
+def _revision(record: Record | None) -> bytes:
+    if record is None:
+        return resp.ZERO
+    revision = resp.integer(record[2])
+    return resp.array([revision, resp.integer(record[1])]) if record[1] else revision
+
+
+def _by_spelling(handlers: dict[str, Handler]) -> "_Commands":
+    """Return arity and handler of each command, by its usual spellings."""
+    found: _Commands = {}
+    for name, handler in handlers.items():
+        spec = lookup(name.encode())
+        assert spec is not None, f"{name} is not in the table of commands"
+        found[name.encode()] = found[name.upper().encode()] = (spec.arity, handler)
+    return found
+
+
+def _unknown(arguments: list[bytes]) -> bytes:
+    """Return the error for a command that must not run here."""
+    if trouble := fault(arguments):
+        return resp.error(trouble)
+    spec = lookup(arguments[0])
+    return _READ_ONLY if spec is not None and spec.kind is Kind.WRITE else _NOT_HERE

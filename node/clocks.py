@@ -1,0 +1,135 @@
+"""The members' wall clocks: which of them is believed, by which the log's time goes.
+
+The log's time says when keys expire, timers are due and sessions end, and it never goes back. So
+one wrong reading, stamped on one batch, harms for as long as it is ahead. Two rules keep such a
+reading out. Both compare clocks with the monotonic one, so delays of messages hardly matter.
+
+**Our own clock is not believed at once when it jumps.** A reading that differs by more than
+`MAX_SKEW_MS` from what the monotonic clock expects is passed over, and time goes on by the
+monotonic clock, until the new reading has lasted for `JUMP_SECONDS`. A cluster of one member, or
+members that share a machine, have nothing else to go by. A machine that was suspended, whose
+monotonic clock stood still, is late by as much once.
+
+**A clock that is far from the other members' is not followed.** Members send what their clocks
+show with their votes and reports. The time *reached* is the latest that a quorum of clocks shows
+at least: one clock that is ahead does not move it, nor does one that is behind as long as a quorum
+is right. A leader follows its own clock while that is within `MAX_SKEW_MS` of the time reached,
+and else the time reached. It need not step down, and clocks that all differ stop nobody.
+
+What we do not do: measure how long messages take. A late one makes its sender's clock look slow,
+never fast, and the next one puts that right.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .protocol import quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+log = logging.getLogger("quorate.node")
+
+MAX_SKEW_MS: Final = 5000
+"""How far clocks may differ. Smaller: members that were held up for a moment look wrong. Larger:
+keys live so much longer or shorter after a change of leader."""
+
+JUMP_SECONDS: Final = 60.0
+"""How long a clock that has jumped must go on so before it is believed. Shorter: a clock that is
+wrong for a moment is followed. Longer: one that was put right, or a suspended machine, stays late
+for as long, unless other members have the right time."""
+
+MAX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999; nobody's clock shows more."""
+
+
+class Clocks:
+    """The clocks of all members, as one of them knows them.
+
+    Args:
+        wall_ms: our clock, milliseconds since the epoch.
+        voters: the other members that have a vote.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int], voters: Collection[int]) -> None:
+        self._wall_ms = wall_ms
+        self._voters = voters
+        self._size = 1 + len(voters)
+        self._now = trio.lowlevel.current_clock().current_time  # each batch and each report asks
+        self._offset = wall_ms() - self._now() * 1000  # of our clock from the monotonic one
+        self._jump = 0.0  # by which a reading was off that we do not believe yet, 0 without one
+        self._jumped_at = 0.0
+        self._others: dict[int, float] = {}  # offsets of the others' clocks from our monotonic one
+        self._leader_offset: float | None = None
+        self._far = False
+
+    # --- hearing others
+
+    def heard(self, member: int, timestamp_ms: int) -> None:
+        """Note what the clock of another member shows, if it has a vote and says so."""
+        if member in self._voters and 0 <= timestamp_ms <= MAX_MS:
+            self._others[member] = timestamp_ms - self._now() * 1000
+
+    def heard_leader(self, timestamp_ms: int) -> None:
+        """Note the log's time, as our leader tells it."""
+        if 0 <= timestamp_ms <= MAX_MS:
+            self._leader_offset = timestamp_ms - self._now() * 1000
+
+    # --- telling the time
+
+    def own_ms(self) -> int:
+        """Our own clock, without a jump that has not lasted."""
+        at, shown = self._now(), self._wall_ms()
+        jump = shown - at * 1000 - self._offset
+        if abs(jump) > MAX_SKEW_MS and not self._has_lasted(jump, at):
+            return int(self._offset + at * 1000)
+        if self._jump:
+            words = "is followed" if abs(jump) > MAX_SKEW_MS else "is over"
+            log.warning("clock_jump %s seconds=%.3f", words, self._jump / 1000)
+            self._jump = 0.0
+        self._offset = shown - at * 1000
+        return shown
+
+    def _has_lasted(self, jump: float, at: float) -> bool:
+        if not self._jump or abs(jump - self._jump) > MAX_SKEW_MS:
+            self._jump, self._jumped_at = jump, at
+            log.warning(
+                "clock_jump seconds=%.3f: the wall clock jumped against the monotonic one; it is "
+                "not followed unless that lasts for %g s",
+                jump / 1000,
+                JUMP_SECONDS,
+            )
+        return at - self._jumped_at >= JUMP_SECONDS
+
+    def now_ms(self) -> int:
+        """The time to stamp on the log: our clock's, unless a quorum's clocks are far from it."""
+        own = self.own_ms()
+        if not self._others:
+            return own
+        at = self._now() * 1000
+        reached = quorum.quorum_time([own - at, *self._others.values()], self._size)
+        skew = own - at - reached
+        far = skew != math.inf and abs(skew) > MAX_SKEW_MS
+        if far != self._far:
+            self._far = far
+            log.warning(
+                "clock_skew seconds=%.3f: our clock is %s",
+                skew / 1000,
+                "not followed, but the time that a quorum has" if far else "followed again",
+            )
+        return int(reached + at) if far else own
+
+    def log_ms(self) -> int:
+        """The log's time, as the leader that we heard last would tell it."""
+        if self._leader_offset is None:
+            return self.now_ms()
+        return int(self._leader_offset + self._now() * 1000)
+
+    def skew_ms(self, log_ms: int) -> int:
+        """How far our clock, as it shows now, is ahead of the log's time."""
+        return self._wall_ms() - log_ms

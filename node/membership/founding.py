@@ -1,0 +1,237 @@
+"""How a cluster begins: fresh stores find each other, and found it together.
+
+Why that is safe is argued in :mod:`.admission`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ...errors import LostStoreError, RefusedError
+from ...storage import VotingRight, VotingStatus
+from ...storage.log.log_end import EMPTY_LOG, LogEnd
+from ...transport import Founding, FoundingStore
+from ..protocol.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...errors import RequestError
+    from ...storage import Store
+    from ...transport import Links
+    from ..state import MemberState
+
+log = logging.getLogger("quorate.node")
+
+FOUND: Final = b"found"
+"""The verb of the control request that begins a cluster without named members."""
+
+
+class Founders:
+    """Has a fresh store found the cluster, together with those of all other members.
+
+    Args:
+        state: of the member.
+        store: says which store this is, and keeps its standing.
+        links: to the other members.
+    """
+
+    def __init__(self, state: MemberState, store: Store, links: Links) -> None:
+        self._state = state
+        self._store = store
+        self._links = links
+        self._heard: dict[int, Founding] = {}
+        self._without: tuple[int, ...] = ()
+        self._said = ""
+        self._changed = Signal()
+
+    @property
+    def missing(self) -> list[int]:
+        """The members whose stores we have not heard of, as long as our own is fresh."""
+        fresh = self._store.voting_status.kind is VotingRight.NEW
+        return [peer for peer in self._state.voters if fresh and peer not in self._heard]
+
+    async def found(self) -> None:
+        """Return once our store is not fresh any more.
+
+        Raises:
+            LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
+        """
+        said, again, pause = None, trio.current_time(), 0.0
+        while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
+            if (stores := self._complete()) is not None:
+                await self._store.save_voting_status(stores)
+                self._links.set_history(stores.history)
+                self._links.dial_anew()
+                self._log_outcome(stores)
+                return
+            self._tell()
+            news = self._founding(self._stores(), self._state.log_end, founded=False)
+            # What others repeat is no news, and to answer it at once would be answered at once.
+            if news != said or trio.current_time() >= again:
+                self._links.broadcast(news)
+                pause = self._state.timeouts.canvass_interval if news != said else 2 * pause
+                pause = min(pause, self._state.timeouts.leader_heartbeat_timeout)
+                said, again = news, trio.current_time() + pause
+            await self._changed.wait(again)
+
+    def _log_outcome(self, standing: VotingStatus) -> None:
+        """Log with which stores the cluster begins, or that it began without ours."""
+        own = self._state.member_id
+        if standing.kind is VotingRight.RECOVERING:
+            log.warning(
+                "member %d: the cluster was founded without this member; "
+                "it has no vote until the log admits its store",
+                own,
+            )
+            return
+        members = ", ".join(str(member) for member, _ in standing.founders)
+        log.info("member %d: the cluster is founded by members %s", own, members)
+
+    def _tell(self) -> None:
+        """Log which members the founding waits for, whenever that changes."""
+        waits = ", ".join(map(str, self.missing)) or "nobody"
+        if waits != self._said:
+            self._said = waits
+            log.info(
+                "member %d: its store is new; the cluster begins once all members report that "
+                "theirs are new, too; not heard of: %s%s",
+                self._state.member_id,
+                waits,
+                self._way_out(),
+            )
+
+    def _way_out(self) -> str:
+        """Say how to begin without the missing members, where the others are a quorum."""
+        missing = self.missing
+        if not missing or self._state.size - len(missing) < self._state.quorum:
+            return ""
+        named, own = ",".join(map(str, missing)), self._state.config.own
+        return (
+            f". To begin without member {named}, if it has no data of this cluster: "
+            f"quorate control found --without {named} --connect {own.host}:{own.client_port}"
+        )
+
+    def take(self, payload: bytes, done: Callable[[bytes | RequestError], None]) -> bool:
+        """Answer an operator who founds the cluster; say whether the request is one of his.
+
+        A waiting member has no leader that could answer, so this one does.
+        """
+        verb, _, rest = payload.partition(b" ")
+        if verb != FOUND or self._store.voting_status.kind is not VotingRight.NEW:
+            return False
+        try:
+            self._without = self._named_untrusted(rest)
+        except RefusedError as error:
+            done(error)
+            return True
+        self._changed.notify()
+        named = ", ".join(map(str, self._without))
+        waits = [peer for peer in self.missing if peer not in self._without]
+        log.warning("member %d: founds without member %s", self._state.member_id, named)
+        still = f", once member {', '.join(map(str, waits))} is there" if waits else ""
+        done(f"the cluster begins without member {named}{still}".encode())
+        return True
+
+    def _named_untrusted(self, rest: bytes) -> tuple[int, ...]:
+        """Decode the members to begin without: ids with spaces in between.
+
+        Raises:
+            RefusedError: they are not other voters, or too few would be left for a quorum.
+        """
+        words = rest.decode("ascii", "replace").split()
+        known = {str(member): member for member in self._state.voters}
+        most = self._state.size - self._state.quorum
+        named = {known[word] for word in words if word in known}
+        if not words or not {*words} <= {*known} or len(named) > most:
+            others = ", ".join(known)
+            raise RefusedError(
+                f"found without {' '.join(words)!r}: expected at most {most} of the other voters "
+                f"{others}, so that a quorum of {self._state.quorum} is left"
+            )
+        return tuple(sorted(named))
+
+    def on_message(self, sender: int, message: Founding) -> None:
+        """Hear of another member's store; tell of ours if it is none of the fresh ones."""
+        if message.member_id != sender or sender not in self._state.voters:
+            return
+        standing = self._store.voting_status
+        if standing.kind is VotingRight.NEW:
+            self._heard[sender] = message
+            self._changed.notify()
+        elif standing.kind is VotingRight.VOTER and not message.founded:
+            floor = LogEnd(*standing.floor)
+            self._links.send(sender, self._founding(standing.founders, floor, founded=True))
+
+    def _complete(self) -> VotingStatus | None:
+        """Give our standing, once it is certain with which stores the cluster begins."""
+        own = self._store.identity
+        for message in self._heard.values():
+            if message.founded:
+                stores = _pairs(message)
+                if (own.member_id, own.instance_id) in stores:
+                    return _member(stores, _end(message))
+                unlisted = own.member_id not in {member for member, _ in stores}
+                if unlisted and self._state.log_end == EMPTY_LOG:
+                    return VotingStatus(VotingRight.RECOVERING)
+                raise LostStoreError(self._lost(message.member_id))
+        stores, left_out = self._stores(), self._left_out
+        heard = [each for each in self._heard.values() if each.member_id not in left_out]
+        agreed = all(self._counted(_pairs(message)) == stores for message in heard)
+        if not agreed or not {*self.missing} <= left_out:
+            return None
+        ends = [_end(message) for message in heard]
+        return _member(stores, max([self._state.log_end, *ends]))
+
+    def _lost(self, witness: int) -> str:
+        own = self._state.member_id
+        if self._store.recorded.forced:
+            return (
+                f"member {own}: the quorum was forced with its store, but member {witness} has the "
+                "history from before. Stop that one, and give it an empty directory"
+            )
+        return (
+            f"member {own}: its store is new, but the cluster has a history, as member {witness} "
+            "says. If its disk was lost or replaced: quorate recover"
+        )
+
+    def _stores(self) -> tuple[tuple[int, int], ...]:
+        """Our store and the fresh ones that we have heard of, but for those of named members."""
+        own = self._store.identity
+        heard = {peer: message.instance_id for peer, message in self._heard.items()}
+        stores = sorted({**heard, own.member_id: own.instance_id}.items())
+        return self._counted(tuple(stores))
+
+    def _counted(self, stores: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """The stores of a list that the founding is about."""
+        return tuple(store for store in stores if store[0] not in self._left_out)
+
+    @property
+    def _left_out(self) -> set[int]:
+        """The members to begin without; one that lists our store is there, and begins with us."""
+        own = self._store.identity
+        ours = own.member_id, own.instance_id
+        there = {each.member_id for each in self._heard.values() if ours in _pairs(each)}
+        return {*self._without} - there
+
+    def _founding(
+        self, stores: tuple[tuple[int, int], ...], end: LogEnd, *, founded: bool
+    ) -> Founding:
+        own = self._store.identity
+        listed = tuple(FoundingStore(*store) for store in stores)
+        return Founding(own.member_id, own.instance_id, founded, end.term, end.position, listed)
+
+
+def _member(stores: tuple[tuple[int, int], ...], floor: LogEnd) -> VotingStatus:
+    return VotingStatus(VotingRight.VOTER, stores, floor)
+
+
+def _end(message: Founding) -> LogEnd:
+    return LogEnd(message.log_term, message.log_position)
+
+
+def _pairs(message: Founding) -> tuple[tuple[int, int], ...]:
+    return tuple((store.member_id, store.instance_id) for store in message.stores)

@@ -1,0 +1,216 @@
+"""Who may stand, who gets a vote, and who has won: pure functions on frozen data.
+
+Nothing here waits, sends or writes. So each rule is tested in a line, and the model checker runs
+the very functions that the member runs.
+
+The rules are those of Aeron Cluster's election. A pre-vote (:func:`consider_scout`) is added: a
+member first asks whether it would be voted for, and raises its term only then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ...storage import EMPTY_LOG, LogEnd, NodeState
+from ...transport import NULL_VALUE, RequestVote, VoteReason
+from .quorum import quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ...transport import Scout, Vote
+
+VETO_ROUNDS = 2
+"""Failed ballots in a row after which one negative vote no longer vetoes a majority. Smaller: a
+member with a shorter log wins more often over one with a longer log. Larger: one member that always
+refuses holds elections up for longer."""
+
+
+def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
+    """Return where its sender's log ends."""
+    return LogEnd(message.log_leadership_term_id, message.log_position)
+
+
+# --- who may stand --------------------------------------------------------------------------------
+
+
+def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
+    """Say whether a member whose log ends at `member` (None = not heard) would vote for us."""
+    return member is not None and member <= candidate
+
+
+def is_unanimous_candidate(
+    own: LogEnd, others: Mapping[int, LogEnd | None], absent: Collection[int]
+) -> bool:
+    """Say whether every other member would vote for us, and they make a quorum with us.
+
+    Args:
+        own: where our log ends.
+        others: where the log of each other member ends, None if it has not canvassed.
+        absent: members known to be gone (the leader that closed in order; a process whose port
+            refuses): nobody waits for them (Aeron: ClusterMember.isUnanimousCandidate).
+    """
+    willing = 1
+    for member, end in others.items():
+        if member in absent:
+            continue
+        if not would_vote_for(end, own):
+            return False
+        willing += 1
+    return willing >= quorum(len(others) + 1)
+
+
+def is_quorum_candidate(own: LogEnd, others: Mapping[int, LogEnd | None]) -> bool:
+    """Say whether a quorum, we included, would vote for us."""
+    willing = 1 + sum(would_vote_for(end, own) for end in others.values())
+    return willing >= quorum(len(others) + 1)
+
+
+# --- who gets a vote ------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class BallotDecision:
+    """What a member does with a request for its vote.
+
+    Args:
+        vote: granted or refused.
+        reason: why.
+        promise: the node state to make durable before the answer leaves, None for no change.
+    """
+
+    vote: bool
+    reason: VoteReason
+    promise: NodeState | None = None
+
+
+@attrs.frozen
+class VoterView:
+    """What a voter looks at in itself before it answers a candidate.
+
+    Args:
+        own: where its log ends.
+        promised: its durable vote.
+        bound: it has promised a leader to elect nobody else, and that promise still holds.
+        admission: where the last entry that admits a store ends in its log.
+        has_vote: its store has a vote at all.
+    """
+
+    own: LogEnd
+    promised: NodeState
+    bound: bool = False
+    admission: LogEnd = EMPTY_LOG
+    has_vote: bool = True
+
+
+def consider(
+    request: RequestVote, voter: VoterView, *, in_ballot: bool, leader_alive: bool
+) -> BallotDecision:
+    """Decide a request for our vote.
+
+    Args:
+        request: the candidate's request.
+        voter: what we know of ourselves.
+        in_ballot: we are canvassing, nominating or voting ourselves.
+        leader_alive: we lead, or heard our leader within the heartbeat timeout.
+    """
+    if not voter.has_vote:
+        return BallotDecision(False, VoteReason.NO_VOTE)
+    term, promised = request.candidate_term_id, voter.promised
+    if term < promised.candidate_term:
+        return BallotDecision(False, VoteReason.TERM)
+    if term == promised.candidate_term:
+        # A repeated request gets the same answer (one vote per term, whoever asks again).
+        if promised.voted_for == request.candidate_member_id:
+            return BallotDecision(True, VoteReason.GRANTED)
+        return BallotDecision(False, VoteReason.ALREADY_VOTED)
+    if leader_alive:
+        return BallotDecision(False, VoteReason.LEADER_ALIVE)
+    if voter.bound:
+        return BallotDecision(False, VoteReason.PROMISED)
+    if not in_ballot:
+        return BallotDecision(False, VoteReason.BUSY)
+    # A store that was lost has voted, too. Its votes count for no log that does not have the entry
+    # that admits the store in its place (:mod:`.membership.admission`).
+    may_be_behind = request.even_if_behind and log_end(request) >= voter.admission
+    if voter.own > log_end(request) and not may_be_behind:
+        # Aeron: Election.onRequestVote raises its own candidate term here, so that the member
+        # with the better log stands in a term that beats this one.
+        return BallotDecision(False, VoteReason.LOG_NEWER, NodeState(term, NULL_VALUE))
+    return BallotDecision(True, VoteReason.GRANTED, NodeState(term, request.candidate_member_id))
+
+
+def consider_scout(
+    scout: Scout, voter: VoterView, *, in_ballot: bool, leader_alive: bool
+) -> VoteReason:
+    """Answer a pre-vote as we would answer the ballot that it asks about; nothing is promised."""
+    request = RequestVote(
+        scout.log_leadership_term_id,
+        scout.log_position,
+        scout.proposed_term_id,
+        scout.member_id,
+        even_if_behind=scout.even_if_behind,
+    )
+    if scout.force:
+        # The leader has asked its sender to take over, and releases us before the ballot.
+        voter = attrs.evolve(voter, bound=False)
+    return consider(request, voter, in_ballot=in_ballot, leader_alive=leader_alive).reason
+
+
+def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
+    """Say whether a member of `term` leaves its leader for a candidate that the leader has asked.
+
+    The log decides here as in a ballot: who could not win it must not end a term for it.
+    """
+    able = own <= log_end(request) or request.even_if_behind
+    return request.force and request.candidate_term_id > term and able
+
+
+def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
+    """Say which of two members that scout at the same time lets the other go first.
+
+    Both would answer yes, raise the same term, and split the votes.
+    """
+    return (log_end(scout), scout.member_id) > (own, member_id)
+
+
+def is_supported(
+    answers: Mapping[int, VoteReason], others: Collection[int], absent: Collection[int]
+) -> bool | None:
+    """Say what the answers to a scout mean: a quorum would vote for us, it would not, or wait.
+
+    Members that have not answered are waited for, unless they are known to be absent; when the
+    round is over, pass all of those as absent.
+    """
+    yes = 1 + sum(reason is VoteReason.GRANTED for reason in answers.values())
+    open_answers = [member for member in others if member not in answers and member not in absent]
+    if yes >= quorum(len(others) + 1):
+        return True if not open_answers else None
+    return None if yes + len(open_answers) >= quorum(len(others) + 1) else False
+
+
+def is_unanimous_leader(
+    votes: Mapping[int, bool], others: Collection[int], absent: Collection[int]
+) -> bool:
+    """Say whether every other member that is not absent voted for us, and we have a quorum."""
+    if any(not votes.get(member, False) for member in others if member not in absent):
+        return False
+    return has_majority(votes, len(others) + 1)
+
+
+def is_quorum_leader(votes: Mapping[int, bool], members: int, failed_rounds: int) -> bool:
+    """Say at the end of a ballot whether a majority carries us.
+
+    One negative vote vetoes in the first rounds, so that the best log is preferred; after
+    :data:`VETO_ROUNDS` lost ones a majority is enough, or one member could veto for ever.
+    """
+    if failed_rounds < VETO_ROUNDS and not all(votes.values()):
+        return False
+    return has_majority(votes, members)
+
+
+def has_majority(votes: Mapping[int, bool], members: int) -> bool:
+    """Say whether our own vote and those of others are a quorum."""
+    return 1 + sum(votes.values()) >= quorum(members)

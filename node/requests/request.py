@@ -1,0 +1,141 @@
+"""A request of a client on its way through a member.
+
+A request is a plain object with a callback, not a task, because a member handles tens of thousands
+of them a second. It ends in one of three ways:
+
+- It never left this member, because no leader was found in time:
+  :class:`~quorate.errors.NoLeaderError`.
+- It was appended or forwarded, and then lost: :class:`~quorate.errors.UnknownOutcomeError`.
+- It was committed and applied, or read: the reply.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ...errors import RequestError
+
+
+Stamp: TypeAlias = tuple[int, int]
+"""Client session and sequence number of a command."""
+
+UNSTAMPED: Final[Stamp] = (0, 0)
+"""The stamp of a command without a session."""
+
+
+class RequestKind(enum.IntEnum):
+    """Where a request goes: into the log, to the applied state, or to the leader itself."""
+
+    COMMAND = 0
+    QUERY = 1
+    CONTROL = 2
+
+
+# Plain names for the hot path: looking up a member of an enumeration costs more than a global.
+COMMAND: Final = RequestKind.COMMAND
+QUERY: Final = RequestKind.QUERY
+CONTROL: Final = RequestKind.CONTROL
+
+
+class Request:
+    """One command, query or control request on its way.
+
+    Args:
+        kind: a command is recorded, replicated and applied; a query is a linearizable read; a
+            control request is an operator's (:mod:`..leader.operator`).
+        payload: the bytes for the service.
+        flags: one byte whose meaning is the service's.
+        done: callback, called at most once, on the trio thread, with the reply or the error. It
+            must neither block nor raise.
+
+    Attributes:
+        deadline: when it fails unless it was sent by then (trio's clock); 0 before it was
+            submitted.
+        losses: how often it was lost on its way to a leader.
+        session: client session that a command belongs to, 0 for none.
+        sequence: its number within the session. Both are recorded with it; the service uses them.
+        commands: about how many commands of clients it contains.
+        cancelled: nobody waits for it any more.
+    """
+
+    __slots__ = (
+        "cancelled",
+        "commands",
+        "deadline",
+        "done",
+        "flags",
+        "kind",
+        "losses",
+        "payload",
+        "sequence",
+        "session",
+    )
+
+    def __init__(
+        self,
+        kind: RequestKind,
+        payload: bytes,
+        flags: int,
+        done: Callable[[bytes | RequestError], None],
+    ) -> None:
+        self.kind = kind
+        self.payload = payload
+        self.flags = flags
+        self.done = done
+        self.cancelled = False
+        self.deadline = 0.0
+        self.losses = 0
+        self.session = 0
+        self.sequence = 0
+        self.commands = 1
+
+    def answer(self, query: Callable[[bytes, int], bytes]) -> bool:
+        """Answer a query with the result of `query(payload, flags)`; do nothing if it is cancelled.
+
+        Returns:
+            Whether it is finished. If not, the caller must call again, now or later.
+        """
+        if not self.cancelled:
+            self.done(query(self.payload, self.flags))
+        return True
+
+    def cancel(self) -> None:
+        """Cancel it: it will not be sent unless it was already, and `done` is not called."""
+        self.cancelled = True
+        self.done = _nobody
+
+    def leave(self, _client: object) -> None:
+        """Note that a client is gone, for which it shall not be sent any more."""
+        self.cancel()
+
+    def remaining(self) -> Sequence[Request]:
+        """Return what must be sent in place of this request once it is cancelled: nothing.
+
+        A request that joins those of several clients is cancelled as soon as one of them is gone.
+        It then returns one request for each remaining client, or itself with the rest of its
+        content.
+        """
+        return ()
+
+
+def still_wanted(requests: Iterable[Request]) -> Iterator[Request]:
+    """Yield the requests that must still be sent, of requests that were not sent yet.
+
+    A cancelled one is replaced by its :meth:`Request.remaining`.
+    """
+    for request in requests:
+        # Handling one request may cancel a later one, so each is checked in its turn.
+        if not request.cancelled:
+            yield request
+        else:
+            for each in request.remaining():
+                if not each.cancelled:
+                    yield each
+
+
+def _nobody(_result: bytes | RequestError) -> None:
+    """Take a result that nobody waits for."""

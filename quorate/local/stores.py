@@ -1,0 +1,38 @@
+"""Where a member's recording lies in its directory, and who owns it."""
+
+from pathlib import Path
+
+from ..errors import StoreMismatchError
+from ..storage.lmdb.environment import translating_errors
+from ..storage.lmdb.file_check import DATA_FILE
+from ..storage.log.identity import Identity
+
+__all__ = ["store_of", "whose"]
+
+
+def store_of(directory: Path) -> Path:
+    """Return the folder of the recording: the directory itself, or ``log`` in it.
+
+    Raises:
+        StoreMismatchError: there is no recording in either.
+        StorageError: this user has no permission to look.
+    """
+    if directory.name == "tables" and (directory.parent / "log").is_dir():
+        raise StoreMismatchError(
+            f"{directory}: these are the tables that the member makes of its recording; the "
+            f"recording is {directory.parent / 'log'}"
+        )
+    with translating_errors(directory):
+        for place in (directory, directory / "log"):
+            if (place / DATA_FILE).exists():
+                return place
+    members = sorted(place.parent.name for place in directory.glob("member-*/log"))
+    which = f": ask for one of {', '.join(members)} in it" if members else ""
+    raise StoreMismatchError(f"{directory}: no recording there{which}")
+
+
+def whose(identity: Identity) -> str:
+    """Say in words which member, or which cluster's backup, a store belongs to."""
+    if identity.member_id < 0:
+        return f'a backup of cluster "{identity.cluster}"'
+    return f'member {identity.member_id} of cluster "{identity.cluster}"'

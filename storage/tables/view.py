@@ -1,0 +1,125 @@
+"""One state of the tables, read while they go on: from the disk to the stream of a snapshot.
+
+A view is one LMDB read transaction, begun at the moment of the cut. Flushes go on beside it, and
+that has two prices:
+
+- LMDB reuses no page that the view may still see, so the file grows by whatever is flushed until
+  the view ends.
+- LMDB can't change the size of its map during a read transaction. A flush that needs a larger map
+  ends the view, and with it the snapshot. `TablesDisk.open_view` therefore makes the map large
+  enough first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...errors import StorageError
+from ..writing.group_commit import Lock
+from .memtable import HASHED_BYTES
+from .rows import (
+    decode_deadline_untrusted,
+    decode_note_untrusted,
+    decode_record_untrusted,
+    hashed_key_untrusted,
+)
+from .stream import BLOCK_BYTES, DEADLINES, MAX_ROWS, NOTES, RECORDS, TABLES, pieces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import lmdb
+
+    from ..lmdb.environment import Transaction
+    from .stream import Rows
+
+
+class TablesView:
+    """One state of the tables, however they go on; read by one thread at a time.
+
+    Args:
+        txn: the read transaction, which belongs to the view from now on.
+        databases: records, deadlines and notes.
+        left_out: stored keys that the stream leaves out: expired ones.
+        report_damage: notes that the tables are damaged, and returns the error to raise.
+    """
+
+    def __init__(
+        self,
+        txn: Transaction,
+        databases: tuple[lmdb._Database, ...],
+        left_out: frozenset[bytes],
+        report_damage: Callable[[Exception], StorageError],
+    ) -> None:
+        self._report_damage = report_damage
+        self._txn: Transaction | None = txn
+        self._databases = databases
+        self._left_out = left_out
+        self._reading = Lock()
+
+    def close(self) -> None:
+        """End the view; idempotent.
+
+        Called by the event loop while another thread may be reading, whose step it waits for: LMDB
+        ends the process if a transaction is aborted under a reader.
+        """
+        with self._reading:
+            if self._txn is not None:
+                self._txn.abort()
+                self._txn = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the stream, and end the view.
+
+        Raises:
+            StorageError: the view was ended by `close`.
+            DamagedTablesError: a row is damaged. It gets into no snapshot.
+        """
+        try:
+            for table, database in zip(TABLES, self._databases, strict=True):
+                left_out = self._left_out if table in (RECORDS, DEADLINES) else frozenset[bytes]()
+                rows: Rows = self._read(database, b"", left_out)
+                while rows:
+                    self._check(table, rows)
+                    yield from pieces_of(table, rows)
+                    rows = self._read(database, rows[-1][0], left_out)
+        finally:
+            self.close()
+
+    def _read(self, database: lmdb._Database, after: bytes, left_out: frozenset[bytes]) -> Rows:
+        rows: Rows = []
+        size = 0
+        with self._reading:
+            if self._txn is None:
+                raise StorageError("the view of the tables was ended, since their file had to grow")
+            cursor = self._txn.cursor(database)
+            if not cursor.set_range(after + b"\0"):
+                return rows
+            for row in cursor.iternext():
+                if row[0] in left_out:
+                    continue
+                rows.append(row)
+                size += len(row[0]) + len(row[1])
+                if size >= BLOCK_BYTES or len(rows) == MAX_ROWS:
+                    break
+        return rows
+
+    def _check(self, table: int, rows: Rows) -> None:
+        check = _CHECKS[table]
+        try:
+            for stored, data in rows:
+                check(stored, data)
+        except StorageError as error:
+            raise self._report_damage(error) from error
+
+
+def _check_record(stored: bytes, data: bytes) -> None:
+    key = hashed_key_untrusted(stored, data) if len(stored) == HASHED_BYTES else stored
+    decode_record_untrusted(key, data)
+
+
+_CHECKS: Final[dict[int, Callable[[bytes, bytes], object]]] = {
+    RECORDS: _check_record,
+    DEADLINES: decode_deadline_untrusted,
+    NOTES: decode_note_untrusted,
+}

@@ -1,0 +1,51 @@
+"""The policy by which clients repeat requests, and the window of a session."""
+
+import math
+
+import pytest
+
+from quorate.keyvalue.limits import KEPT_REPLIES
+from quorate.keyvalue.retry import SESSION_WINDOW, Retry, SessionWindow, Turns
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    retry = Retry(lambda: 0.0, math.inf)
+    assert [retry.pause_s() for _ in range(8)] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+
+
+def test_no_attempt_begins_after_the_deadline() -> None:
+    now = 10.0
+    retry = Retry(lambda: now, 10.05)
+    assert retry.pause_s() == 0.02
+    now = 10.02
+    assert retry.pause_s() is None, "10.02 + 0.04 is too late"
+    now = 9.0
+    assert retry.pause_s() == 0.04, "a pause that was not given does not count"
+
+
+def test_members_take_turns() -> None:
+    turns = Turns(["a", "b"])
+    seen = [turns.current]
+    for _ in range(3):
+        turns.advance()
+        seen.append(turns.current)
+    assert seen == ["a", "b", "a", "b"]
+
+
+def test_a_window_is_full_while_an_old_number_is_not_answered() -> None:
+    window = SessionWindow(7)
+    assert window.session_id == 7
+    assert window.begin() == 1
+    for number in range(2, SESSION_WINDOW + 2):
+        assert not window.is_full
+        assert window.begin() == number
+        window.end(number)
+    assert window.is_full
+    window.end(1)
+    assert not window.is_full
+    with pytest.raises(KeyError):
+        window.end(1)
+
+
+def test_members_keep_more_replies_than_a_window_has_numbers() -> None:
+    assert SESSION_WINDOW < KEPT_REPLIES
