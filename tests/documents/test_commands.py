@@ -31,4 +31,4 @@ def test_its_commands_exist(document: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_main_documents_show_commands() -> None:
     shown = {name for name in DOCUMENTS if commands(name)}
-    assert shown >= {"docs/deployment.md", "docs/operations.md", "docs/tutorial.md"}
+    assert shown >= {"docs/running.md", "docs/operations.md", "docs/tutorial.md"}

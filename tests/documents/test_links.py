@@ -12,6 +12,9 @@ DOCUMENTS = subprocess.run(
     ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.split()
 LINK = re.compile(r"\]\(([^()\s]+)\)")
+PAGES = ("docs/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+ROOMS = "node|storage|transport|keyvalue|histories|simulation|pipeline|quorate|tests|bench|examples"
+PATH = re.compile(rf"`((?:{ROOMS}|docs)/[\w./-]*)`")
 
 
 def prose(document: Path) -> str:
@@ -41,6 +44,12 @@ def test_every_link_of_a_document_leads_somewhere(name: str) -> None:
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith(PAGES)])
+def test_every_file_that_a_document_names_exists(name: str) -> None:
+    named = PATH.findall(prose(ROOT / name))
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_links_are_found_at_all() -> None:

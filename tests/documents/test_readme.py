@@ -1,4 +1,4 @@
-"""What README and docs/deployment.md show works as it stands there."""
+"""What README and docs/running.md show works as it stands there."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from quorate.node.config.config import load_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DEPLOYMENT = (ROOT / "docs" / "deployment.md").read_text()
+RUNNING = (ROOT / "docs" / "deployment.md").read_text()
 
 
 def block(document: str, language: str, holding: str) -> str:
@@ -21,7 +21,7 @@ def block(document: str, language: str, holding: str) -> str:
 
 
 def test_the_configuration_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "node.toml").write_text(block(DEPLOYMENT, "toml", "member_id"))
+    (tmp_path / "node.toml").write_text(block(RUNNING, "toml", "member_id"))
     config = load_config(tmp_path / "node.toml")
     assert len(config.members) == 3
 
