@@ -10,7 +10,7 @@ from quorate.node.config.config import load_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-RUNNING = (ROOT / "docs" / "deployment.md").read_text()
+RUNNING = (ROOT / "docs" / "running.md").read_text()
 
 
 def block(document: str, language: str, holding: str) -> str:
