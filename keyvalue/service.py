@@ -35,7 +35,8 @@ from ..node.state_machine.service import KEY_VALUE, Command
 from ..storage.tables.damage import open_or_rebuild
 from ..storage.tables.memtable import Record
 from ..storage.tables.tables import FlushJob, Tables
-from ..storage.writing.group_commit import ExecutorFactory, ThreadExecutor
+from ..storage.writing.executor import ExecutorFactory
+from ..storage.writing.group_commit import ThreadExecutor
 from .commands import expiry, keys, numbers, sessions, strings, walk
 from .commands.strings import Handler
 from .commands.table import Kind, fault, lookup
@@ -56,6 +57,7 @@ from .state.sessions import Sessions
 from .state.store import TOO_MUCH_WORK, KeyStore
 
 _WATCH: Final = b"WATCH"
+_ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")

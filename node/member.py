@@ -26,7 +26,7 @@ import trio
 from ..errors import check_interpreter
 from ..storage import ThreadExecutor
 from ..storage.lmdb.environment import free_bytes
-from ..storage.writing.group_commit import nothing
+from ..storage.writing.executor import nothing
 from ..transport import (
     Address,
     ForwardReply,

@@ -18,9 +18,8 @@ from ..errors import (
     StorageError,
     StoreMismatchError,
 )
-from ..storage import Store
+from ..storage import EMPTY_LOG, Store
 from ..storage.lmdb.file_check import DATA_FILE
-from ..storage.log.log_end import EMPTY_LOG
 from .config.config import NodeConfig
 from .state_machine.service import KEY_VALUE, Service, kind_of
 

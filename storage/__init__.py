@@ -13,7 +13,6 @@ for the state that the log's commands make.
 """
 
 from .log.batch import (
-    BATCH_ALIGNMENT,
     DESCRIPTOR_BYTES,
     HEADER_BYTES,
     MAX_BATCH_BYTES,
@@ -36,14 +35,14 @@ from .log.store import Store
 from .log.term_table import ForcedRow, SnapshotRow, TermRow
 from .log.vote import NodeState
 from .log.voting_status import VotingRight, VotingStatus
-from .snapshots.file import SnapshotHead, SnapshotReader, Summary, check_snapshot, head_of
+from .snapshots.file import SnapshotHead, SnapshotReader, Summary, head_of
 from .snapshots.folder import SnapshotFolder, SnapshotWriter, Transfer
 from .tools.describe import Description, DumpedBatch, describe, dump
 from .tools.verify import Finding, VerifyReport, verify
-from .writing.group_commit import Executor, ExecutorFactory, InlineExecutor, Job, ThreadExecutor
+from .writing.executor import Executor, ExecutorFactory, Job
+from .writing.group_commit import ThreadExecutor
 
 __all__ = [
-    "BATCH_ALIGNMENT",
     "DESCRIPTOR_BYTES",
     "EMPTY_LOG",
     "HEADER_BYTES",
@@ -59,7 +58,6 @@ __all__ = [
     "Finding",
     "ForcedRow",
     "Identity",
-    "InlineExecutor",
     "Job",
     "LogEnd",
     "NodeState",
@@ -80,7 +78,6 @@ __all__ = [
     "Write",
     "check_batch_untrusted",
     "check_received_untrusted",
-    "check_snapshot",
     "decode_entries_untrusted",
     "decode_header_untrusted",
     "describe",

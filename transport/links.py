@@ -36,7 +36,7 @@ connection. A bug in the handler ends `Links.run`.
 What we do not do
 -----------------
 There is no acknowledgement and no resending on a link: TCP has both, and the protocol repeats what
-matters. There is no encryption either; see the operations manual.
+matters. There is no encryption either: members belong on a network that you trust.
 """
 
 from collections.abc import Mapping
@@ -121,16 +121,22 @@ class Links:
             service=service,
         )
         self._links = {
-            member: OutgoingLink(
-                address=address,
-                network=network,
-                hello=self._hello(member, StreamPurpose.CONSENSUS),
-                on_up=partial(handler.on_link_up, member),
-                limits=self._limits,
-                rng=Random(rng.getrandbits(64)),  # noqa: S311 - one each, not shared
-            )
+            member: self._outgoing(member, address, handler, rng)
             for member, address in self._peers.items()
         }
+
+    def _outgoing(
+        self, member: int, address: Address, handler: LinkHandler, rng: Random
+    ) -> OutgoingLink:
+        """Return a new link to a peer."""
+        return OutgoingLink(
+            address=address,
+            network=self._network,
+            hello=self._hello(member, StreamPurpose.CONSENSUS),
+            on_up=partial(handler.on_link_up, member),
+            limits=self._limits,
+            rng=Random(rng.getrandbits(64)),  # noqa: S311 - one each: links draw independently
+        )
 
     async def run(
         self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED

@@ -43,7 +43,7 @@ from .fields import (
 
 @attrs.frozen
 class Hello:
-    """The first frame of a connection: who dials, and why.
+    """The first frame of a connection: the dialling member, and the purpose.
 
     Args:
         cluster: name of the cluster.

@@ -1,8 +1,7 @@
 """Our link to one peer: dialled again and again, with a queue in front of it.
 
 A frame is offered to the network at once. What the network does not take waits in one of two queues
-of
-bounded size: messages, which include the live log, and behind them bulk, which is whatever the
+of bounded size: messages, which include the live log, and behind them bulk, which is whatever the
 protocol does not wait for. One task empties both as the network becomes ready. So bulk takes no
 room from a message, and delays it by one half-sent frame at most.
 

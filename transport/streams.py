@@ -47,9 +47,8 @@ class FrameStream:
 
     One task at a time may send, and one may receive. Close it, or use it as an async context
     manager. Closing is immediate. Frames that `send` returned from are still delivered, unless
-    bytes from the other
-    end stay unread here: the kernel then resets the connection. So the side that has everything it
-    wants closes first.
+    bytes from the other end stay unread here: the kernel then resets the connection. So the side
+    that has everything it wants closes first.
 
     Args:
         connection: belongs to the stream from now on.

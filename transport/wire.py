@@ -151,10 +151,8 @@ class FrameDecoder:
 
         Raises:
             WireError: the stream is invalid from here on, and every later call raises the same.
-                Whole
-                messages in the same piece are lost: close such a connection, whose last messages
-                    may be
-                missing anyway.
+                Whole messages in the same piece are lost: close such a connection, whose last
+                messages may be missing anyway.
         """
         if self._dead:
             raise WireError("the stream was invalid before; close this connection")

@@ -55,7 +55,8 @@ from quorate.client.resp import open_resp
 from quorate.local.cluster import LocalCluster, MemberProcess, open_cluster
 from quorate.local.survey import SETTLED, survey
 from quorate.node.config.config import SnapshotPolicy
-from quorate.storage import Summary, check_snapshot, describe
+from quorate.storage import Summary, describe
+from quorate.storage.snapshots.file import check_snapshot
 
 MEMBERS: Final = 3
 POLICY: Final = SnapshotPolicy(keep=1, interval_bytes=2**50, margin_bytes=0)

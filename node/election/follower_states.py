@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ...errors import TransportError
-from ...storage.log.log_end import EMPTY_LOG, LogEnd
+from ...storage import EMPTY_LOG, LogEnd
 from ...transport import Address, AppendFlags, CatchupPosition, ReplayRequest, StreamPurpose
 from ..protocol import log_matching
 from ..protocol.states import State

@@ -15,7 +15,7 @@ import trio
 
 from ...errors import WireError
 from ...storage import check_received_untrusted
-from ...storage.writing.group_commit import MAX_GROUP_JOBS
+from ...storage.writing.executor import MAX_GROUP_JOBS
 from ...transport import LogBatch
 
 if TYPE_CHECKING:

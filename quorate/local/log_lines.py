@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import trio
 
-from ..storage.writing.group_commit import Job, ThreadExecutor
+from ..storage.writing.executor import Job
+from ..storage.writing.group_commit import ThreadExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

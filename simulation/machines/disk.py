@@ -28,14 +28,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ...storage import InlineExecutor, Job
+from ...storage import Job
 from ...storage.lmdb.environment import Environment
 from ...storage.log.commit import carry_over
 from ...storage.log.databases import MAX_DBS, Databases
 from ...storage.log.founding import nothing_to_make
 from ...storage.log.journal import JOURNAL_FILE
 from ...storage.log.meta_rows import load_identity
-from ...storage.writing.group_commit import nothing
+from ...storage.testing import InlineExecutor
+from ...storage.writing.executor import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

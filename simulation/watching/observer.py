@@ -14,8 +14,7 @@ import attrs
 import trio
 
 from ...node.leader.leadership import Leadership
-from ...storage import decode_header_untrusted
-from ...storage.log.log_end import EMPTY_LOG
+from ...storage import EMPTY_LOG, decode_header_untrusted
 from ...transport import (
     AppendPosition,
     CommitPosition,

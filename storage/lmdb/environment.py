@@ -38,8 +38,8 @@ from ...errors import (
     StoreFullError,
     StoreMismatchError,
 )
-from ..writing.group_commit import Lock
 from .file_check import DATA_FILE, check_file
+from .lock import Lock
 from .private import DIRECTORY_MODE, FILE_MODE, make_private, owner_of, user
 from .readers import LOCK_FILE, LOCK_TABLE, MAX_READERS, ReaderWatch, only_writer, open_for_reading
 

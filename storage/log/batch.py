@@ -36,8 +36,8 @@ walking, and an audit reads no payload.
 Positions
 ---------
 A position is a byte offset in one endless log. A batch's length is a multiple of 32, so positions
-are too. The commit position in a header stays true for ever: somebody who has nothing but a
-directory learns from it what is committed.
+are too. The commit position in a header stays true for ever: a directory alone shows what is
+committed.
 
 Checking
 --------

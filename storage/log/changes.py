@@ -72,8 +72,8 @@ def nothing(_dbs: Databases, old: Recorded) -> Change:
 def append(dbs: Databases, old: Recorded, batch: bytes, header: BatchHeader) -> Change:
     """Append a batch with this header; a new term gets its row."""
     term, position, end = header.term, header.position, header.end
-    # Asserted although callers check what comes from outside: a gap in the log is never noticed by
-    # the one who makes it, only at the next start.
+    # Asserted although callers check what comes from outside: a gap in the log would show only at
+    # the next start.
     assert header.length == len(batch), f"{header} of {len(batch)} bytes"
     assert position == old.append_position, f"{header}: the log ends elsewhere"
     terms = with_row_of(old.terms, header)

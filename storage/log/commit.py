@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from .changes import Change
     from .databases import Databases
     from .identity import Identity
-    from .journal import Journal
+    from .journal import Journal, JournalTail
     from .log_table import Record
 
 log = logging.getLogger("quorate.storage")
@@ -247,23 +247,9 @@ def carry_over(
         lambda txn: (*journal_goes_on(txn, dbs, member_id), _last_term(txn, dbs))
     )
     tail = scan.tail(member_id, row, end, log_term)
-    if tail.newer:
-        # The old data.mdb may miss a vote. To go on could elect two leaders in one term.
-        raise LostStoreError(
-            f"member {member_id}: its journal is newer than data.mdb, which an older copy "
-            "replaced; its vote may be lost with the newer file. Put that back, or see "
-            "`quorate recover --help`"
-        )
+    _refuse_lost(member_id, tail, peers=peers)
     if not row.size:  # LMDB knows of no journal, so there is nothing to carry over
         return row
-    if tail.damage is not None:
-        if not peers:  # a cluster of one: nobody could send the batches again
-            raise tail.damage
-        log.error(
-            "%s. The batches may have been acknowledged: until another member has sent them again, "
-            "this member votes only for candidates that have them",
-            tail.damage,
-        )
     # Size 0: the file need not be there until the first append begins it again.
     empty = JournalRow(row.generation + 1)
 
@@ -280,6 +266,25 @@ def carry_over(
 
     environment.write(apply)
     return empty
+
+
+def _refuse_lost(member_id: int, tail: JournalTail, *, peers: bool) -> None:
+    """Refuse what this member can't go on with; log damage that its peers will undo."""
+    if tail.newer:
+        # The old data.mdb may miss a vote. To go on could elect two leaders in one term.
+        raise LostStoreError(
+            f"member {member_id}: its journal is newer than data.mdb, which an older copy "
+            "replaced; its vote may be lost with the newer file. Put that back, or see "
+            "`quorate recover --help`"
+        )
+    if tail.damage is not None:
+        if not peers:  # a cluster of one: nobody could send the batches again
+            raise tail.damage
+        log.error(
+            "%s. The batches may have been acknowledged: until another member has sent them again, "
+            "this member votes only for candidates that have them",
+            tail.damage,
+        )
 
 
 def _last_term(txn: Transaction, dbs: Databases) -> int:

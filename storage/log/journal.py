@@ -59,7 +59,7 @@ Everything else is damage:
 What we do not do
 -----------------
 We can't detect a copy of the journal taken within the current generation: it begins as it should.
-We do not keep batches here for long. LMDB tells a torn write from damage and the journal's last
+We do not keep batches here for long. In LMDB damage and a torn write look different; in the last
 group does not, so an idle member carries its batches over.
 """
 
@@ -307,9 +307,8 @@ class JournalScan:
             term, end = records[-1].term, records[-1].end
             at += _blocks(_HEAD_BYTES + len(group.batches))
             group = _group_untrusted(self.data, at, row)
-        # Look behind the end for groups that count: with one, the break is no torn last write.
-        places = range(at + _BLOCK_BYTES, len(self.data), _BLOCK_BYTES)
-        behind = [later for place in places if (later := _group_untrusted(self.data, place, row))]
+        # With a group behind the break that counts, the break is no torn last write.
+        behind = self._groups_behind(at, row)
         if group is not None:  # whole, but it does not continue the log
             behind.append(group)
         if not behind:  # the end of the journal, or one torn write: nothing acknowledged is missing
@@ -317,6 +316,11 @@ class JournalScan:
         # Acknowledged batches are damaged. The furthest head says how far the log went.
         last = max(behind, key=lambda it: (it.generation, it.term, it.end))
         return self._damaged(member_id, records, at, last)
+
+    def _groups_behind(self, at: int, row: JournalRow) -> list[_Group]:
+        """Return the groups that count and begin behind a byte."""
+        places = range(at + _BLOCK_BYTES, len(self.data), _BLOCK_BYTES)
+        return [group for place in places if (group := _group_untrusted(self.data, place, row))]
 
     @staticmethod
     def _damaged(

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Never, Self
 
-    from ..writing.group_commit import ExecutorFactory
+    from ..writing.executor import ExecutorFactory
     from .changes import Change
     from .vote import NodeState
     from .voting_status import VotingStatus
@@ -298,7 +298,7 @@ class Store(StateView):
             StorageError: the snapshot is older than what is known to be committed here.
         """
         await self.settled()
-        # An older snapshot would take back entries that clients have been told are committed.
+        # An older snapshot would take back entries whose commit clients have seen.
         if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(

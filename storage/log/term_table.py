@@ -15,11 +15,13 @@ bases that do not meet are silently overridden.)
 
 ::
 
-    terms       key term u64 (big endian)                  base i64, end i64 (-1 open), timestamp
-    i64 snapshots   key position u64, term u64 (big endian)    timestamp i64, name UTF-8 meta
-    key "forced:", time u64 (big endian)       position i64, term i64, instance id u64
+    table       key                         value
+    terms       term u64                    base i64, end i64 (-1: open), timestamp i64
+    snapshots   position u64, term u64      timestamp i64, name UTF-8
+    meta        "forced:", time u64         position i64, term i64, instance id u64
 
-Each value ends with a checksum of key and value (`lmdb.sealed_rows`).
+Keys are big endian, so that LMDB sorts them by number; values are little endian. Each value ends
+with a checksum of key and value (`lmdb.sealed_rows`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A dictionary has the truth, a heap finds the next deadline. A heap entry is stale once its key has
 another deadline, and is then skipped. When most of the heap is stale, a new heap takes its place.
-The
-old one is emptied into it from its end, a few entries with every change: a million keys at once
+The old one is emptied into it from its end, a few entries with every change: a million keys at once
 would take half a second. For the same reason no call skips more than a thousand entries.
 """
 

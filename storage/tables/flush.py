@@ -1,4 +1,4 @@
-"""What a flush writes to the tables on disk: the changes since the one before it."""
+"""A flush: what it writes to the tables on disk, which is the changes since the flush before."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Cut:
-    """A frozen layer and the point of the log at which it was cut: what one flush writes.
+    """What one flush writes: a frozen layer, and the point of the log at which it was cut.
 
     Args:
         layer: the changes.
-        deadlines: those that have changed, 0 for those taken away.
-        notes: those that have changed, None for those deleted.
+        deadlines: those that have changed, 0 for removed ones.
+        notes: those that have changed, None for deleted ones.
         position: log position up to which everything is applied.
         timestamp_ms: log time there.
     """
@@ -37,7 +37,7 @@ class Cut:
 
 
 def write_changes(txn: Transaction, dbs: TablesDatabases, cut: Cut) -> None:
-    """Write the changes of a cut in a transaction, over what lies below it; on any thread."""
+    """Write a cut in a transaction, over what is on disk; on any thread."""
     _write_records(txn, dbs.records, cut.layer)
     _write_deadlines(txn, dbs.deadlines, cut.deadlines)
     for key, row in cut.notes.items():

@@ -24,7 +24,7 @@ Counting
 `put` does not look whether a key exists below: that would cost a disk read per new key. So the
 number of keys is unknown until somebody asks. The first `len` looks up each key of the layers once.
 From then on each batch does so for its own keys, until nobody has asked between two cuts. So only
-those who count pay, and only the first time all at once.
+owners that count pay, and only the first time all at once.
 
 Pages
 -----

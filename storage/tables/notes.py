@@ -1,8 +1,7 @@
 """Notes: a few rows that are not keys, for the owner of the tables.
 
 Nothing that counts, walks or clears keys sees them. They are complete up to the same log position
-as
-the keys: the same flush writes them, in the same transaction, and a snapshot has them. All notes
+as the keys: the same flush writes them, in the same transaction, and a snapshot has them. All notes
 are in memory, so their owner bounds them.
 """
 

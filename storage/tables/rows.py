@@ -1,7 +1,25 @@
 """The encoding of the tables' rows, each with a checksum.
 
-LMDB does not check what it stores. Our checksum covers the key too, so a row under a wrong key is
-noticed. A row whose checksum differs is never used: the log, or a snapshot, can rebuild the tables.
+::
+
+    record      tag       u8
+                expires   u64   cluster time in ms, 0 for never
+                revision  u64
+                checksum  u32   CRC-32C of the key, of the 17 bytes above, and of the value
+                [length   u32   of the key; only if the key is stored hashed, see `memtable`]
+                [key            likewise]
+                value
+
+    deadline    expires   u64
+                checksum  u32   CRC-32C of the text "<expires> <key>"
+                [key            only if it is stored hashed]
+
+    note        checksum  u32   CRC-32C of key and row
+                row
+
+Integers are little endian. LMDB does not check what it stores. Our checksum covers the key too, so
+a row under a wrong key is noticed. A row whose checksum differs is never used: the log, or a
+snapshot, can rebuild the tables.
 """
 
 from __future__ import annotations
@@ -34,11 +52,7 @@ _DEADLINE: Final = struct.Struct("<QI")
 
 
 def encode_record(key: bytes, record: Record) -> bytes:
-    """Encode a record: tag (1 byte), expiry, revision (8 each), checksum (4), value; little-endian.
-
-    Of a key that is stored hashed, the length (4) and the whole key stand before the value. The
-    checksum is the CRC-32C of the key, of what stands before it, and of the value.
-    """
+    """Encode the record of a key."""
     value, expires_at_ms, revision, tag = record
     head = _RECORD.pack(tag, expires_at_ms, revision)
     head += _SUM.pack(extend_crc32c(crc32c(key + head), value))
@@ -51,7 +65,7 @@ def decode_record_untrusted(key: bytes, data: bytes) -> Record:
     """Decode the record of `key`.
 
     Raises:
-        StorageError: it is not what was encoded for that key.
+        StorageError: this is not what was encoded for that key.
     """
     if len(data) < _HEAD_BYTES:
         raise _damaged(key, f"{len(data)} bytes, expected {_HEAD_BYTES} at least")
@@ -69,10 +83,10 @@ def decode_record_untrusted(key: bytes, data: bytes) -> Record:
 
 
 def hashed_key_untrusted(stored: bytes, data: bytes) -> bytes:
-    """Return the key that the record of a key that is stored hashed names.
+    """Return the key in the record of a key that is stored hashed.
 
     Raises:
-        StorageError: it is not the one that is stored so.
+        StorageError: it is not the key that is stored under that hash.
     """
     at = _HEAD_BYTES + _LENGTH.size
     if len(data) < at:
@@ -80,12 +94,14 @@ def hashed_key_untrusted(stored: bytes, data: bytes) -> bytes:
     (length,) = _LENGTH.unpack_from(data, _HEAD_BYTES)
     key = data[at : at + length]
     if len(key) != length or stored_key(key) != stored:
-        raise StorageError(f"row of a hashed key is damaged: {stored[:64]!r}... is another's place")
+        raise StorageError(
+            f"row of a hashed key is damaged: {stored[:64]!r}... is the place of another key"
+        )
     return key
 
 
 def encode_deadline(key: bytes, deadline_ms: int) -> bytes:
-    """Encode when a key expires: time (8 bytes), checksum (4); the key if it is stored hashed."""
+    """Encode when a key expires."""
     data = _DEADLINE.pack(deadline_ms, _sum_of_deadline(key, deadline_ms))
     return data if 0 < len(key) < HASHED_BYTES else data + key
 
@@ -94,19 +110,19 @@ def decode_deadline_untrusted(stored: bytes, data: bytes) -> tuple[bytes, int]:
     """Decode a key and when it expires.
 
     Raises:
-        StorageError: it is not what was encoded for that stored key.
+        StorageError: this is not what was encoded for that stored key.
     """
     key = data[_DEADLINE.size :] if len(stored) == HASHED_BYTES else stored
-    whole = len(data) - len(key) if len(stored) == HASHED_BYTES else len(data)
-    if whole == _DEADLINE.size and stored_key(key) == stored:
+    fixed = len(data) - len(key) if len(stored) == HASHED_BYTES else len(data)
+    if fixed == _DEADLINE.size and stored_key(key) == stored:
         deadline_ms, checksum = _DEADLINE.unpack_from(data)
         if checksum == _sum_of_deadline(key, deadline_ms):
             return key, deadline_ms
-    raise _damaged(key, "when it expires is not what was written")
+    raise _damaged(key, "its deadline is not what was written")
 
 
 def encode_note(key: bytes, row: bytes) -> bytes:
-    """Encode a note: checksum of its key and of itself (4 bytes), then the row."""
+    """Encode a note."""
     return _SUM.pack(crc32c(key + row)) + row
 
 
@@ -114,7 +130,7 @@ def decode_note_untrusted(key: bytes, data: bytes) -> bytes:
     """Decode a note.
 
     Raises:
-        StorageError: it is not what was encoded for that key.
+        StorageError: this is not what was encoded for that key.
     """
     row = data[_SUM.size :]
     if data[: _SUM.size] != _SUM.pack(crc32c(key + row)):

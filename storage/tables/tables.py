@@ -44,7 +44,8 @@ import trio
 
 from ...errors import StorageError
 from ..lmdb.environment import INITIAL_MAP_BYTES
-from ..writing.group_commit import ThreadExecutor, nothing
+from ..writing.executor import nothing
+from ..writing.group_commit import ThreadExecutor
 from .deadlines import Deadlines
 from .disk import TablesDisk
 from .flush import Cut
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Never, Self
 
-    from ..writing.group_commit import ExecutorFactory
+    from ..writing.executor import ExecutorFactory
     from .view import TablesView
 
 FLUSH_BYTES: Final = 64 << 20

@@ -1,7 +1,7 @@
 """One state of the tables, read while they go on: from the disk to the stream of a snapshot.
 
-A view is one LMDB read transaction, begun at the moment of the cut. Flushes go on beside it, and
-that has two prices:
+A view is one LMDB read transaction, begun at the moment of the cut. Flushes go on during that,
+which has two prices:
 
 - LMDB reuses no page that the view may still see, so the file grows by whatever is flushed until
   the view ends.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import StorageError
-from ..writing.group_commit import Lock
+from ..lmdb.lock import Lock
 from .memtable import HASHED_BYTES
 from .rows import (
     decode_deadline_untrusted,

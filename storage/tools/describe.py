@@ -14,7 +14,7 @@ import attrs
 from ...errors import StorageError, WireError
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import BatchHeader, Entry, check_batch_untrusted, decode_entries_untrusted
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.readonly import open_readonly
 from ..log.term_table import ForcedRow, SnapshotRow, TermRow  # noqa: TC001 - as above
 from ..log.vote import NodeState  # noqa: TC001 - as above

@@ -23,7 +23,7 @@ from ...errors import PrunedError, StorageError, StoreMismatchError
 from ..lmdb.environment import content_of, sync_directory, translating_errors
 from ..lmdb.file_check import DATA_FILE
 from ..log.batch import decode_header_untrusted
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import JOURNAL_FILE
 from ..log.readonly import ReadOnlyStore, open_readonly
 from ..log.store import Store
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..log.commit import Write
-    from ..writing.group_commit import ExecutorFactory
+    from ..writing.executor import ExecutorFactory
 
 log = logging.getLogger("quorate.storage")
 

@@ -32,7 +32,7 @@ from ..log.batch import (
 )
 from ..log.commit import journal_goes_on
 from ..log.databases import LOG_TABLE, MAX_DBS, Databases
-from ..log.identity import Identity  # noqa: TC001 - resolved at run time by those who serialise
+from ..log.identity import Identity  # noqa: TC001 - resolved at run time by serialisers
 from ..log.journal import read_journal
 from ..log.log_end import EMPTY_LOG
 from ..log.log_table import KEY, decode_key_untrusted

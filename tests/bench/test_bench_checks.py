@@ -31,7 +31,8 @@ from bench.runs import anatomy
 from quorate.keyvalue.protocol import resp
 from quorate.node.config.config import MemberConfig, NodeConfig
 from quorate.node.requests.status import MemberAddress
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
+from quorate.storage import Entry, EntryKind, Store, encode_batch
+from quorate.storage.testing import InlineExecutor
 
 KEYS = [b"key:%012d" % number for number in range(4)]
 VALUES = [b"a" * 8, b"b" * 8, b"c" * 8, b"d" * 8]

@@ -13,8 +13,9 @@ import trio
 
 from quorate.cli.app import EX_CONFIG, EX_USAGE, run
 from quorate.node.leader.term_event import TermEvent, encode_term_event
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
+from quorate.storage import Entry, EntryKind, Store, encode_batch
 from quorate.storage.tables.tables import Tables
+from quorate.storage.testing import InlineExecutor
 
 BATCHES = 4
 EVENT = TermEvent(2, 7, 0, 1, "leader heartbeat timeout", 1234, 2)

@@ -17,16 +17,9 @@ import trio
 
 from quorate.errors import StorageError, leaves
 from quorate.simulation.machines.disk import Disk
-from quorate.storage import (
-    Entry,
-    EntryKind,
-    InlineExecutor,
-    NodeState,
-    Store,
-    ThreadExecutor,
-    encode_batch,
-)
+from quorate.storage import Entry, EntryKind, NodeState, Store, ThreadExecutor, encode_batch
 from quorate.storage.log.journal import Journal
+from quorate.storage.testing import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,11 +6,12 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from quorate.storage import InlineExecutor, LogEnd, Store, Write, decode_header_untrusted
+from quorate.storage import LogEnd, Store, Write, decode_header_untrusted
 from quorate.storage.lmdb.checksum import crc32c
 from quorate.storage.lmdb.environment import Environment
 from quorate.storage.log.databases import MAX_DBS, Databases
 from quorate.storage.log.journal import JOURNAL_FILE, load_row, read_journal
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import batch_at, begin_term, open_store, running
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def cut_power(store: Store) -> None:
 
 
 async def make(directory: Path, count: int) -> list[bytes]:
-    """Make a store of one term: two batches in LMDB, and so many more in the journal."""
+    """Make a store of one term: two batches in LMDB, and this many more in the journal."""
     async with running(at_once(directory)) as store:
         await begin(store)
         await append(store, count)

@@ -17,13 +17,13 @@ from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.storage import (
     Entry,
     EntryKind,
-    InlineExecutor,
     NodeState,
     Store,
     decode_header_untrusted,
     encode_batch,
 )
 from quorate.storage.log.commit import Write
+from quorate.storage.testing import InlineExecutor
 from quorate.transport import (
     NULL_VALUE,
     Address,

@@ -23,17 +23,10 @@ from quorate.simulation.ledger import Book
 from quorate.simulation.machines.clock import EPOCH_MS
 from quorate.simulation.machines.scheduler import seeded_scheduler
 from quorate.simulation.world import TIMEOUTS
-from quorate.storage import (
-    Identity,
-    InlineExecutor,
-    NodeState,
-    Store,
-    VotingRight,
-    VotingStatus,
-    make_store,
-)
+from quorate.storage import Identity, NodeState, Store, VotingRight, VotingStatus, make_store
 from quorate.storage.log.commit import Write
-from quorate.storage.writing.group_commit import nothing
+from quorate.storage.testing import InlineExecutor
+from quorate.storage.writing.executor import nothing
 from quorate.transport import AppendFlags, TermSpan
 from quorate.transport.testing import MemoryNetwork
 from tests.support.peers import ME, PATIENCE, Peer, record

@@ -9,7 +9,7 @@ import trio
 from quorate.keyvalue.protocol import resp
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
-from quorate.storage.writing.group_commit import InlineExecutor
+from quorate.storage.testing import InlineExecutor
 
 START_MS = 1_900_000_000_000
 BATCH_BYTES = 320

@@ -15,12 +15,12 @@ from quorate.storage import (
     BatchHeader,
     Entry,
     EntryKind,
-    InlineExecutor,
     Store,
     Write,
     decode_header_untrusted,
     encode_batch,
 )
+from quorate.storage.testing import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from quorate.storage.tables.memtable import Record
 from quorate.storage.tables.tables import FLUSH_BYTES, FlushJob, Tables
-from quorate.storage.writing.group_commit import InlineExecutor, nothing
+from quorate.storage.testing import InlineExecutor
+from quorate.storage.writing.executor import nothing
 
 CLUSTER = "test"
 

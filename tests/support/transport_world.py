@@ -49,7 +49,7 @@ def simulated(test: Callable[Parameters, Awaitable[None]]) -> Callable[Parameter
 
 @attrs.frozen
 class Event:
-    """Something that a handler was told: ``message``, ``receiving``, ``up`` or ``lost``."""
+    """A call of a handler: ``message``, ``receiving``, ``up`` or ``lost``."""
 
     time: float
     kind: str
@@ -221,7 +221,7 @@ async def world(
     jitter: float = 0.0,
     seed: int = 0,
 ) -> AsyncGenerator[World]:
-    """Run so many members, all of whose links are up."""
+    """Run this many members, with all links up."""
     async with trio.open_nursery() as nursery:
         made = World(MemoryNetwork(Random(seed), latency=0.001, jitter=jitter), nursery)
         for member in range(size):
@@ -259,7 +259,7 @@ class Stranger:
                 raise WireError(f"{message} is no reply")
 
     async def ends(self) -> bool:
-        """Tell whether the member closes the connection, within a long time."""
+        """Whether the member closes the connection, within a long time."""
         with trio.move_on_after(60):
             try:
                 return not await self.connection.receive(1000)

@@ -214,8 +214,8 @@ async def test_listeners_without_a_port_get_one_each() -> None:
 
 
 def scenario(seed: int) -> list[list[Event]]:
-    """Run three members through messages, cuts and resets; give what each was told, and when."""
-    told = list[list[Event]]()
+    """Run three members through messages, cuts and resets; return the calls of their handlers."""
+    calls = list[list[Event]]()
 
     @simulated
     async def run() -> None:
@@ -237,10 +237,10 @@ def scenario(seed: int) -> list[list[Event]]:
                     case _:
                         w.links[member].broadcast(commit(number))
                 await trio.sleep(rng.random() * 0.2)
-            told.extend(w.recorders[member].events for member in range(3))
+            calls.extend(w.recorders[member].events for member in range(3))
 
     run()
-    return told
+    return calls
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -3,8 +3,7 @@
 Each member gets its own view, ``network.host("a")``, and listens at ``Address("a", port)``; so the
 network knows which host dials which. Bytes take the latency of their direction, drawn from that
 direction's own generator, and keep their order. They travel in segments, as in packets. A window
-limits
-the bytes that are on their way or unread, as in a kernel: if the receiver does not read, the
+limits the bytes that are on their way or unread, as in a kernel: if the receiver does not read, the
 sender's `send_nowait` takes nothing more.
 
 - `cut` silently stops all bytes from one host to another: dials hang, bytes stall and arrive after

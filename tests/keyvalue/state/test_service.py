@@ -12,7 +12,7 @@ from quorate.keyvalue.protocol.payload import RESP3, TRANSACTION
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command, Service
 from quorate.storage.tables.tables import Tables
-from quorate.storage.writing.group_commit import InlineExecutor
+from quorate.storage.testing import InlineExecutor
 from tests.support.service_world import START_MS, Fed, encode, open_service, running
 
 

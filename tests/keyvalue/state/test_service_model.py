@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from quorate.keyvalue.service import KeyValueService
 from quorate.node.state_machine.service import Command
 from quorate.storage.tables.tables import FlushJob
-from quorate.storage.writing.group_commit import InlineExecutor, nothing
+from quorate.storage.testing import InlineExecutor
+from quorate.storage.writing.executor import nothing
 from tests.support.service_world import BATCH_BYTES, START_MS, encode
 
 KEYS = ["a", "b", "c", "key" * 300]

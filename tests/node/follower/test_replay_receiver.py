@@ -14,7 +14,7 @@ from quorate.node import State
 from quorate.node.follower import replay_receiver as module
 from quorate.node.follower.following import MAX_UNSYNCED_BYTES
 from quorate.node.follower.replay_receiver import HELD_SECONDS, TOGETHER_BYTES, ReplayReceiver
-from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
+from quorate.storage.writing.executor import MAX_GROUP_JOBS
 from quorate.transport import (
     AppendPosition,
     CommitPosition,

@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import check_snapshot
+from quorate.storage.snapshots.file import check_snapshot
 from tests.node.readers.test_backup import agrees, backup_of
 from tests.node.state_machine.test_snapshot_kills import alone, write
 from tests.node.state_machine.test_snapshots import load, snapshot

@@ -17,15 +17,10 @@ from quorate.errors import (
 )
 from quorate.node.election.context import ElectionContext
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import (
-    InlineExecutor,
-    NodeState,
-    check_snapshot,
-    decode_header_untrusted,
-    open_readonly,
-    verify,
-)
+from quorate.storage import NodeState, decode_header_untrusted, open_readonly, verify
 from quorate.storage.log.commit import Write
+from quorate.storage.snapshots.file import check_snapshot
+from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.restore import plan_restore, restore
 from tests.node.readers.test_backup import run_once
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot

@@ -17,8 +17,9 @@ from quorate.node.state_machine.service import KEY_VALUE, OWN, kind_of
 from quorate.node.store_opening import check_service
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import open_ledgers
-from quorate.storage import InlineExecutor, SnapshotReader, Store, open_readonly
+from quorate.storage import SnapshotReader, Store, open_readonly
 from quorate.storage.lmdb.file_check import DATA_FILE
+from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.restore import plan_restore, restore
 
 if TYPE_CHECKING:

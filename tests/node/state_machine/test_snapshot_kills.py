@@ -28,18 +28,11 @@ from quorate.node.readers import serving
 from quorate.node.state_machine.applier import Applier
 from quorate.node.state_machine.snapshots import Snapshots
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import (
-    SnapshotReader,
-    SnapshotWriter,
-    Store,
-    ThreadExecutor,
-    Transfer,
-    Write,
-    check_snapshot,
-)
+from quorate.storage import SnapshotReader, SnapshotWriter, Store, ThreadExecutor, Transfer, Write
 from quorate.storage.lmdb.environment import Environment
+from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.tables.disk import TablesDisk
-from quorate.storage.writing.group_commit import nothing
+from quorate.storage.writing.executor import nothing
 from quorate.transport.testing import MemoryNetwork
 from tests.node.state_machine.test_snapshots import PRUNING, load, pruned, set_policy, snapshot
 

@@ -15,7 +15,7 @@ from quorate.node.leader.operator import positions_of
 from quorate.simulation import Ledger, Setting
 from quorate.simulation import open_world as open_any_world
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.storage import check_snapshot
+from quorate.storage.snapshots.file import check_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

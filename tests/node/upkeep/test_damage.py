@@ -15,8 +15,14 @@ from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.watching.observer import Observer
 from quorate.simulation.world import Setting, open_world
-from quorate.storage import Entry, EntryKind, decode_header_untrusted, encode_batch, verify
-from quorate.storage.log.log_end import EMPTY_LOG
+from quorate.storage import (
+    EMPTY_LOG,
+    Entry,
+    EntryKind,
+    decode_header_untrusted,
+    encode_batch,
+    verify,
+)
 from quorate.storage.log.log_table import KEY
 from quorate.transport import CatchupPosition, ReplayRequest, RequestVote, StreamPurpose, VoteReason
 from tests.node.protocol.test_safety import LOG

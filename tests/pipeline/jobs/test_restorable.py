@@ -25,7 +25,8 @@ from quorate.pipeline.jobs.restorable import write_snapshot
 from quorate.pipeline.jobs.versions import Moment, moment_at
 from quorate.pipeline.payloads.once import sessions_at
 from quorate.pipeline.source.logs import open_log
-from quorate.storage import EntryKind, SnapshotReader, check_snapshot, decode_header_untrusted
+from quorate.storage import EntryKind, SnapshotReader, decode_header_untrusted
+from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.tables.stream import encode_tables, records_untrusted
 from tests.pipeline.pipeline_world import (
     BEGAN_MS,

@@ -10,7 +10,8 @@ import trio
 
 from quorate.histories.history import HistoryWriter
 from quorate.histories.linearizability import Verdict
-from quorate.storage import Entry, EntryKind, InlineExecutor, Store, encode_batch
+from quorate.storage import Entry, EntryKind, Store, encode_batch
+from quorate.storage.testing import InlineExecutor
 from quorate.torture.checks import check_recordings, check_state
 from quorate.torture.clients import CLIENTS, Clients
 from quorate.torture.plan import check_history

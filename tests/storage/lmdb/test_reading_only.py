@@ -1,4 +1,4 @@
-"""A user who may read a member's files and write none of them reads them, or is told what it takes.
+"""A user who may read a member's files but not write them: it works, or the error says what to do.
 
 Each test has a child process that is somebody else; only root can have one.
 """
@@ -144,7 +144,7 @@ def test_a_member_that_starts_meanwhile_ends_the_reading(directory: Path) -> Non
 
 
 def hold(directory: Path) -> Nobody:
-    """Have a child be amidst a transaction until it is told to end it."""
+    """Have a child be amidst a transaction until its parent ends that."""
 
     def read(parent: Nobody) -> None:
         def stand_still(_txn: object) -> None:
@@ -192,9 +192,9 @@ def test_a_member_does_not_wait_for_ever_for_a_reader(
 @pytest.mark.parametrize("name", ["log/data.mdb", "log/lock", "log"])
 def test_what_may_not_be_read_is_named_with_both_users(directory: Path, name: str) -> None:
     def read(_: Nobody) -> None:
-        with pytest.raises(StorageError, match=rf"{name}.*belongs to root") as told:
+        with pytest.raises(StorageError, match=rf"{name}.*belongs to root") as caught:
             describe(directory / "log")
-        assert "user nobody" in str(told.value)
+        assert "user nobody" in str(caught.value)
 
     (directory / name).chmod(0o700)
     assert Nobody(read).end() == 0

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from quorate.errors import WireError
 from quorate.storage import (
-    BATCH_ALIGNMENT,
     DESCRIPTOR_BYTES,
     HEADER_BYTES,
     BatchHeader,
@@ -21,6 +20,7 @@ from quorate.storage import (
     decode_header_untrusted,
     encode_batch,
 )
+from quorate.storage.log.batch import BATCH_ALIGNMENT
 from tests.support.storage_world import batch_at, flipped
 
 U64 = st.integers(0, 2**64 - 1)

@@ -8,17 +8,9 @@ import attrs
 import pytest
 import trio
 
-from quorate.storage import (
-    InlineExecutor,
-    NodeState,
-    ThreadExecutor,
-    Write,
-    describe,
-    dump,
-    open_readonly,
-    verify,
-)
+from quorate.storage import NodeState, ThreadExecutor, Write, describe, dump, open_readonly, verify
 from quorate.storage.log.journal import JOURNAL_FILE
+from quorate.storage.testing import InlineExecutor
 from tests.support.journal_world import (
     BLOCK,
     append,

@@ -1,4 +1,4 @@
-"""Journals that are torn, damaged, gone, or not of the LMDB beside them."""
+"""Journals that are torn, damaged, gone, or of another LMDB."""
 
 from __future__ import annotations
 

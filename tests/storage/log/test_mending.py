@@ -9,20 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import DamagedRecordError, StorageError
-from quorate.storage import (
-    InlineExecutor,
-    SnapshotRow,
-    Store,
-    TermRow,
-    open_readonly,
-    verify,
-)
+from quorate.storage import SnapshotRow, Store, TermRow, open_readonly, verify
 from quorate.storage.log.founding import force
 from quorate.storage.log.log_end import EMPTY_LOG, LogEnd
 from quorate.storage.log.log_table import KEY
 from quorate.storage.log.mending import TermTableRepair
 from quorate.storage.log.meta_rows import LOST_KEY, encode_lost
 from quorate.storage.log.term_table import encode_term
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     batch_at,
     begin_term,
@@ -272,7 +266,7 @@ lengths = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 def test_what_is_made_again_is_what_was_there_or_nothing(
     lengths: list[int], start: int, data: st.DataObject
 ) -> None:
-    """Terms of so many batches of one byte each; some rows are gone, and some log is pruned."""
+    """Terms with these many batches of one byte; some rows are gone, and some log is pruned."""
     end = sum(lengths)
     start = min(start, end)
     rows: dict[int, TermRow] = {}

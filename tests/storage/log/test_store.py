@@ -8,15 +8,8 @@ import trio
 import trio.testing
 
 from quorate.errors import StorageError, WireError
-from quorate.storage import (
-    ExecutorFactory,
-    InlineExecutor,
-    NodeState,
-    SnapshotRow,
-    TermRow,
-    ThreadExecutor,
-    Write,
-)
+from quorate.storage import ExecutorFactory, NodeState, SnapshotRow, TermRow, ThreadExecutor, Write
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     batch_at,
     begin_term,

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from quorate.storage import BATCH_ALIGNMENT, verify
+from quorate.storage import verify
+from quorate.storage.log.batch import BATCH_ALIGNMENT
 from tests.storage.log.appender import REPORT
 from tests.support.storage_world import open_store
 

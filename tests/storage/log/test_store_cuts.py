@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from quorate.errors import PrunedError, StorageError
-from quorate.storage import InlineExecutor, TermRow, ThreadExecutor, Write
+from quorate.storage import TermRow, ThreadExecutor, Write
 from quorate.storage.log.store import PRUNE_STEP
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     MAP_BYTES,
     batch_at,

@@ -1,4 +1,4 @@
-"""A full disk: said in so many words, and nothing is lost."""
+"""A full disk: the error says so, and nothing is lost."""
 
 from pathlib import Path
 
@@ -6,14 +6,8 @@ import pytest
 import trio
 
 from quorate.errors import StoreFullError
-from quorate.storage import (
-    ExecutorFactory,
-    InlineExecutor,
-    NodeState,
-    ThreadExecutor,
-    Write,
-    verify,
-)
+from quorate.storage import ExecutorFactory, NodeState, ThreadExecutor, Write, verify
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import (
     batch_at,
     begin_term,

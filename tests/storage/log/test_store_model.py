@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from quorate.errors import PrunedError, StorageError
-from quorate.storage import InlineExecutor, NodeState, Store, ThreadExecutor, verify
+from quorate.storage import NodeState, Store, ThreadExecutor, verify
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import batch_at, open_store, running
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from quorate.storage import (
     SnapshotWriter,
     Summary,
     TermRow,
-    check_snapshot,
     head_of,
 )
-from quorate.storage.snapshots.file import MAX_PIECE_BYTES, MAX_TERMS, whole_bytes
+from quorate.storage.snapshots.file import MAX_PIECE_BYTES, MAX_TERMS, check_snapshot, whole_bytes
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, 640, 6), TermRow(2, 640, None, 7))
 HEAD = head_of("orders", TERMS, position=9600, term=2, timestamp_ms=1234)

@@ -6,7 +6,8 @@ import attrs
 import pytest
 
 from quorate.errors import StorageError
-from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotWriter, TermRow, check_snapshot
+from quorate.storage import SnapshotFolder, SnapshotHead, SnapshotWriter, TermRow
+from quorate.storage.snapshots.file import check_snapshot
 from quorate.storage.snapshots.folder import write_whole
 
 TERMS = (TermRow(0, 0, 640, 5), TermRow(1, 640, None, 6))

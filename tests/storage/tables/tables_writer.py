@@ -1,6 +1,6 @@
 """A process that changes tables and flushes them in a loop, and reports; it is there to be killed.
 
-Each batch is made from its number alone, so whoever finds the tables knows what must be in them.
+Each batch is made from its number alone, so their content follows from the number of batches.
 """
 
 import struct

@@ -67,7 +67,7 @@ async def test_an_orderly_end_flushes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_start_that_is_cancelled_at_any_step_ends(tmp_path: Path, steps: int) -> None:
-    """Else a member that is told to stop while it starts hangs for ever."""
+    """Otherwise a member that is stopped while it starts would hang for ever."""
     disk, ended = Disk(), trio.Event()
     tables = open_tables(tmp_path, disk)
 

@@ -1,4 +1,4 @@
-"""Notes: rows beside the keys, as durable as these, and out of reach of everything about keys."""
+"""Notes: rows that are not keys, as durable as keys, and untouched by anything done to keys."""
 
 from pathlib import Path
 

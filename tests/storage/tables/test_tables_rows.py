@@ -20,8 +20,8 @@ from quorate.storage.tables.rows import (
 )
 from quorate.storage.tables.stream import records_untrusted
 from quorate.storage.tables.tables import Tables
+from quorate.storage.testing import InlineExecutor
 from quorate.storage.tools.verify_tables import verify_tables
-from quorate.storage.writing.group_commit import InlineExecutor
 from tests.support.storage_world import flipped, running
 
 if TYPE_CHECKING:

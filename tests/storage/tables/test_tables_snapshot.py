@@ -13,7 +13,7 @@ from quorate.storage.tables import loader
 from quorate.storage.tables.disk import tables_position
 from quorate.storage.tables.stream import BLOCK_BYTES, PIECE_BYTES
 from quorate.storage.tables.tables import REST
-from quorate.storage.writing.group_commit import InlineExecutor
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import running
 from tests.support.tables_world import Disk, contents, open_tables, record
 

@@ -12,7 +12,6 @@ from quorate.storage import (
     DumpedBatch,
     Entry,
     EntryKind,
-    InlineExecutor,
     NodeState,
     SnapshotRow,
     TermRow,
@@ -23,6 +22,7 @@ from quorate.storage import (
     open_readonly,
     verify,
 )
+from quorate.storage.testing import InlineExecutor
 from tests.support.storage_world import batch_at, begin_term, fill, open_store, running
 
 

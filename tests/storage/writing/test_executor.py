@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from quorate.storage import InlineExecutor, ThreadExecutor
-from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
+from quorate.storage import ThreadExecutor
+from quorate.storage.testing import InlineExecutor
+from quorate.storage.writing.executor import MAX_GROUP_JOBS
 
 
 @attrs.frozen(eq=False)
@@ -124,7 +125,7 @@ async def test_cancellation_writes_and_reports_what_was_submitted(
 
 
 async def test_a_writer_that_has_nothing_to_write_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.storage.writing.group_commit.IDLE_SECONDS", 0.001)
+    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.001)
     disk, rested = Disk(), threading.Event()
     executor = ThreadExecutor(disk.write, idle=rested.set)
     async with trio.open_nursery() as nursery:

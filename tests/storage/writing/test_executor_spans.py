@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.storage import ThreadExecutor
-from quorate.storage.writing.group_commit import MAX_GROUP_JOBS
+from quorate.storage.writing.executor import MAX_GROUP_JOBS
 from quorate.storage.writing.journal_writer import PythonWriter, Span, Writer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Job:
 
 
 class Disk:
-    """Writes numbers one after the other to a file, and notes who does; fails when told to."""
+    """Writes numbers one after the other to a file, and notes the thread; fails at `fails_at`."""
 
     def __init__(self, path: Path, fails_at: int = -1) -> None:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
@@ -233,7 +233,7 @@ async def test_a_failed_span_is_not_lost_at_the_end(tmp_path: Path) -> None:
 async def test_it_rests_only_while_nobody_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.storage.writing.group_commit.IDLE_SECONDS", 0.0001)
+    monkeypatch.setattr("quorate.storage.writing.writer_thread.IDLE_SECONDS", 0.0001)
     disk = Disk(tmp_path / "file")
     async with trio.open_nursery() as nursery:
         await nursery.start(disk.executor.run)
