@@ -1,6 +1,7 @@
 # `make help` lists the targets. A target that needs packages installs them into .venv first, once for
-# each lock file: requirements.lock to run quorate, requirements-pipeline.lock for Spark and
-# requirements-dev.lock for tests and checks. Nothing outside of this folder is changed.
+# each lock file: requirements.lock to run quorate, requirements-pipeline.lock for Spark,
+# requirements-dev.lock for tests and checks, requirements-docs.lock for the documentation site.
+# Nothing outside of this folder is changed.
 
 PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
@@ -12,6 +13,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 run := $(VENV)/.run
 pipeline := $(VENV)/.pipeline
 dev := $(VENV)/.dev
+docs := $(VENV)/.docs
 
 # One process runs the tests that start programs, which mostly wait; two run the rest.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3
@@ -19,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3
 QUICK := storage transport node keyvalue histories cli
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers wheel lock clean
+.PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers docs wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +85,9 @@ bench: $(dev) $(pipeline) ## all benches, their tables and plots, half an hour; 
 bench-peers: $(dev) $(pipeline) ## the same, compared with etcd and RedisRaft, if found; ARGS="--redisraft FILE.so"
 	@$(BIN)/python -m bench.runs.peers $(ARGS)
 
+docs: $(docs) ## the documentation site, in site/; fails at any warning or broken link
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 wheel: $(run) ## build a wheel with the compiled parts for this Python, in dist/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
@@ -95,9 +100,11 @@ lock: ## pin the newest dependencies that pyproject.toml allows (needs uv)
 	@$(LOCK) --extra pipeline --constraint requirements.lock --output-file requirements-pipeline.lock
 	@$(LOCK) --group dev --constraint requirements.lock --constraint requirements-pipeline.lock \
 	  --output-file requirements-dev.lock
+	@$(LOCK) --group docs --constraint requirements.lock --constraint requirements-dev.lock \
+	  --output-file requirements-docs.lock
 
 clean: ## remove everything that make has made
-	rm -rf .venv build dist .*_cache .hypothesis .coverage *.egg-info */_*.so */*/_*.so
+	rm -rf .venv build dist site .*_cache .hypothesis .coverage *.egg-info */_*.so */*/_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(run): requirements.lock pyproject.toml $(filter-out bench/%,$(wildcard *.c */*.c */*/*.c))

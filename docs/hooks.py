@@ -1,12 +1,14 @@
 """What the documentation site adds to the pages in docs/.
 
 - Pages that lie elsewhere in the tree: README.md is the home page, ARCHITECTURE.md is
-  architecture.md, and so on (`ELSEWHERE`). So each text exists once, and reads well in the tree too.
+  architecture.md, and so on (`ELSEWHERE`). So each text exists once, and reads well in the tree
+  too.
 - The plots of the benches, for the pages that show them.
-- Generated parts of the reference: a page has `<!-- generated: NAME -->` where `generated.py` writes.
+- Generated parts of the reference: `generated.py` writes where a page has
+  `<!-- generated: NAME -->`.
 - Links. A page links to files as they lie in the tree. Here a link to a page of the site becomes a
-  link within the site, and a link to any other file of the tree becomes plain text. A link to a file
-  that does not exist stays, and `mkdocs build --strict` fails at it.
+  link within the site, and a link to any other file of the tree becomes plain text. A link to a
+  file that does not exist stays, and `mkdocs build --strict` fails at it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ ELSEWHERE: Final = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "bench/NOTEBOOK.md": "notebook.md",
 }
 """Pages by their place in the tree, and their place in the site."""
@@ -38,6 +41,8 @@ ELSEWHERE: Final = {
 _FIGURES: Final = "bench/figures/"
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _GENERATED: Final = re.compile(r"<!-- generated: ([a-z-]+) -->")
+_ROLE: Final = re.compile(r":[a-z]+: ?<code>[~.]?")
+_PATH: Final = re.compile(r"(?<=<code>)[\w.-]+(?:/[\w.-]+)+(?=</code>)")
 _FENCE: Final = re.compile(r"^( *```.*?^ *```)$", re.MULTILINE | re.DOTALL)
 
 
@@ -68,6 +73,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     pieces = _FENCE.split(markdown)  # every second one is a block of code
     pieces[::2] = [_LINK.sub(lambda found: _link(found, uri), piece) for piece in pieces[::2]]
     return "".join(pieces)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mend two things that narrow columns and docstrings need.
+
+    A role of reStructuredText, `:class:`, is shown as the code that it names. A path may be broken
+    behind each slash.
+    """
+    del page, config, files
+    html = _ROLE.sub("<code>", html)
+    return _PATH.sub(lambda found: found[0].replace("/", "/<wbr>"), html)
 
 
 def _link(found: re.Match[str], uri: str) -> str:

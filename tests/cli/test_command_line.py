@@ -29,6 +29,7 @@ from quorate.errors import ConfigurationError
 from quorate.local.cluster import HOST, free_client_port, lay_out, risky_ports
 from quorate.node.config.config import load_config
 
+EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
 REPORTING = [["status"], ["is-leader"], ["transfer"], ["backup"], ["restore"], ["recover"]]
 SILENT = [["run"], ["cluster"], ["demo"], ["log"], ["control"], ["simulate"], ["torture"]]
 VERBS = SILENT + REPORTING
@@ -58,12 +59,14 @@ def test_every_verb_that_reports_does_so_for_programs_too(
     assert "--json" in capsys.readouterr().out
 
 
-def test_every_exit_status_is_in_readme_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+def test_every_exit_status_is_in_its_page_and_in_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = EXIT_STATUSES.read_text()
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
     known = {status for _, status in STATUS} | {0, 1, 2, EX_USAGE, EX_SOFTWARE, INTERRUPTED}
-    assert [status for status in known if f"| {status} | " not in readme] == []
+    assert [status for status in known if f"| {status} | " not in page] == []
     assert [status for status in known if f"• {status} - " not in text] == []
 
 
@@ -182,12 +185,12 @@ def test_a_terminal_without_unicode_gets_its_help() -> None:
     assert b"64 - usage error" in done.stdout
 
 
-def test_help_and_readme_tell_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_page_list_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     run(["--help"])
     told = {int(found) for found in re.findall(r" (\d+) - ", capsys.readouterr().out)}
     assert told >= {EX_USAGE, EX_TEMPFAIL, EX_PROTOCOL, INTERRUPTED, *(code for _, code in STATUS)}
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert told <= {int(found) for found in re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)}
+    rows = re.findall(r"^\| (\d+) \|", EXIT_STATUSES.read_text(), re.MULTILINE)
+    assert told <= {int(found) for found in rows}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["status"]], ids=" ".join)
