@@ -15,8 +15,8 @@ dev := $(VENV)/.dev
 
 # One process runs the tests that start programs, which mostly wait; two run the rest.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3
-# No processes, no Spark, no storms: what is worth running after every edit.
-QUICK := storage transport node keyvalue histories cli
+# No clusters of processes, no Spark, no storms: what is worth running after every edit.
+QUICK := transport keyvalue histories cli documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers wheel lock clean
