@@ -1,20 +1,23 @@
-"""Histories: what clients asked, what they were told, and when. One JSON object a line.
+"""Histories: what clients asked, what they were answered, and when. One JSON object a line.
 
 ::
 
     {"client": 2, "op": "cas", "key": "r1", "args": ["7", "8"], "result": 1,
      "start_ns": 1200, "end_ns": 1950, "status": "ok"}
 
-A line has exactly these names. Keys and values are bytes, and stand as strings in which each
-character is one byte (Latin-1), so any bytes come back as they were; numbers and null stand for
-themselves. Times are nanoseconds of one clock that all clients share and that never goes back.
+A line has exactly these names. Keys and values are bytes. They are written as strings in which each
+character is one byte (Latin-1), so any bytes can be read back; numbers and null are written as they
+are. Times are nanoseconds of one clock that all clients share and that never goes back.
 
-The ``status`` says what the client knows: ``ok`` - it happened, between start and end, with this
-result; ``fail`` - it has no effect, ever; ``unknown`` - it may take effect at any time after its
-start, or never (Jepsen's *info*). The result of the last two is null.
+The ``status`` is what the client knows:
 
-Lines stand in the order in which operations ended. A writer that is cut off leaves half a line at
-most; operations that were under way then are missing, so a writer is to be ended in order.
+- ``ok``: the operation happened between start and end, with this result.
+- ``fail``: it has no effect, ever. The result is null.
+- ``unknown``: it may take effect at any time after its start, or never (Jepsen's *info*). The
+  result is null.
+
+Lines are in the order in which operations ended. A writer that is killed leaves at most half a
+line. Operations that were in flight then are missing, so end a writer in an orderly way.
 """
 
 from __future__ import annotations
@@ -57,14 +60,14 @@ class Operation:
     """One operation of one client.
 
     Args:
-        client: which client; it has at most one operation under way whose outcome it waits for.
-        op: what it asked for, as the model of the checker names it.
-        key: of what.
-        args: with which arguments.
-        result: what it was told; None unless it is ok.
-        start_ns: when it asked; nanoseconds.
-        end_ns: when it was told, or gave up waiting; nanoseconds.
-        status: what it knows of the outcome.
+        client: number of the client, which waits for at most one operation at a time.
+        op: name of the operation, as the checker's specification spells it.
+        key: the key that it reads or writes.
+        args: its arguments.
+        result: the reply; None unless the status is ok.
+        start_ns: when the client sent it, in nanoseconds.
+        end_ns: when the reply came, or the client gave up, in nanoseconds.
+        status: what the client knows of the outcome.
     """
 
     client: int
@@ -84,7 +87,7 @@ class HistoryWriter:
     """Writes a history as it happens.
 
     Args:
-        file: where to; whoever opened it closes it.
+        file: an open binary file. The caller closes it.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -111,7 +114,7 @@ def _plain(value: object) -> object:
 
 
 def read_history_untrusted(file: BinaryIO) -> Iterator[Operation]:
-    """Read a history from whatever source, one line at a time.
+    """Read a history from any source of lines, one line at a time.
 
     Raises:
         HistoryError: a line is not an operation; names the line, counted from 1, and what was

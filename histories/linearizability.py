@@ -1,11 +1,12 @@
 """Is a history linearizable? Each key on its own, which is enough (Herlihy and Wing, 1990).
 
-Linearizable means: there is an order of all operations in which each one gets the result that it
-got, and which keeps the order of those that did not overlap. A failed operation has no effect and
-is left out. What can't be decided within the budget is *undecided*, which is never told as fine.
+A history is linearizable if its operations have an order with two properties. Each operation gives
+the result that its client saw. Operations that did not overlap keep their order. A failed
+operation has no effect and is left out. A key that cannot be decided within the budget is reported
+as *undecided*, never as linearizable.
 
-A key that is not linearizable comes with a small window of operations that show it.
-Everything is pure, and all data can be pickled: many processes may check keys of one history.
+A key that is not linearizable is reported with a small window of operations that shows why.
+All functions are pure and all data can be pickled, so many processes may check keys in parallel.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _USUAL: Final = Budget()
 
 
 class Verdict(enum.Enum):
-    """What a check came to."""
+    """The result of a check."""
 
     LINEARIZABLE = "linearizable"
     VIOLATED = "violated"
@@ -45,8 +46,8 @@ class KeyReport:
     """What was found about one key.
 
     Args:
-        key: which.
-        verdict: what the check came to.
+        key: the key.
+        verdict: the result of the check.
         operations: how many there were, failed ones included.
         states: how many states were looked at.
         window: if violated, some operations that show it.
@@ -98,7 +99,7 @@ class Report:
 
 
 def by_key(operations: Iterable[Operation]) -> dict[bytes, list[Operation]]:
-    """Cut a history into those of its keys."""
+    """Split a history into one history per key."""
     keys: dict[bytes, list[Operation]] = {}
     for operation in operations:
         keys.setdefault(operation.key, []).append(operation)

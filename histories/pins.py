@@ -1,8 +1,9 @@
 """Which states are still needed by operations that are left, and what can still make them.
 
-A read that found a value needs the state with that value, and so does a change from that value to
-another one. If nothing that is left makes that state again, it must not be left before. Without
-this rule a search finds out about its mistake only when that read presses, many choices later.
+A read that found a value needs the state with that value. So does a change from that value to
+another one. If no remaining operation makes that state again, the search must not leave the state
+before that read. Without this rule the search learns of its mistake only when that read must be
+placed, many choices later.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Pins(Generic[S]):
     """Counts what is left.
 
     Args:
-        known: operations, the i-th of which is called i.
-        unknown: operations of unknown outcome, the u-th of which is called ~u.
-        specification: what they do.
+        known: operations of known outcome; number i is named i.
+        unknown: operations of unknown outcome; number u is named ~u.
+        specification: what operations do.
 
     Attributes:
         needs: which state a known operation needs, if it is only one.
@@ -94,7 +95,7 @@ class Pins(Generic[S]):
         """Say whether taking an operation leaves a state that will be needed in vain."""
         needed = self._needed[state] - (taken >= 0 and self.needs[taken] == state)
         if not needed or self._made[state]:
-            return False  # mostly
+            return False  # the common case
         made = self.makes[taken]
         if self._made[ANY] > (made is ANY):
             return False

@@ -1,16 +1,16 @@
-"""The search for one order of operations on one key that explains what the clients were told.
+"""The search for one order of operations on one key that explains every reply.
 
-It is that of Wing and Gong (1993) with Lowe's memory (2017): put the operations in order one by
-one, always one that had begun before the first return among those that are left, and never come
-twice to the same set of operations with the same state. Operations of unknown outcome have no
-return: each may be taken at any time after its start, or never. Four rules keep that small:
+The algorithm is Wing and Gong's (1993) with Lowe's memory (2017). It orders the operations one by
+one. The next one is always an operation that began before the first return among the remaining
+ones. The search never visits the same set of ordered operations with the same state twice.
+Operations of unknown outcome have no return: each may be taken at any time after its start, or
+never. Four rules keep the search small:
 
-- A read whose result is right is taken at once, and nothing else is tried: it is in nobody's way.
-- A state that a read, for instance, still needs and that nothing can make again is not left.
-- An unknown operation is taken only if that makes a difference to the very next one. If there is
-  an order, then there is one with the fewest unknown operations, and in that one each makes a
-  difference, else it could be left out.
-- Of unknown operations that are the same, the earlier one is taken first.
+- A read whose result is right is taken at once and nothing else is tried, since it blocks nothing.
+- The search does not leave a state that a remaining operation needs and that none can make again.
+- An unknown operation is taken only if that changes the very next operation. If any order exists,
+  one with the fewest unknown operations exists, and each of those makes such a difference.
+- Among identical unknown operations the earliest is taken first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Budget", "Search"]
 S = TypeVar("S", bound="Hashable")
 
 _CLOCK_STATES: Final = 1024
-"""How often a search looks at the clock."""
+"""States between two looks at the clock. Smaller costs time; larger overruns the deadline."""
 
 
 @attrs.frozen
@@ -44,9 +44,9 @@ class Budget:
     """How much a search may take.
 
     Args:
-        states: how many states it may look at.
-        clock: tells the time in seconds; needed for a deadline only.
-        deadline: when to give up, by that clock.
+        states: how many states it may visit.
+        clock: returns the time in seconds; needed only with a deadline.
+        deadline: when to give up, on that clock.
     """
 
     states: int = 2_000_000
@@ -54,7 +54,7 @@ class Budget:
     deadline: float = 0.0
 
     def spent(self, states: int) -> bool:
-        """Say whether a search that has looked at so many states has to give up."""
+        """Return whether a search that has visited `states` states must give up."""
         if states > self.states:
             return True
         if self.clock is None or states % _CLOCK_STATES:
@@ -73,16 +73,16 @@ _NOTHING: Final = _Nothing.NOTHING
 
 @attrs.define(eq=False)
 class _Place(Generic[S]):
-    """A place in the search: the operations that are in order by now, and what they amount to.
+    """A place in the search: the operations ordered so far, and the state that they lead to.
 
     Args:
         taken: the last of them: known operation i as i, unknown operation u as ~u.
-        state: the state behind it.
+        state: the state after it.
         without: the state there if the unknown operation just taken were left out.
         first: the first known operation that is left, in the order of their starts.
         window: bit k = known operation first + k is taken.
         unknowns: bit u = unknown operation u is taken.
-        choices: the ways on from here that were not tried yet.
+        choices: the next steps that were not tried yet.
     """
 
     taken: int
@@ -95,7 +95,7 @@ class _Place(Generic[S]):
 
     @property
     def memory(self) -> tuple[int, int, int, S, S | _Nothing]:
-        """All that matters for the way on."""
+        """Everything on which the rest of the search depends."""
         return self.first, self.window, self.unknowns, self.state, self.without
 
 
@@ -103,16 +103,16 @@ class Search(Generic[S]):
     """One search for an order of operations on one key.
 
     Args:
-        operations: on that key, in any order; those that failed are left out.
+        operations: operations on that key, in any order; failed ones are left out.
         specification: what operations do.
         budget: when to give up.
 
     Attributes:
         known: the operations that are ok, by their starts.
         unknown: those of unknown outcome, by their starts.
-        states: how many states it has looked at.
-        gave_up: whether the budget did not suffice.
-        stuck_ns: the latest return that it got to; without an order, it did not get past this.
+        states: how many states it has visited.
+        gave_up: whether the budget ran out.
+        stuck_ns: the latest return that it reached. If there is no order, it got no further.
     """
 
     def __init__(
@@ -220,8 +220,8 @@ class Search(Generic[S]):
     def _choices(self, here: _Place[S]) -> Iterator[tuple[int, S]]:
         """The operations that may come next, with the state behind each, the best ones first.
 
-        Those are good after which the operation that presses most, the one that returns first, is
-        taken or can be. Unknown ones are looked at only when there is nothing better.
+        The operation that returns first is the most urgent one. The best choices take it, or make
+        it possible. Unknown operations are tried only when there is nothing better.
         """
         found: list[tuple[int, S]] = []
         event = self._next[0]
@@ -248,14 +248,14 @@ class Search(Generic[S]):
         yield from (one for one, is_good in zip(found, good, strict=True) if not is_good)
 
     def _out_of_reach(self, state: S, i: int) -> bool:
-        """Whether the only state in which a known operation can happen does not come any more."""
+        """Whether the only state in which a known operation can happen cannot come any more."""
         needed = self._pins.needs[i]
         if isinstance(needed, Unnamed) or not self._pins.grows:
             return False
         return not self._grows(state, needed)
 
     def _worth(self, here: _Place[S], taken: int, new: S) -> bool:
-        """Whether taking a known operation is not in vain."""
+        """Whether taking a known operation can still lead to an order."""
         if new != here.state and self._pins.lost(here.state, taken):
             return False
         if here.without is _NOTHING:
@@ -281,7 +281,7 @@ class Search(Generic[S]):
                 yield ~u, new
 
     def _differing(self, here: _Place[S], event: int) -> list[int]:
-        """The unknown operations that may be taken, without most of those that are in vain."""
+        """The unknown operations that may be taken, without most of those that change nothing."""
         changers = self._open(self._changers, here, event)
         if here.without is not _NOTHING:
             return changers  # one that overwrites would make what was taken last useless

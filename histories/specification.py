@@ -1,9 +1,9 @@
-"""Sequential specifications: what operations do to one key when nobody else is there.
+"""Sequential specifications: what operations do to one key when they run one after another.
 
-What counts is `apply`, a pure function. The rest tells the checker (`linearizability`) what it
-would find out by trying, only much later. One specification does for all the
-keys of a key-value store: a *register* is a key that sees ``get``, ``set``, ``cas`` and ``del``, a
-*counter* one that sees ``incr`` and ``get``, an *append list* one that sees ``append`` and ``get``.
+`apply` is the specification, a pure function. The other methods are hints: they save the checker
+(`linearizability`) from finding the same facts by trial. One specification serves every key of a
+key-value store. A *register* is a key that sees ``get``, ``set``, ``cas`` and ``del``. A *counter*
+sees ``incr`` and ``get``. An *append list* sees ``append`` and ``get``.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Specification(Protocol[S]):
     def makes(self, op: str, args: tuple[Value, ...], result: Value, *, known: bool) -> S | Unnamed:
         """Return the only state that an operation can change another one into.
 
-        KEPT if it certainly changes nothing; GROWN if no sequence of such operations leads back
-        to a state that one of them has changed; ANY if that is all that can be said. `result` is
+        KEPT if it certainly changes nothing. GROWN if no sequence of such operations leads back to
+        a state that one of them has changed. ANY if nothing more is known. `result` is
         meaningless unless `known`.
         """
         ...
@@ -127,7 +127,7 @@ class Strings:
     def makes(
         self, op: str, args: tuple[Value, ...], result: Value, *, known: bool
     ) -> bytes | Unnamed | None:
-        """Return what is written, where the call or its result tells."""
+        """Return the value that is written, if the call or its result determines it."""
         if op == "get" or (known and result == _NO_CHANGE.get(op, b"")):
             return KEPT
         if op == "append":

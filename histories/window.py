@@ -1,7 +1,7 @@
 """The few operations that show why a history is not linearizable.
 
-Nothing is left out that could explain them away. The window is made smaller by steps after which
-a history that was linearizable would still be so; if it is violated after them, it was before:
+The window never hides an operation that could explain the others. It shrinks by steps that keep a
+linearizable history linearizable. So if the smaller history is violated, the whole one is:
 
 - cut off what came after the first return that can't be explained: operations that were under way
   there become unknown ones;
@@ -81,7 +81,7 @@ def _line(one: Operation, zero: int) -> str:
 
 
 def words(one: Operation) -> str:
-    """Tell what was asked, and what was the answer, each value cut to its last 40 bytes."""
+    """Return each request and its reply as one line, each value cut to its last 40 bytes."""
     asked = " ".join([one.op, *map(_shown, one.args)])
     return f"{asked} -> {'?' if one.status == 'unknown' else _shown(one.result)}"
 

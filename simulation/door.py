@@ -1,8 +1,8 @@
-"""A client's way into the cluster: it asks some member, waits, and is told one of three things.
+"""A client's way into the cluster: it asks some member and waits for one of three outcomes.
 
-An operation is acknowledged with a reply, refused (it has no effect, ever) or unknown: the client
-gave up waiting, or the member lost sight of it. A process that is paused or gone does not answer,
-so a client that turned to it waits in vain, or is refused by its machine.
+An operation is acknowledged with a reply, refused (it has no effect, ever), or unknown: the client
+gave up waiting, or the member lost track of it. A process that is paused or gone does not answer.
+A client that asked it waits until its patience ends, or its connection is refused.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Door:
     Args:
         client: its number.
         world: the cluster.
-        rng: whom it asks, how far it is, and how long it waits.
-        tell: takes the facts.
+        rng: chooses the member, the network delay and the patience.
+        tell: receives the facts.
         serials: shared by all clients.
 
     Attributes:
@@ -82,7 +82,7 @@ class Door:
 
         Raises:
             NoLeaderError: it was not done, and never will be.
-            UnknownOutcomeError: nobody knows.
+            UnknownOutcomeError: it may have been done, or may still be done.
         """
         serial = self._serials.next()
         sealed = seal(serial, payload)

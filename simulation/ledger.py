@@ -131,10 +131,10 @@ def open_ledgers(
 
 
 class Book(Ledger):
-    """A ledger that can tell when it has applied a batch.
+    """A ledger that reports when it has applied a batch.
 
     Attributes:
-        patient: it was told to put off what may wait.
+        patient: whether it was asked to put off work that may wait.
     """
 
     def __init__(self) -> None:
@@ -147,6 +147,6 @@ class Book(Ledger):
         self.patient = wanted
 
     def advance(self, position: int, timestamp_ms: int) -> None:
-        """Tell that a batch was applied."""
+        """Report that a batch was applied."""
         super().advance(position, timestamp_ms)
         self.on_advance(position)

@@ -1,4 +1,4 @@
-"""Messages under direction: a script may drop them, or hold them back and let them go later."""
+"""Messages under a script's control: it may drop them, or hold them back and deliver them later."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The nemesis: does faults to a cluster, one after the other, by a seeded choice.
+"""The nemesis: injects faults into a cluster, one after another, by a seeded choice.
 
-Most come at random times. Some come at the very moment when a member enters a state, leaders'
-states more often: between a decision and its consequences a fault does the most. What the faults
-are, and which of them the cluster must survive, is in :mod:`.faults`.
+Most faults come at random times. Some come at the very moment when a member enters a state, a
+leader's states more often: between a decision and its consequences a fault does the most harm.
+:mod:`.faults` lists the faults, and says which of them the cluster must survive.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ AT_ANY_STATE: Final = 0.02
 
 
 class Nemesis:
-    """Does faults to a world.
+    """Injects faults into a world.
 
     Args:
-        world: to whom.
+        world: the cluster.
         observer: what is known of it.
-        rng: which, when and to whom.
-        weights: how likely each fault is.
+        rng: chooses the faults, their times and their victims.
+        weights: how likely each fault is, by its name.
 
     Attributes:
         context: the cluster as the faults see it.
@@ -64,10 +64,10 @@ class Nemesis:
         world.after_every_event(self._watch)
 
     async def run(self, seconds: float) -> None:
-        """Do faults for that long, and then undo what can be undone.
+        """Inject faults for `seconds`, then undo what can be undone.
 
         Raises:
-            BaseException: a member failed, and not for what was done to it.
+            BaseException: a member failed for a reason other than its faults.
         """
         end = trio.current_time() + seconds
         async with trio.open_nursery() as self.context.nursery:
@@ -95,7 +95,7 @@ class Nemesis:
             host.disarm()
 
     def calm(self) -> None:
-        """Undo all but what is dead or rotten."""
+        """Undo every fault except dead members and damaged recordings."""
         self._marked.clear()
         self.context.stranded.clear()
         self._disarm()
@@ -110,10 +110,10 @@ class Nemesis:
         self.world.mend()
 
     def check_failures(self) -> None:
-        """Look at members that have failed.
+        """Check why members have failed.
 
         Raises:
-            BaseException: one that may not.
+            BaseException: a member failed that must not.
         """
         for member, failure in list(self.world.failures.items()):
             del self.world.failures[member]

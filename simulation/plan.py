@@ -69,22 +69,22 @@ class Plan:
 
 @attrs.frozen
 class Outcome:
-    """What came of it.
+    """The result of a run.
 
     Args:
         plan: what was run.
         digest: of everything that happened; the same in every run of this plan.
-        virtual_seconds: how long it lasted in there.
+        virtual_seconds: how long it lasted in virtual time.
         events: how many things happened.
-        facts: how many facts the invariants were told.
+        facts: how many facts the invariants have checked.
         elections: how many canvasses were begun.
         terms: how many terms there were.
         operations: how many operations of clients were checked.
         acknowledged: how many of them were acknowledged.
         undecided: how many histories of keys could not be decided from outside.
-        healed_seconds: how long the longest healing took.
-        faults: how often each fault was done.
-        violation: what did not hold, None if all held.
+        healed_seconds: how long the longest recovery took.
+        faults: how often each fault was injected.
+        violation: the invariant that was violated, None if all held.
         story: the last transitions of each member, and where the violation was found.
     """
 
@@ -175,7 +175,7 @@ def _outcome(plan: Plan, storm: Storm, trace: Trace, violation: str | None, wher
 
 
 def _story(world: World[Service]) -> str:
-    """Tell the last transitions of each member."""
+    """Return the last transitions of each member."""
     lines: list[str] = []
     for i in world.hosts:
         lines.append(f"member {i}:")

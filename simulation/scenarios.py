@@ -44,7 +44,7 @@ class Scenario:
             if LEAST_TIMEOUTS * each.leader_heartbeat_timeout <= seconds
         } or {TIMEOUTS: 1.0}
         timeouts = _perhaps_leased(rng.choices(list(paces), list(paces.values()))[0], seed)
-        unit = timeouts.election_timeout  # members must be told what their network is like
+        unit = timeouts.election_timeout  # timeouts must suit the network, as an operator's do
         return Setting(
             members=members + self.standbys,
             standbys=self.standbys,

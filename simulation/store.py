@@ -1,8 +1,8 @@
 """The key-value store as it is simulated: each member flushes when it likes, and can be compared.
 
-When a member moves what it has applied from memory to its disk is its own affair: it must not show
-in any reply, nor in what is held. So every member draws its own times for it, anew at each start,
-and tells what it holds wherever the others do.
+Each member decides by itself when to flush what it has applied from memory to disk. The moment must
+not show in any reply, nor in the state. So every member draws its own flush times at each start,
+and reports its state at the same positions as all other members.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Each round is a storm of faults under load, and then:
 
-1. The faults stop. Any quorum of intact members with a vote is healed, the others are dead or cut
-   off, or talk while their disks hang. It must elect a leader and serve. (A cluster that was not
-   founded yet needs all of them.)
-2. All intact members are healed. They must follow one leader, serve, and hold the same; and what is
-   committed must be known to whoever has nothing but one of their directories.
-3. Members whose recordings are rotten get empty disks; now and then another one too. Each must
-   catch up before anything else is done (see :mod:`.faults.disks`).
-4. What the clients did in the round is checked from outside.
+1. The faults stop. Any quorum of intact voters is healed. All other members are dead, cut off, or
+   talk while their disks hang. The quorum must elect a leader and serve. (A cluster that was not
+   founded yet needs all members.)
+2. All intact members are healed. They must follow one leader, serve, and hold the same state. And
+   a reader that has only one of their directories must learn what is committed.
+3. Members with damaged recordings get empty disks; now and then an intact member does too. Each
+   must catch up before anything else happens (see :mod:`.faults.disks`).
+4. The clients' history of the round is checked from outside.
 
 For each healing the cluster has :meth:`Storm.patience` of virtual time.
 """
@@ -48,7 +48,7 @@ HEALING_TIMEOUTS: Final = 16.0
 """In how many heartbeat timeouts, after two startup canvasses, a cluster must be healed."""
 
 TERM_TIMEOUTS: Final = 0.4
-"""How many more it may take for each term: who has missed many fetches them one by one."""
+"""Heartbeat timeouts added per term: a member that missed many terms fetches them one by one."""
 
 CLIENTS: Final = 4
 THINKING: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
@@ -265,7 +265,7 @@ class Storm:
         )
 
     async def _tell(self, ids: list[int]) -> None:
-        """What is committed is known to be so by whoever has nothing but a member's directory."""
+        """Check that a reader with only a member's directory learns what is committed."""
         hosts, last = self.world.hosts, next(reversed(self.observer.known.committed.values()))
 
         def told() -> bool:
@@ -279,7 +279,7 @@ class Storm:
         await self._within(told, words)
 
     def _says_nothing(self, member: int, batch: Batch) -> bool:
-        """Whether a batch is there for the log's time, or to tell what is committed before it."""
+        """Whether a batch carries only log time, or only the last commit position."""
         raw = self.nemesis.context.find_batch(member, batch)
         entries = decode_entries_untrusted(raw) if raw is not None else ()
         return all(each.kind is EntryKind.TIMER for each in entries)

@@ -53,10 +53,10 @@ class World(Generic[S_co]):
         failures: what ended a member, by member.
         messages: on their way between members; a script may drop or hold them.
         acked: commands whose reply a client got (:meth:`attempt`).
-        refused: commands of which a client was told that they were never done.
+        refused: commands whose client learned that they were never done.
         services: the services of all starts of all members.
         trace: every event.
-        observer: told what members hear, send and make durable, if there is one.
+        observer: sees what members receive, send and make durable; None if there is none.
     """
 
     def __init__(
@@ -205,7 +205,9 @@ class World(Generic[S_co]):
 
     async def kill(self, *ids: int) -> None:
         """Kill processes: what was not written is lost, nothing more is sent or written."""
-        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
+        lives = [
+            self.hosts[i].ended for i in ids
+        ]  # do not wait for a start that happens from now on
         for i in ids:
             self.happened(i)
             self.trace.tell("killed", i)
@@ -250,7 +252,9 @@ class World(Generic[S_co]):
 
     async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
         """Cut the power of machines: nobody hears of it; what was being written has that fate."""
-        lives = [self.hosts[i].ended for i in ids]  # a start meanwhile must not be waited for
+        lives = [
+            self.hosts[i].ended for i in ids
+        ]  # do not wait for a start that happens from now on
         for i in ids:
             self.happened(i)
             self.trace.tell("powerless", i, fate.value)

@@ -1,4 +1,4 @@
-"""What is done to a cluster. Each kind of fault says which of it the cluster must survive."""
+"""Faults that the nemesis injects. Each file says which of its faults the cluster must survive."""
 
 from __future__ import annotations
 

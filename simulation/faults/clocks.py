@@ -1,9 +1,9 @@
-"""Faults of clocks: the time of day is set, forward and back, or years ahead for a moment.
+"""Faults of clocks: the time of day jumps forward or back, or is years ahead for a moment.
 
-That clocks run at different rates, and are hours off from the start, is part of each run's setting.
-All of it the cluster must survive: the time of day says when keys expire, and nothing else.
-Years ahead is one and the same machine of a run: what the clocks of a quorum show is followed,
-however wrong that is.
+Different clock rates, and clocks that are hours off from the start, belong to each run's setting.
+The cluster must survive all of it: the time of day decides when keys expire, and nothing else.
+Only one machine of a run is ever years ahead, since log time follows the clocks of a quorum,
+however wrong these are.
 """
 
 from __future__ import annotations

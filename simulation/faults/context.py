@@ -90,7 +90,7 @@ class FaultContext:
         self.spawn(wait)
 
     def spawn(self, what: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Do something beside, until the storm is over."""
+        """Run `what` in the background until the storm is over."""
         assert self.nursery is not None
         self.nursery.start_soon(what, *arguments)
 

@@ -4,19 +4,19 @@ What the cluster must survive, and what it may refuse:
 
 - Slowness and stalls, of any number of disks: survived. A leader whose disk stands still steps
   down.
-- A failed or a refused write: the member stops, loudly. Nothing that was acknowledged is lost,
-  whether the bytes of the failed write are there after a restart or not. The cluster serves as
-  long as a quorum of disks works; a member that is started on a full disk may stop again.
-- Want of room, short of the reserve: survived. Such a member takes and installs no snapshots.
-- Rot in recorded batches, on a minority of the disks: nothing that was acknowledged is lost. Who
-  reads a rotten batch mends it from another member or stops, and never sends it; who finds the end
-  of its log rotten votes for nobody who lacks that. The intact ones, which are a quorum, must serve
-  without such a member, whose disk is replaced in the end.
-- Rot on a majority of the disks may lose data; it is not done here.
-- A lost disk (replaced by an empty one), at any time, whoever else is away or behind: survived as
-  long as the members whose store has no vote yet, or is rotten, are a minority. It is to be
-  admitted by the others (:mod:`quorate.node.membership.admission`) before it counts again. Beyond a
-  minority too little may be left for a quorum, for good; it is not done here.
+- A failed or a refused write: the member stops with an error. Nothing that was acknowledged is
+  lost, whether the bytes of the failed write are there after a restart or not. The cluster serves
+  as long as a quorum of disks works. A member that starts on a full disk may stop again.
+- Little room, but still the reserve: survived. Such a member takes and installs no snapshots.
+- Rot in recorded batches, on a minority of the disks: nothing that was acknowledged is lost. A
+  member that reads a rotten batch repairs it from another member or stops; it never sends it. A
+  member with a rotten end of its log votes only for candidates whose log reaches that far. The
+  intact members are a quorum and must serve without it. Its disk is replaced in the end.
+- Rot on a majority of the disks may lose data; it is not injected here.
+- A lost disk (replaced by an empty one), at any time: survived as long as the members whose store
+  has no vote yet, or is rotten, are a minority. The other members must admit it
+  (:mod:`quorate.node.membership.admission`) before it counts again. Beyond a minority, too few
+  voters may be left for a quorum, for good; that is not injected here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SimulatedFullError(StoreFullError):
 
 
 def expected(n: FaultContext, member: int, failure: BaseException) -> bool:
-    """Say whether a member may fail with this error, for what was done to its disk."""
+    """Return whether a member may fail with this error because of its disk's faults."""
     if isinstance(failure, DamagedRecordError):
         return member in n.rotten
     return isinstance(failure, SimulatedDiskError | SimulatedFullError)
@@ -100,7 +100,7 @@ async def lose_disk(n: FaultContext) -> None:
     member = n.anyone()
     host = n.world.hosts[member]
     if host.member is None and not host.stopped:
-        return  # it starts or ends just now
+        return  # it is just starting or ending
     if len({*n.without_good_stores(), member}) > minority:
         return
     await n.world.kill(member)

@@ -54,7 +54,7 @@ def isolate_it(n: FaultContext, victim: int) -> None:
 
 
 async def strand(n: FaultContext) -> None:
-    """Cut a leader off for so long that the others may drop the log that it lacks.
+    """Cut a leader off until the other members may have pruned the log that it is missing.
 
     It still appends something, which nobody else has.
     """

@@ -49,7 +49,7 @@ def revive_later(n: FaultContext, dead: list[int]) -> None:
 
 
 def victims(n: FaultContext) -> list[int]:
-    """Choose who dies: leaders more often; one, rarely all, and rarely the last of a quorum."""
+    """Choose the members that die: mostly one, rarely all, leaders more often."""
     running = n.world.running()
     if not running or (len(running) <= len(n.ids) // 2 and n.rng.random() >= 0.2):
         return []
@@ -71,7 +71,7 @@ async def crash_at_some_step(n: FaultContext) -> None:
 
 
 def crash_soon(n: FaultContext, victim: int, steps: int) -> None:
-    """Have a member die after so many steps."""
+    """Kill a member after `steps` steps of its tasks."""
     host, power, left = n.world.hosts[victim], n.rng.random() < 0.5, fate(n)
 
     def crash() -> None:
@@ -122,7 +122,7 @@ async def snapshot(n: FaultContext) -> None:
 
 
 async def ask(n: FaultContext, at: int, words: str) -> None:
-    """Ask a member for what an operator may ask; whether it is done is nobody's business."""
+    """Send an operator's request to a member, and ignore its outcome."""
     with contextlib.suppress(RequestError), trio.move_on_after(n.unit):
         await n.world.hosts[at].running.control(words)
 

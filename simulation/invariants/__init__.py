@@ -1,7 +1,10 @@
-"""What must hold in a cluster after every single event, whatever was done to it.
+"""What must hold in a cluster after every single event, whatever faults it suffers.
 
-One file each; each class says where its rule is from. What is wrong is told by
-:class:`ViolationError`, at the event at which it shows.
+One file each. Each class names the source of its rule; ``I-n``, ``H-n`` and ``F-n`` are numbers of
+``docs/protocol.md``. A violation raises :class:`ViolationError` at the event that shows it.
+
+To add an invariant: write a class below `Invariant`, list it here, and plant a violation of it in
+``tests/simulation/test_invariants.py``.
 """
 
 from typing import Final

@@ -15,14 +15,14 @@ class ViolationError(AssertionError):
 
 
 class Invariant(ABC):
-    """Something that must hold whatever happens; told every fact of the kinds that it names.
+    """Something that must always hold. It checks every fact of the kinds that it names.
 
     Args:
-        known: what is known of the cluster, the fact that is told included.
+        known: what is known of the cluster, including the fact to be checked.
 
     Attributes:
-        source: where it is from.
-        hears: the kinds of facts that it is told.
+        source: where the rule is from.
+        hears: the kinds of facts that it checks.
     """
 
     source: ClassVar[str]
@@ -33,7 +33,7 @@ class Invariant(ABC):
 
     @abstractmethod
     def hear(self, fact: Fact) -> None:
-        """Look at a fact.
+        """Check a fact.
 
         Raises:
             ViolationError: it must not be.

@@ -1,11 +1,11 @@
 """The clocks of one simulated machine: they start wrong, run at their own rate, and jump.
 
-A member measures how long it waits with one clock and tells the time of day with another. The
-second one is a function that the member is given, so it may say anything. The first is trio's,
-which all machines of the world share; but all that a member does with it is to compare its
-differences with its own timeouts, so a machine whose clock runs fast by a tenth is one whose
-timeouts are shorter by a tenth (:meth:`Clock.stretch`). What comes from constants of the code
-(pauses between dials, the grace of an orderly stop) is not stretched.
+A member measures its waits with one clock and reads the time of day from another. The second is a
+function that is passed to the member, so it may return anything. The first is trio's, which all
+machines of the world share. A member only compares differences of it with its own timeouts. So a
+clock that runs a tenth fast is the same as timeouts that are a tenth shorter
+(:meth:`Clock.stretch`). Constants of the code (pauses between dials, the grace of an orderly stop)
+are not stretched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Clock:
     )
 
     def now_ms(self) -> int:
-        """Tell the time of day, in milliseconds since the epoch."""
+        """Return the time of day, in milliseconds since the epoch."""
         passed_ms = int(trio.current_time() * self.rate * 1000)
         return EPOCH_MS + self.offset_ms + self.leap_ms + passed_ms
 
@@ -64,7 +64,7 @@ class Clock:
         self.leap_ms = 0
 
     def ahead_ms(self) -> int:
-        """Tell how far it may have been ahead of the world at any time up to now."""
+        """Return how far it may have been ahead of the world so far, in milliseconds."""
         fast = max(self.rate - 1, 0.0)
         return self.furthest_ms + int(trio.current_time() * fast * 1000) + 1
 

@@ -1,19 +1,23 @@
 """The disk of a simulated machine: slow, stalled, full, failing, and without power.
 
-The stores on it are the real ones, in LMDB on a folder; what is simulated is when a write becomes
-durable, whether it fails, and what a power cut leaves of it. There is no second model of a store
-that would have to be trusted; the contract tests of the executor and of the store run on this
-disk as they do on a thread.
+The stores on it are the real ones, in LMDB in a folder. Only three things are simulated: when a
+write becomes durable, whether it fails, and what a power cut leaves of it. So no second model of a
+store has to be trusted. The contract tests of the executor and of the store run on this disk too.
 
-What LMDB does at a commit: it writes the pages of the transaction into free places of the file,
-syncs, and then writes the new root into one of two small headers, and syncs again. The journal of a
-store writes a group in its place, and syncs. So when the power goes during a write there are three
-outcomes (:class:`Fate`). Nothing is there, the write is there although nobody was told, or any part
-of its pages is there, but not LMDB's header: a torn batch, which the next start must not see. All
-three are made for real, the last one by putting the files together from pages of before and after.
+LMDB commits in two steps. It writes the pages of the transaction into free places of the file and
+syncs; then it writes the new root into one of two small headers and syncs again. The journal of a
+store writes a group in its place and syncs. A power cut during a write has three outcomes
+(:class:`Fate`):
 
-What a disk does not do here: forget a write that it has reported durable (a drive that lies), and
-reorder commits.
+- nothing of the write is there;
+- the write is there, although its sync was never reported;
+- some of its pages are there, but not LMDB's header: a torn batch, which the next start must not
+  see.
+
+All three are made for real, the last one by joining pages from before and after the write.
+
+A simulated disk never forgets a write that it reported durable (a drive that lies), and never
+reorders commits.
 """
 
 from __future__ import annotations
@@ -82,8 +86,8 @@ class Disk:
 
     Attributes:
         writes: how many groups were written.
-        errors: raised by the next writes, oldest first, after the bytes were written if the flag
-            says so: nobody can tell then.
+        errors: raised by the next writes, oldest first. The flag says whether the bytes are written
+            before the error is raised.
         room: bytes that are free, as the system says.
         full: raised by every write until it is None again.
     """
@@ -233,10 +237,9 @@ def torn_journal(before: bytes, after: bytes, rng: Random) -> bytes:
 def rot(directory: Path, record: bytes, rng: Random) -> int:
     """Flip one bit in every copy of a recorded batch that LMDB has; return in how many.
 
-    Not in the journal, which has only the last moments of the log, and can't be told from one that
-    a power cut has torn when its last group is damaged.
-    Pages that LMDB has given up may hold copies that nobody reads any more. An open store sees the
-    change, for it maps the file.
+    The journal is left alone. It holds only the end of the log, and damage in its last group looks
+    the same as a group torn by a power cut. Free pages of LMDB may hold stale copies, which are
+    flipped too. An open store sees the change at once, since it maps the file.
 
     Args:
         directory: of a store.
@@ -260,7 +263,7 @@ def rot(directory: Path, record: bytes, rng: Random) -> int:
 def carry_over_journal(directory: Path) -> None:
     """Have LMDB get what the journal of a closed store holds, as at its next start.
 
-    For who wants to damage what is there then.
+    Call it before damaging batches in LMDB.
     """
     environment = Environment.open(directory, max_dbs=MAX_DBS, initialise=nothing_to_make)
     with closing(environment):

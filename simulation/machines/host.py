@@ -1,13 +1,18 @@
 """A machine of the simulated world: a real member runs on it, loses its power, and runs again.
 
 The member is the one of production, with its store in LMDB and every message through the wire
-codec. What is simulated is under its seams: the network lies in memory, the disk writes on the trio
-thread after a virtual latency, time and chance are injected.
+codec. The simulation replaces what lies under its seams: the network is in memory, the disk writes
+on the trio thread after a virtual latency, time and chance are injected.
 
-A machine ends in one of three ways: :meth:`Host.kill` is ``kill -9`` (what the process has sent
-still arrives, and its connections are closed by its kernel), :meth:`Host.cut_power` is the loss
-of its power (nobody hears of it; what the disk was writing may be there, in parts or not at all),
-and the member may fail. :meth:`Host.pause` stops it as ``SIGSTOP`` does.
+The life of a member ends in one of three ways:
+
+- :meth:`Host.kill` is ``kill -9``: bytes already sent still arrive, and the kernel closes the
+  connections.
+- :meth:`Host.cut_power` is a power loss: no peer notices it, and the write in flight may be on the
+  disk whole, in parts or not at all.
+- The member itself fails.
+
+:meth:`Host.pause` stops a member as ``SIGSTOP`` does.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ class Place:
 
     Args:
         cluster: name of the cluster.
-        member_id: of which member it is the state.
+        member_id: the member whose state machine it is.
         directory: for its own files, if it has any; they outlive crashes.
         executor: writes them on the simulated disk; fits ``executor`` of `keyvalue` and `storage`.
     """
@@ -78,7 +83,7 @@ class Host(Generic[S_co]):
     """A machine on which a member runs, again and again, with the same disk.
 
     Attributes:
-        config: what the member is told, from its next start on.
+        config: the member's configuration, from its next start on.
         member: the member while it runs.
         disk: what its stores lie on.
         clock: what it takes the time from.

@@ -1,15 +1,15 @@
 """Virtual time and a seeded scheduler: with them a run is a function of its seed.
 
-trio runs the tasks that are ready in an order of its own choosing, and asks its clock how long to
-sleep when every task waits; ours jumps to the next deadline instead (:class:`Jumping`). With that
-order drawn from a seeded generator, and with no other source of chance, the same seed gives the
-same run: across processes, and whatever ``PYTHONHASHSEED`` is. trio has the switch for it (its
-Hypothesis plugin turns it on), but under private names. They are used in this module and nowhere
-else, and a canary test fails loudly when a release of trio means something else by them.
+trio runs ready tasks in an order of its own choosing. When every task waits, it asks its clock how
+long to sleep; our clock jumps to the next deadline instead (:class:`Jumping`). The order of tasks
+is drawn from a seeded generator, and there is no other source of chance. So one seed gives one run,
+in every process and whatever ``PYTHONHASHSEED`` is. trio has a switch for this (its Hypothesis
+plugin uses it), but under private names. Only this module uses them, and a canary test fails when a
+release of trio changes them.
 
-What would break it, and must therefore not be in a simulated program: a real thread (a task that
-waits for one looks idle, and the clock jumps on), the wall clock, the global random generator, and
-the order of a set of objects or of text.
+Four things would break this, so a simulated program must not use them: a real thread (a task that
+waits for one looks idle, so the clock jumps), the wall clock, the global random generator, and the
+order of a set.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The tasks of one simulated machine: held back while it is paused, and stopped at any step.
 
 trio has one run loop for all machines of the world. A machine's tasks are those that descend from
-its root task. A paused machine (SIGSTOP, a virtual machine that is moved, a long collection of
-garbage) runs none of them, while time goes on and messages pile up; then all its timers have
-expired at once. For that the tasks that become ready are taken out of the loop's queue, and put
-back when the pause ends. trio has no public way to do this; a canary test fails loudly when a
-release changes what is used here. Nothing is patched while nobody is paused.
+its root task. A paused machine (SIGSTOP, a live migration, a long garbage collection) runs none of
+them, while time goes on and messages pile up. When it resumes, all its timers have expired at once.
+To pause a machine, its ready tasks are taken out of the loop's queue and put back later. trio has
+no public way to do this; a canary test fails when a release changes what is used here. Nothing is
+patched while no machine is paused.
 """
 
 from __future__ import annotations

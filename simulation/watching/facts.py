@@ -1,8 +1,8 @@
 """Facts: what an observer sees happen in a cluster, one frozen value each.
 
-Invariants are told facts and nothing else. So each can be checked by itself on a handful of facts,
-and a violation can be planted. What is *durable* in a fact is what the member's store has reported
-durable; positions are bytes of the log.
+Invariants see facts and nothing else. So each can be tested by itself on a handful of facts, and a
+violation can be planted. *Durable* in a fact means that the member's store has reported it durable.
+Positions are bytes of the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Batch:
     Args:
         position: where it begins.
         end: where it ends.
-        term: of the leader who made it.
+        term: of the leader that made it.
         prefix: stands for all bytes of the log up to its end.
     """
 
@@ -57,7 +57,7 @@ class Started:
         member: which.
         append: where its log ends.
         term: the highest it has promised.
-        voted_for: for whom in that term, -1 for nobody.
+        voted_for: the candidate it voted for in that term, -1 for none.
     """
 
     member: int
@@ -311,7 +311,7 @@ class Reached:
 
 @attrs.frozen
 class Holds:
-    """A member's service has told all that it holds, at a position at which others do, too.
+    """A member's service has reported its whole state, at a position at which all members do.
 
     Args:
         member: which.
@@ -368,7 +368,7 @@ class Answered:
 
 @attrs.frozen
 class Refused:
-    """A client was told that its command was not done and never will be."""
+    """A client's command was refused: it was not done and never will be."""
 
     serial: int
 

@@ -1,7 +1,7 @@
-"""What is known of a cluster from all facts so far: each member's durable log, who leads, and more.
+"""What the facts so far say of a cluster: each member's durable log, the leaders, the commits.
 
-Invariants share it, and never change it. It outlives the members: what a member has once reported
-durable is known for ever, and compared with what it has after a restart.
+Invariants share this knowledge and never change it. It outlives the members: what a member once
+reported durable is known for ever, and is compared with what it has after a restart.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Disk:
         prefix_at: for each end of a batch, what stands for the log up to there.
         bases: for each term in its recording log, where it begins.
         term: the highest term that it has promised.
-        voted_for: for whom it voted in that term, -1 for nobody.
+        voted_for: the candidate it voted for in that term, -1 for none.
         commit: what the running member takes for committed.
         votes: its store has a vote, and counts for a quorum.
         lost: of the disk that it stands in the place of, what `prefix_at` was when that was lost;
@@ -178,8 +178,8 @@ class Knowledge:
     def holders(self, position: int, prefix: bytes) -> list[int]:
         """Give the members whose durable log is this one, up to a position.
 
-        Of those that count for a quorum: a standby does not, nor does who has no vote yet, but for
-        what its member had on the disk that was lost. It is not admitted before others have that.
+        Only voters count. A store without a vote counts only for what its member had on the lost
+        disk: it is not admitted before other members have that.
         """
         return [
             i

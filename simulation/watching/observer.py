@@ -1,8 +1,8 @@
-"""The observer: looks at members after every event, and tells the invariants what is new.
+"""The observer: looks at members after every event and passes what is new to the invariants.
 
-It hears what a member hears, sends and makes durable, and looks then at what the member holds: its
-store as it is durable, its commit position, whether it leads and whom it counts. What has changed
-since it last looked are the facts that it tells, in the order in which one rests on the other.
+It sees what a member receives, sends and makes durable. After each event it reads the member's
+durable store, its commit position, whether it leads, and which followers it counts. Each change
+since its last look becomes a fact. Facts that rest on other facts come after them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Seen:
 
 
 class Observer:
-    """Tells invariants the facts of a cluster.
+    """Passes the facts of a cluster to the invariants.
 
     Args:
         members: their ids.
@@ -106,7 +106,7 @@ class Observer:
                 self._hearers.setdefault(fact, []).append(invariant.hear)
 
     def tell(self, fact: Fact) -> None:
-        """Tell a fact to all invariants that want to hear it.
+        """Pass a fact to all invariants that check its kind.
 
         Raises:
             ViolationError: it must not be, and that is fatal.

@@ -1,4 +1,4 @@
-"""Sees the times with which leaders stamp their batches."""
+"""Observes the times with which leaders stamp their batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watch_stamps(member: Member, clocks: Sequence[Clock], tell: Callable[[Fact],
     Args:
         member: that may lead.
         clocks: of all members with a vote.
-        tell: takes the facts.
+        tell: receives the facts.
     """
     append = member.store.append
 

@@ -37,7 +37,7 @@ class Event:
 
     Args:
         at: when, in virtual seconds.
-        member: to whom, -1 for nobody in particular.
+        member: the member, -1 for none in particular.
         kind: what, in a word.
         details: more about it, in an order that the kind gives.
     """

@@ -1,10 +1,10 @@
 """A service under observation: any state machine, wrapped so that what it does is seen.
 
-Clients of the simulation number what they send. The wrapper takes the number off a command before
-the service gets it, and puts the command's place in the log in front of the reply; both are taken
-off again before a workload sees it. So the invariants know which command stands where, whatever the
-service makes of the bytes. Everything that was applied, with the replies to it, goes into a digest,
-which must be the same on all members at equal positions.
+Clients of the simulation number what they send. The wrapper removes the number before the service
+gets a command, and puts the command's place in the log in front of the reply. That place is removed
+again before a workload sees the reply. So the invariants know the place of every command, whatever
+the service makes of the bytes. All applied commands and their replies go into a digest, which must
+be equal on all members at equal positions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROBE_EVERY: Final = 8
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A service that tells what it holds, so that members are compared by it."""
+    """A service that reports its state, so that members can be compared by it."""
 
     def state(self) -> bytes:
         """Return what stands for everything by which it will ever answer."""
@@ -73,12 +73,12 @@ class Digests(Protocol):
 
 
 class Watched(Generic[S_co]):
-    """A service that tells what is done with it.
+    """A service that reports every call of its methods.
 
     Args:
         service: the real one.
         member: whose state it is.
-        tell: takes the facts.
+        tell: receives the facts.
         digests: know that of the service's position.
         probes: queries whose answers must be equal on all members at equal positions.
         seconds: of virtual time that a command takes to be applied.
@@ -147,7 +147,7 @@ class Watched(Generic[S_co]):
         ]
 
     def _noted(self, serial: int, payload: bytes, point: Point, reply: bytes) -> bytes:
-        """Tell of a command that was applied; return its place and the reply."""
+        """Report a command that was applied; return its place and the reply."""
         self._tell(Applied(self._member, serial, point))
         place = _POINT.pack(point.position, point.index)
         text = b"%d %b %b %b" % (len(reply), self._digest, payload, reply)
@@ -200,7 +200,7 @@ class WatchedSnapshots(Watched[S_co]):
         return await self.service.save(task_status=task_status)
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """See `SnapshotService`; what was applied to make it is taken from whoever did."""
+        """See `SnapshotService`; the digest comes from the member that made the snapshot."""
         assert isinstance(self.service, SnapshotService)
         await self.service.load(pieces, position, timestamp_ms)
         self._position, self._digest = position, self._digests.digest_at(position)

@@ -1,8 +1,8 @@
 """Clients that send everything again until they have an answer, and must see it done once.
 
-Each has a session, and a list of its own, to which it appends the numbers of its commands.
-So the reply to each, the length of the list, is known beforehand; and in the end the list has every
-number once, in order.
+Each client has a session and a list of its own, to which it appends the numbers of its commands. So
+the reply to each command, the length of the list, is known beforehand. In the end the list holds
+every number once, in order.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class EqualExpiry(Invariant):
         self._answers: dict[tuple[int, bytes], tuple[int, bytes]] = {}
 
     def hear(self, fact: Fact) -> None:
-        """Compare with who was asked first."""
+        """Compare with the first member that was asked."""
         assert isinstance(fact, Probed)
         asked = fact.position, fact.question
         first, answer = self._answers.setdefault(asked, (fact.member, fact.answer))

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class OncePerSession(Invariant):
-    """All replies to one sequence of a session are equal, whoever gave them and however often.
+    """All replies to one sequence of a session are equal, whichever member gave them.
 
-    But for errors: what has been acknowledged is forgotten, and a session ends. A command whose
-    reply is another one each time it is applied shows by this whether it was applied again.
+    Errors are excepted: a reply that was acknowledged is forgotten, and a session ends. A command
+    whose reply differs each time it is applied shows whether it was applied twice.
     """
 
     source = "protocol I-33; Ongaro's dissertation, section 6.3"

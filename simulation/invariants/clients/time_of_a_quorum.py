@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class TimeOfAQuorum(Invariant):
     """No batch is stamped with a time that no quorum of clocks has reached.
 
-    However wrong clocks are for ever, and but for the skew that is allowed. One clock that is years
-    ahead, be it the leader's, must not be followed: the log's time never goes back.
+    Only the allowed skew is added. Log time never goes back, so it must not follow a single clock
+    that is years ahead, even the leader's.
     """
 
     source = "node/leader/clocks.py: the time reached"

@@ -1,4 +1,4 @@
-"""Who leads has everything that was ever committed."""
+"""A leader has everything that was ever committed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OnlyTheFinalLog(Invariant):
-    """What any member ever applied, or took for committed, is in the log that is left in the end.
+    """What any member applied, or took for committed, is in the final log.
 
     Stale reads show what is applied; backups and other readers get what is taken for committed.
     The other invariants compare members as things happen. This one waits until the cluster has

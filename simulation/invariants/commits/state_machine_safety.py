@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 class StateMachineSafety(Invariant):
     """All members have applied the same commands, given the same replies, and hold the same.
 
-    At each position of the log; what they hold is compared at some. A service that takes time,
-    chance or the order of a set from its machine is found by this, and one that goes by what lies
-    in memory and what on the disk.
+    Commands and replies are compared at each position, states at some. This finds a service that
+    depends on its machine's time, chance or set order, or on what is in memory and what on disk.
     """
 
     source = "Raft, figure 3; protocol I-22, I-23"
@@ -29,7 +28,7 @@ class StateMachineSafety(Invariant):
         self._states: dict[int, tuple[int, bytes]] = {}
 
     def hear(self, fact: Fact) -> None:
-        """Compare with who was here first."""
+        """Compare with the first member that reached this position."""
         match fact:
             case Reached(member, position, digest):
                 first, known = self._digests.setdefault(position, (member, digest))

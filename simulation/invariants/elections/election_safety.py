@@ -23,7 +23,7 @@ class ElectionSafety(Invariant):
         self._leaders: dict[int, int] = {}
 
     def hear(self, fact: Fact) -> None:
-        """Look at who leads."""
+        """Check a new leader."""
         assert isinstance(fact, Elected)
         first = self._leaders.setdefault(fact.term, fact.member)
         if first != fact.member:

@@ -1,4 +1,4 @@
-"""Nobody talks more than it has to."""
+"""No member sends more messages than it has to."""
 
 from __future__ import annotations
 

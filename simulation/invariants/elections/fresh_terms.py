@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class FreshTerms(Invariant):
-    """Whoever begins to lead has nothing of its term, nor of a newer one, in its log.
+    """A new leader's log has no entry of its term or of a newer one.
 
-    Else the term would be opened twice, and what stands before the second opening would be taken
+    Otherwise the term would be opened twice, and entries before the second opening would be taken
     for the new leader's.
     """
 

@@ -1,4 +1,4 @@
-"""Nobody leads while another one's lease holds."""
+"""No member is elected while another leader's lease holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OneAtATime(Invariant):
     hears: ClassVar[tuple[type[Fact], ...]] = (Leased,)
 
     def hear(self, fact: Fact) -> None:
-        """Look at who has a lease."""
+        """Check every leader with a lease."""
         assert isinstance(fact, Leased)
         if fact.term < self.known.newest:
             raise self.violated(

@@ -1,4 +1,4 @@
-"""Votes: one in each term, never taken back, and durable before anybody hears of them."""
+"""Votes: one in each term, never taken back, and durable before any message carries them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOBODY = -1
 
 
 class Votes(Invariant):
-    """A member votes once in a term, over all its lives, and tells of no vote that is not kept.
+    """A member votes once in a term, over all its lives, and sends no vote that is not durable.
 
-    What it has promised never goes back, who leads a term has voted for itself in it, and who
-    follows in a term has promised it. A member whose disk was replaced knows nothing of its votes,
-    and may vote again.
+    Its promised term never goes back. A leader has voted for itself in its term. A follower has
+    promised the term that it follows in. A member whose disk was replaced knows nothing of its
+    votes, and may vote again.
     """
 
     source = "Raft §5.2, figure 2 (persistent state); protocol I-2, I-3, I-4, fix F10"

@@ -1,4 +1,4 @@
-"""A leader writes nothing before a quorum knows of its term."""
+"""A leader writes nothing before a quorum has recorded its term."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class AnchoredTerms(Invariant):
     """When a leader writes its first entry, a quorum has its term in the recording log.
 
-    Or had it: a disk may be lost between the report and its arrival. Then the leader counts what is
-    gone, and the member whose disk it was must not vote before it has everything again.
+    A disk may be lost between the report and its arrival, so "had it" is enough. The leader then
+    counts what is gone, and that member must not vote before it has everything again.
     """
 
     source = "protocol I-13, I-28, hazard H3, fix F3"

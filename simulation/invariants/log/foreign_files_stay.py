@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ForeignFilesStay(Invariant):
-    """What an operator or a file system has put into a member's folders is there after each start.
+    """Files that others put into a member's folders are still there after each start.
 
     It may be the copy of a snapshot, or the last one of a log that is lost.
     """

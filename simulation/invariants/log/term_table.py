@@ -1,4 +1,4 @@
-"""The table of terms of a log says which of its batches are whose."""
+"""The table of terms says which leader made each batch of a log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class TermTable(Invariant):
     """Terms ascend along a log, each batch lies behind the base of its term, and that is recorded.
 
-    And a term begins at one place only, whoever records it. Only terms that had a leader have a
-    row, so that a jump of the term costs nothing.
+    A term begins at the same place on every member. Only terms that had a leader have a row, so a
+    jump of the term costs nothing.
     """
 
     source = "protocol I-11, I-12, fix F7"
