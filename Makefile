@@ -13,10 +13,11 @@ run := $(VENV)/.run
 pipeline := $(VENV)/.pipeline
 dev := $(VENV)/.dev
 
-# One process runs the tests that start programs, which mostly wait; two run the rest.
+# One process takes the tests that start members, one those of Spark, and all take the rest.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3
 # No clusters of processes, no Spark, no storms: what is worth running after every edit.
-QUICK := transport keyvalue histories cli documents node/protocol node/follower
+QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/state histories cli \
+  documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers wheel lock clean
