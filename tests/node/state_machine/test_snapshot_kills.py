@@ -285,7 +285,7 @@ def doing(member: Member | None) -> str:
     return snapshots.activity.partition(" ")[0]
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("who", [pytest.param("leader", marks=pytest.mark.slow), "follower"])
 async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_back(
     tmp_path: Path, autojump_clock: MockClock, who: str
 ) -> None:
