@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
+from ..storage import VotingRight
 from ..storage.log.log_end import EMPTY_LOG
 from .follower.following import Following
 from .leader.leadership import Leadership
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from .state import MemberState
     from .state_machine.applier import Applier
     from .state_machine.snapshots import Snapshots
+
+
+STANDINGS: Final = {
+    VotingRight.NEW: "fresh",
+    VotingRight.RECOVERING: "recovering",
+    VotingRight.VOTER: "member",
+}
+"""The words for a store's right to vote in `INFO` and JSON; programs read them."""
 
 
 @attrs.frozen(eq=False)
@@ -78,7 +87,7 @@ class Status:
             suspended=self.state.suspended,
             disk_full=self.state.disk_full,
             damage=self._damage,
-            standing="standby"
+            standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
             if self.state.standby
             else self.store.voting_status.kind.name.lower(),
             not_heard=tuple(self.founders.missing),
