@@ -55,7 +55,7 @@ REPLIES: Final = {READONLY: b"+OK\r\n", PING: b"+PONG\r\n", GET: VALUE, SET: b"+
 ONE_KEY: Final = Load("set", 1, keys=2)
 LOOKS_PER_SECOND: Final = 200
 SMALL_SHARE: Final = 0.01
-WAITS: Final = ("_next_job", "_thread_cache.py", "get_events", "wait (quorate/ready.py")
+WAITS: Final = ("_next_job", "_thread_cache.py", "get_events", "wait_readable")
 """Where threads and the event loop wait for work, which py-spy can't tell from work."""
 
 

@@ -1,8 +1,7 @@
 """One client's socket: what comes in, what goes out, and what happens when that is slow.
 
-A connection is an object, not a task. :mod:`.client_port` calls :meth:`Connection.on_data` with
-what it has read, and :meth:`Connection.on_event` when the socket is ready for anything else; what
-the bytes mean is the business of its :class:`~.conversation.Conversation`.
+A connection is an object, not a task. :mod:`.listener` calls :meth:`Connection.on_event` when the
+socket is ready. Its :class:`~.conversation.Conversation` knows what the bytes mean.
 
 **End of input.** A client that has sent everything may close its sending half and wait for the
 replies. TCP does not tell that from a client that has closed its socket. So the end of the stream
@@ -46,11 +45,12 @@ from .conversation import Conversation
 __all__ = ["RECEIVE_BYTES", "STALLED_SECONDS", "WAIT_READABLE", "Connection", "Poller"]
 
 RECEIVE_BYTES: Final = 64 * 1024
-"""At most so much is read from one client in one turn of the event loop."""
+"""Read from one client in one turn, at most. Larger, and one client delays all others; smaller, and
+large values need more turns."""
 
 STALLED_SECONDS: Final = 60.0
-"""A client that reads none of its replies for so long is closed. Shorter, and one that was merely
-suspended for a moment loses its connection; longer, and its replies keep others from theirs."""
+"""A client that reads no replies for so long is closed. Shorter, and a client that was suspended
+for a moment loses its connection; longer, and its replies take memory from other clients."""
 
 _READ: Final = select.EPOLLIN
 _INT_BYTES: Final = struct.calcsize("i")
@@ -62,14 +62,14 @@ _log = logging.getLogger("quorate.keyvalue")
 
 
 class Poller(Protocol):
-    """Who calls :meth:`Connection.on_event`."""
+    """Calls :meth:`Connection.on_event`."""
 
     def watch(self, fileno: int, events: int) -> None:
         """Change the events that a connection waits for."""
         ...
 
     def linger(self, connection: "Connection") -> None:
-        """A connection has said its last word, and waits for the client to close."""
+        """A connection has sent its last reply, and waits for the client to close."""
         ...
 
     def forget(self, connection: "Connection") -> None:
@@ -88,7 +88,7 @@ class Connection:
         poller: it has registered the socket for :data:`WAIT_READABLE`.
 
     Attributes:
-        congested: so many replies wait that no more commands are done.
+        congested: unread replies have reached the limit, so no more commands are executed.
         read_at: when the client was last seen to read, if replies wait.
     """
 

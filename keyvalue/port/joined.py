@@ -27,11 +27,11 @@ __all__ = ["Coalesced", "Sender"]
 _log = logging.getLogger("quorate.keyvalue")
 _OTHERS: Final = UnknownOutcomeError("the replies are not those to what was sent")
 _READS_AT_ONCE: Final = 64
-"""So many clients' reads are answered before it is seen whether somebody else is to have a turn."""
+"""Reads answered between two looks at the clock. More, and other tasks wait longer for a turn."""
 
 
 class Sender(Protocol):
-    """A client's connection, which has nothing else under way."""
+    """A client's connection with no other request under way."""
 
     def settle(self, reply: bytes) -> bool:
         """Send the reply; nothing is under way then.

@@ -1,17 +1,19 @@
-"""The port that any Redis client talks to: one callback, one epoll, all clients.
+"""The port that Redis clients connect to: one task, one epoll, all clients.
 
-All client sockets are registered, level-triggered, with one ``epoll`` object, and there is a turn
-whenever the epoll itself is readable. So no task is woken for a client; the turn
-is also what the gateway makes a batch of. Nothing here is awaited but that, which makes
-cancellation simple: it comes between turns, and closes all connections.
+All client sockets are registered, level-triggered, with one ``epoll`` object. One task waits until
+the epoll itself is readable, and then serves every ready client: that is a turn. The requests of a
+turn go to the gateway together, and become one batch of the log. A task for each client would cost
+a task switch for each command, and nothing would bring their requests together.
+
+The task awaits nothing else, so a cancellation comes between turns, and closes all connections.
 
 The work of a turn is bounded: at most :data:`TURN_EVENTS` clients, at most
-:data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` trio's other tasks have
-theirs. (A plain command that is merely joined with others is no matter for the clock: it takes a
-microsecond.) A conversation that takes long pauses by itself; an eventfd among the sockets brings
-the turn in which it goes on.
+:data:`~.connection.RECEIVE_BYTES` from each, and after :data:`TURN_SECONDS` the other tasks of the
+member get the processor. The clock is not read after a plain command that was only joined with
+others, since that takes a microsecond. A conversation that takes long pauses by itself; an eventfd
+among the sockets causes the turn in which it continues.
 
-Caveats: Linux only, for the epoll. Descriptors are opened when the object is made and closed at
+Caveats: Linux only, because of epoll. Descriptors are opened when the object is made and closed at
 the end of :meth:`ClientPort.run`, which can be called once.
 """
 
@@ -48,26 +50,27 @@ __all__ = [
 ]
 
 TURN_EVENTS: Final = 512
-"""Clients that are looked after in one turn."""
+"""Clients that are served in one turn."""
 
 TURN_SECONDS: Final = 0.005
-"""After that, the other tasks of the member have a turn too: it must be heard to be alive."""
+"""Longer, and heartbeats of a busy leader are late; shorter, and batches get smaller."""
 
 DRAIN_SECONDS: Final = 1.0
-"""How long a member that stops goes on to answer what it has read."""
+"""How long a stopping member continues to answer requests that it has read."""
 
 CLOSE_SECONDS: Final = 0.2
-"""How long clients then have to close their ends: a busy one does at once."""
+"""How long clients then have to close their ends; a busy client does so at once."""
 
 LINGER_SECONDS: Final = 5.0
 """How long a client has otherwise, once we have closed ours."""
 
 RESERVED_DESCRIPTORS: Final = 64
-"""Not for clients: links and streams of nine members, the stores, log files, tools."""
+"""Descriptors kept for links and streams of nine members, stores, log files and tools. Fewer, and
+a crowd of clients could keep the member from opening its store's files."""
 
 _PROBES: Final = 3
 _PROBE_SECONDS: Final = 20
-"""So many probes, so far apart, go without an answer before a client's machine counts as gone."""
+"""So many unanswered probes, so far apart, and the client's machine counts as gone."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _BACKLOG: Final = 511  # as Redis
@@ -108,7 +111,7 @@ class ClientPort:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._state.wake = functools.partial(os.eventfd_write, self._wake, 1)
         self._connections: dict[int, Connection] = {}  # by file descriptor
-        # What the last turn had no time for; without a connection it is the word to resume.
+        # Events that the last turn had no time for; None stands for paused conversations.
         self._unserved: list[tuple[Connection | None, int]] = []
         self._lingering: dict[Connection, float] = {}  # and until when
         self._ended = Signal()
@@ -119,7 +122,7 @@ class ClientPort:
 
     @property
     def state(self) -> PortState:
-        """What is shared by all connections; its figures are for others to read."""
+        """What all connections share; metrics read its figures."""
         return self._state
 
     async def run(
@@ -151,7 +154,7 @@ class ClientPort:
             os.close(self._wake)
 
     async def drain(self) -> None:
-        """Take no more clients and no more commands, and wait until what was read is answered.
+        """Accept no more clients or commands, and wait until the requests read so far are answered.
 
         For :data:`DRAIN_SECONDS` at most: a client may not read, a request may wait for a leader.
         """
@@ -172,7 +175,7 @@ class ClientPort:
                 await self._ended.wait()
 
     def _serve(self) -> None:
-        """Look after ready clients for a turn; who was not reached is first in the next one."""
+        """Serve ready clients for one turn; the rest come first in the next one."""
         connections, state = self._connections, self._state
         now = self._now()
         turn_ends = now + TURN_SECONDS
@@ -188,7 +191,7 @@ class ClientPort:
             if connection is None:
                 self._resume(turn_ends)
             elif connection.on_event(events):
-                continue  # to join them takes little more than a look at the clock
+                continue  # joining takes hardly longer than reading the clock
             if self._now() > turn_ends:
                 break
         self._unserved = list(ready)
@@ -197,7 +200,7 @@ class ClientPort:
         state.end_turn()
 
     def _resume(self, turn_ends: float) -> None:
-        """Let conversations go on that have paused."""
+        """Continue paused conversations."""
         unfinished = self._state.unfinished
         for _ in range(len(unfinished)):
             unfinished.popleft()()
@@ -207,7 +210,7 @@ class ClientPort:
             os.eventfd_read(self._wake)
 
     def _heed_descriptors(self) -> None:
-        """Take no more clients than descriptors are left for, with a reserve for everything else.
+        """Lower `max_clients` if the limit of open files leaves no room for so many.
 
         The limit is the process's and not ours to change: see `quorate.cli.run`.
         """
@@ -270,7 +273,7 @@ class ClientPort:
         self, client: socket.socket, address: tuple[str, int], *, at_redirect_port: bool
     ) -> None:
         state = self._state
-        # a new descriptor is the lowest that is free: a high one tells that few are left
+        # The system gives the lowest free descriptor: a high one means that few are left.
         scarce = client.fileno() >= self._end_of_descriptors
         if scarce or len(self._connections) >= state.limits.max_clients:
             state.counters.refused_connections += 1
@@ -309,7 +312,7 @@ class ClientPort:
         self._ended.notify()
 
     def linger(self, connection: Connection) -> None:
-        """A connection has said its last word, and waits for the client to close."""
+        """A connection has sent its last reply, and waits for the client to close."""
         self._lingering[connection] = trio.current_time() + LINGER_SECONDS
         self._ended.notify()
 

@@ -28,7 +28,6 @@ import trio
 
 from ...errors import WireError
 from ...node.state_machine.service import KEY_VALUE, Command
-from ...storage import EntryKind
 from ...storage.tables.damage import open_or_rebuild
 from ...storage.tables.memtable import Record
 from ...storage.tables.tables import FlushJob, Tables
@@ -38,6 +37,7 @@ from ..commands import expiry, keys, numbers, sessions, strings, walk
 from ..commands.arguments import CommandError
 from ..commands.strings import Handler
 from ..commands.table import Kind, fault, lookup
+from ..native.resp_reader import split_untrusted
 from ..port.watching import may_have
 from ..protocol import resp
 from .limits import (
@@ -67,8 +67,8 @@ AT_ONCE_BYTES: Final = 64 << 10
 GETs are answered with so many, a thousand at most: with a send for each reply, one or two
 milliseconds' work, and with a look-up on disk for each some more."""
 
-_COMMAND: Final = EntryKind.COMMAND  # a member of an enumeration is slow to get at
 _WATCH: Final = b"WATCH"
+_ONE_GET: Final = b"*2\r\n$3\r\nGET\r\n"
 _NOT_HERE: Final = resp.error("ERR this command is not one for the state machine")
 _READ_ONLY: Final = resp.error("ERR a query can't write")
 _TOO_MUCH: Final = resp.error(f"ERR replies may have {MAX_REPLY_BYTES} bytes in all")
@@ -188,6 +188,15 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
+        # Nearly all reads are one GET, which cannot exceed what a request may cost: it is answered
+        # here in a third of the time.
+        if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
+            commands, end = split_untrusted(payload, 2)
+            if end == len(payload) and len(commands) == 1:
+                record = self._tables.get(commands[0][1])
+                if record is None or (record[1] and record[1] <= self._store.now):
+                    return resp.NULL[flags & RESP3]
+                return b"$%d\r\n%b\r\n" % (len(record[0]), record[0])
         self._store.applying = False
         return self._answer(payload, flags, self._queries)
 

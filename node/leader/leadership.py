@@ -166,7 +166,7 @@ class Leadership(Role):
                 follower.live = core.links.send_frame(follower.member_id, frame)
         size, count = len(batch), len(entries)
         self.publication_position += size
-        self.proposals.sent(self.publication_position)
+        self.proposals.sent(self.publication_position, sum(r.commands for r in requests or ()))
         header = BatchHeader(self.term, position, size, count, now_ms, self.announced)
         core.applier.offer(Waiting(header, None, entries, requests or [None] * count))
         core.store.append(batch, header=header)

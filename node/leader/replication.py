@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT_BYTES: Final = 32 << 20
 """With one more request of the usual largest size it fits the queue of a link."""
 
+ENOUGH_COMMANDS: Final = 100
+"""From this many commands on, a batch is sent although others are in flight. Larger, and commands
+wait longer than they save; smaller, and members handle more batches for the same load."""
+
 
 def entries_of(requests: list[Request]) -> list[Entry]:
     """Return the entries of the log that a batch of commands comes to."""
@@ -31,13 +35,14 @@ class Proposals:
 
     Attributes:
         waiting: commands that are in no batch yet; `Leadership` appends to it.
-        in_flight: log positions at which the batches end that are not committed.
+        in_flight: where the batches end that are not committed, and how many commands each has.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.waiting: list[Request] = []
-        self.in_flight: deque[int] = deque()
+        self.in_flight: deque[tuple[int, int]] = deque()
+        self._commands = 0  # of all in flight
 
     def withdraw(self) -> list[Request]:
         """Give back the commands that are in no batch."""
@@ -73,14 +78,20 @@ class Proposals:
             return False
         if not self.in_flight:
             return True
-        size = self.in_flight[-1] - applier.commit_position
-        return len(self.in_flight) < most and size < MAX_IN_FLIGHT_BYTES
+        size = self.in_flight[-1][0] - applier.commit_position
+        if len(self.in_flight) >= most or size >= MAX_IN_FLIGHT_BYTES:
+            return False
+        # Clients that were answered together send their next commands one after the other. A batch
+        # of the first few would cost every member as much as one batch of them all.
+        least = min(self._commands // (most - 1), ENOUGH_COMMANDS)
+        return sum(request.commands for request in self.waiting) >= least
 
-    def sent(self, end: int) -> None:
-        """A batch that ends there is on its way."""
-        self.in_flight.append(end)
+    def sent(self, end: int, commands: int) -> None:
+        """A batch of so many commands that ends there is in flight."""
+        self.in_flight.append((end, commands))
+        self._commands += commands
 
     def committed(self, position: int) -> None:
         """Everything below is committed."""
-        while self.in_flight and self.in_flight[0] <= position:
-            self.in_flight.popleft()
+        while self.in_flight and self.in_flight[0][0] <= position:
+            self._commands -= self.in_flight.popleft()[1]

@@ -1,5 +1,7 @@
 """SETs of many tasks that travel together: each task gets what became of its own."""
 
+from collections.abc import Awaitable
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -254,9 +256,9 @@ async def test_ctrl_c_does_not_come_between_a_set_and_its_wait() -> None:
     class Watched(Gathering):
         protected = False
 
-        async def send(self, key: bytes, value: bytes) -> bytes:
+        def send(self, key: bytes, value: bytes) -> Awaitable[bytes]:
             self.protected = trio.lowlevel.currently_ki_protected()
-            return await super().send(key, value)
+            return super().send(key, value)
 
     watched = Watched(Member(), 1 << 20)
     assert not trio.lowlevel.currently_ki_protected()
