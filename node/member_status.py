@@ -88,8 +88,6 @@ class Status:
             disk_full=self.state.disk_full,
             damage=self._damage,
             standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
-            if self.state.standby
-            else self.store.voting_status.kind.name.lower(),
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
