@@ -15,10 +15,11 @@ pipeline := $(VENV)/.pipeline
 dev := $(VENV)/.dev
 docs := $(VENV)/.docs
 
-# One process runs the tests that start programs, which mostly wait; two run the rest.
+# One process takes the tests that start members, one those of Spark, and all take the rest.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3
-# No processes, no Spark, no storms: what is worth running after every edit.
-QUICK := storage transport node keyvalue histories cli
+# No clusters of processes, no Spark, no storms: what is worth running after every edit.
+QUICK := transport keyvalue/commands keyvalue/port keyvalue/protocol keyvalue/state histories cli \
+  documents node/protocol node/follower
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline-demo quick test test-all pythons check fmt crash soak mutants sweep model spin bench bench-peers docs wheel lock clean

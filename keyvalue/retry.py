@@ -66,7 +66,7 @@ class Retry:
 
 
 class Turns(Generic[T]):
-    """The members of a cluster, of which a client asks one after another.
+    """The members of a cluster, which a client asks one after another.
 
     Args:
         members: addresses, or connections; at least one.

@@ -50,6 +50,7 @@ from .limits import (
     PART_WORK,
     TICK_MS,
 )
+from .native.resp_reader import split_untrusted
 from .protocol import resp
 from .protocol.payload import IN_PARTS, RESP3, TRANSACTION, PayloadParser, encode_part, still_holds
 from .protocol.resp import CommandError
@@ -165,7 +166,7 @@ class KeyValueService:
         store.revision = command.position + command.index + 1  # see `KeyStore`
         store.applying = True
         if command.session:
-            return self._once(command)
+            return self._apply_once(command)
         return self._answer(
             command.payload, command.flags, self._commands, wanted=command.wants_reply
         )
@@ -184,6 +185,15 @@ class KeyValueService:
 
     def query(self, payload: bytes, flags: int) -> bytes:
         """Answer read-only commands from the applied state, as of the log's time."""
+        # Nearly all reads are one GET. It cannot exceed the work of a request, so it needs no
+        # budget, and takes a third of the time here.
+        if payload.startswith(_ONE_GET) and not flags & TRANSACTION:
+            commands, end = split_untrusted(payload, 2)
+            if end == len(payload) and len(commands) == 1:
+                record = self._tables.get(commands[0][1])
+                if record is None or (record[1] and record[1] <= self._store.now):
+                    return resp.NULL[flags & RESP3]
+                return b"$%d\r\n%b\r\n" % (len(record[0]), record[0])
         self._store.applying = False  # so walks over keys are allowed
         return self._answer(payload, flags, self._queries)
 
@@ -197,7 +207,7 @@ class KeyValueService:
         soon = min(first, self._store.now + TICK_MS)
         return soon if session is None else min(soon, session)
 
-    def _once(self, command: Command) -> bytes:
+    def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
         reply = sessions.reply_to(session, sequence, self._store.now)

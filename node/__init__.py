@@ -1,7 +1,15 @@
-"""The member: elections, terms of leadership and of following, and the requests of clients.
+"""A member of a cluster: it elects a leader, keeps the log, and serves the requests of clients.
 
-Read :mod:`.election` for the protocol, :mod:`.rules` for its judgements, :mod:`.leadership` and
-:mod:`.following` for the two terms, and :mod:`.member` for how it all hangs together.
+This room does not store anything itself (``storage``), does not know sockets (``transport``), and
+does not know what the commands in the log mean: a service applies them.
+
+Read first, in this order:
+
+1. ``election/election.py``: the protocol, as a tutorial, and its first states.
+2. ``protocol/``: by which rules it decides; ``ballots.py`` and ``log_matching.py``.
+3. ``leader/leadership.py`` and ``follower/following.py``: the two roles.
+4. ``state_machine/applier.py``: from a committed entry to a reply.
+5. ``member.py``: how the parts are put together.
 """
 
 from .config.config import Limits, MemberConfig, NodeConfig, SnapshotPolicy, Timeouts, load_config

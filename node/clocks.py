@@ -37,7 +37,7 @@ log = logging.getLogger("quorate.node")
 
 MAX_SKEW_MS: Final = 5000
 """How far clocks may differ. Smaller: members that were held up for a moment look wrong. Larger:
-keys live so much longer or shorter after a change of leader."""
+keys live longer or shorter by that much after a change of leader."""
 
 JUMP_SECONDS: Final = 60.0
 """How long a clock that has jumped must go on so before it is believed. Shorter: a clock that is
@@ -64,7 +64,9 @@ class Clocks:
         self._offset = wall_ms() - self._now() * 1000  # of our clock from the monotonic one
         self._jump = 0.0  # by which a reading was off that we do not believe yet, 0 without one
         self._jumped_at = 0.0
-        self._others: dict[int, float] = {}  # offsets of the others' clocks from our monotonic one
+        self._others: dict[
+            int, float
+        ] = {}  # offsets of other members' clocks from our monotonic one
         self._leader_offset: float | None = None
         self._far = False
 
@@ -76,7 +78,7 @@ class Clocks:
             self._others[member] = timestamp_ms - self._now() * 1000
 
     def heard_leader(self, timestamp_ms: int) -> None:
-        """Note the log's time, as our leader tells it."""
+        """Note the log's time, as our leader reports it."""
         if 0 <= timestamp_ms <= MAX_MS:
             self._leader_offset = timestamp_ms - self._now() * 1000
 
@@ -125,7 +127,7 @@ class Clocks:
         return int(reached + at) if far else own
 
     def log_ms(self) -> int:
-        """The log's time, as the leader that we heard last would tell it."""
+        """The log's time, as the leader that we heard last would report it."""
         if self._leader_offset is None:
             return self.now_ms()
         return int(self._leader_offset + self._now() * 1000)

@@ -1,19 +1,21 @@
-"""A member: everything of it under one nursery, opened in one order and closed in the other.
+"""One member of a cluster: it builds its parts, and runs their tasks under one nursery.
 
-::
+Each part gets the other parts that it needs when it is made. The tasks start in this order, and end
+in the reverse one::
 
     member
-    ├── store               the recorder, outermost: its last commit is awaited
-    ├── snapshots           taken, cleaned up, installed; at the start one may be loaded
-    ├── service             the state machine's background work (flushing)
+    ├── store               writes; its last commit is awaited
+    ├── snapshots           takes, deletes and installs them; at the start one may be loaded
+    ├── service             background work of the state machine (flushing)
     └── consensus           ends first
-        ├── links           listening, dialling, one task per connection
-        ├── applier         what has to be read back from the recording
-        ├── requests        parked ones
+        ├── links           listen, dial, one task for each connection
+        ├── applier         applies what has to be read back from the log
+        ├── requests        parked and forwarded ones
+        ├── disk space      watches how much is left
         └── election        elects, leads, follows, again and again
 
-A bug in any of these ends the member, with one error that says why. Weather (a lost link, a
-refused connection, a silent peer) does not.
+A bug in any of them ends the member, with one error that says why. A lost link, a refused
+connection or a silent peer does not.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
 from .protocol.untrusted import TermBound
-from .readers.pace import Pace
+from .readers.pace import SharedRate
 from .readers.serving import Server
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
@@ -82,14 +84,16 @@ if TYPE_CHECKING:
     from .requests.request import Request, Stamp
     from .state_machine.service import Service
 
-# How long an orderly stop waits for the leader's writes in flight, and for what is on its way out.
 CLOSE_GRACE_SECONDS = 1.0
+"""How long a member that stops waits for its writes in flight, and for replies on their way out.
+Shorter: more clients of a slow disk or network get no reply. Longer: a stop takes longer."""
 
 
 class Member:
     """One member of a cluster; made and run by :func:`open_member`.
 
-    It is the handler of its links and the gateway of its clients.
+    It is the handler of its links and the gateway of its clients. Its parts are public for tests
+    and for the simulator, and only for these.
     """
 
     def __init__(
@@ -110,21 +114,10 @@ class Member:
         self.config = config
         self.store = store
         self.incarnation = rng.getrandbits(64)
-        links = Links(
-            cluster=config.cluster,
-            member_id=config.member_id,
-            incarnation=self.incarnation,
-            bind=Address(config.member_listen_host, config.own.member_port),
-            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
-            network=network,
-            handler=self,
-            rng=rng,
-            history=store.voting_status.history,
-            service=kind_of(service),
-        )
+        links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
-        self.links = links
         self.clocks = Clocks(clock_ms, state.voters)
+        # From the lower parts to the higher ones: each gets only parts that exist already.
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
         lane = executor(_write_nothing, delivered=nothing)
@@ -140,14 +133,6 @@ class Member:
         self._tables = TablesWatch(state)
         self._ask = Calls(self.submit).ask
         self._disk_space = DiskSpaceWatch(state, store, free)
-        self._server = Server(
-            state,
-            store,
-            self.applier,
-            self.snapshots,
-            self.repair,
-            Pace(config.limits.reader_bytes_per_second),
-        )
         self._install = SnapshotInstall(
             state=state,
             store=store,
@@ -156,6 +141,8 @@ class Member:
             snapshots=self.snapshots,
             voter=self.voter,
         )
+        pace = SharedRate(config.limits.reader_bytes_per_second)
+        self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
         self.election = self._elections()
         self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
@@ -163,6 +150,22 @@ class Member:
 
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
+
+    def _links(self, network: Network, rng: Random, service: str) -> Links:
+        """Make the links to the other members; `service` is the kind of the state machine."""
+        config = self.config
+        return Links(
+            cluster=config.cluster,
+            member_id=config.member_id,
+            incarnation=self.incarnation,
+            bind=Address(config.member_listen_host, config.own.member_port),
+            peers={peer.member_id: Address(peer.host, peer.member_port) for peer in config.peers},
+            network=network,
+            handler=self,
+            rng=rng,
+            history=self.store.voting_status.history,
+            service=service,
+        )
 
     def _elections(self) -> ElectionContext:
         """Make what runs the elections."""
@@ -203,6 +206,7 @@ class Member:
             clocks=self.clocks,
             voter=self.voter,
             read=self.repair.read,
+            is_startup=self.election.count == 1,
         )
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:
@@ -230,6 +234,7 @@ class Member:
             await outer.start(self.store.run)
             await outer.start(self.snapshots.run)
             await outer.start(self.applier.service.run)
+            # A nursery of its own: it ends before what it writes to and reads from.
             async with trio.open_nursery() as consensus:
                 await consensus.start(self.links.run)
                 consensus.start_soon(self.applier.run, self.actions.act)
@@ -240,9 +245,9 @@ class Member:
                 task_status.started()
 
     async def close(self) -> None:
-        """Stop in order: a leader lets its writes land, then tells the others that it goes.
+        """Stop in order: requests that were received are answered, for a second at most.
 
-        It stands in no election from then on; cancel :meth:`run` to end it.
+        The member stands in no election from then on; cancel :meth:`run` to end it.
         """
         role = self.state.role
         self.state.closing = True
@@ -250,25 +255,26 @@ class Member:
             self.requests.cede()
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.replication.drain()
-            role.replication.announce_commit()  # nobody else will
+            # Followers learn what is committed: their next leader would have to find out anew.
+            role.replication.announce_commit()
             self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
             role.end("closing in order")
-            # What crosses our farewell on its way is still answered: it was not done.
+            # Requests that cross our farewell on their way are still answered: nothing was done.
             await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
         self.requests.close()
         with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
             await self.links.flush()
 
     def observe(self, observer: Callable[[Transition], None]) -> None:
-        """Have `observer` told of every transition of the election."""
+        """Call `observer` with every transition of the election."""
         self.election.observers.append(observer)
 
     # --- the links' handler -----------------------------------------------------------------------
 
     def on_message(self, sender: int, message: Message) -> None:
-        """Hear a message: requests go to the requests, the rest to whatever role we are in."""
+        """Pass a message on: to the requests, to the founders, or to the role that we are in."""
         match message:
             case ForwardRequest():
                 self.requests.on_forward_request(sender, message)
@@ -279,24 +285,24 @@ class Member:
             case _ if self._terms.allows(sender, message):
                 self.state.role.on_message(sender, message)
             case _:
-                pass
+                pass  # its term is too far above ours, see `TermBound`
 
     def on_receiving(self, member: int) -> None:
-        """A part of a message has come from a member."""
+        """Note that a part of a message has come from a member."""
         self.state.role.on_receiving(member)
 
     def on_link_up(self, member: int) -> None:
-        """Our link to a member is ready."""
+        """Note that our link to a member is ready."""
         self.requests.relinked(member)
         self.state.role.on_link_up(member)
 
     def on_link_lost(self, member: int) -> None:
-        """A member's link to us ended."""
+        """Note that a member's link to us has ended."""
         self.requests.unlinked(member)
         self.state.role.on_link_lost(member)
 
     async def on_stream(self, hello: Hello, stream: FrameStream) -> None:
-        """Serve a stream: a replay that someone asks for, or a catch-up that we asked for."""
+        """Serve a stream: somebody asks us for something, or a catch-up that we asked for comes."""
         role = self.state.role
         if (
             not await self._server.serve(hello, stream)
@@ -318,12 +324,12 @@ class Member:
             self.requests.submit(request)
 
     def submit_all(self, requests: list[Request]) -> None:
-        """Take what clients have sent in one turn of the event loop."""
+        """Take the requests that clients have sent in one turn of the event loop."""
         with self._tables:
             self.requests.submit_all(requests)
 
     def stale_query(self, payload: bytes, flags: int) -> bytes:
-        """Answer a query from this member's applied state, however old."""
+        """Answer a query from this member's applied state, however old that is."""
         with self._tables:
             return self.applier.service.query(payload, flags)
 
@@ -332,7 +338,7 @@ class Member:
     def command(
         self, payload: bytes, flags: int = 0, stamp: Stamp = UNSTAMPED
     ) -> Coroutine[Any, Any, bytes]:
-        """Have a command recorded, with its stamp, replicated and applied; return the reply.
+        """Record, replicate and apply a command, with its stamp; return the reply.
 
         Raises:
             NoLeaderError: it was not sent, and has no effect.
@@ -350,7 +356,7 @@ class Member:
         return self._ask(QUERY, payload, flags)
 
     async def control(self, words: str) -> str:
-        """Ask the leader for what an operator may ask: ``transfer MEMBER [even-if-behind]``.
+        """Send the leader an operator's request, such as ``transfer MEMBER [even-if-behind]``.
 
         Returns:
             What was done, in words.
@@ -358,7 +364,7 @@ class Member:
         Raises:
             RefusedError: it can't be done now; nothing has changed.
             NoLeaderError: no leader was found in time.
-            UnknownOutcomeError: the leader was lost meanwhile.
+            UnknownOutcomeError: the leader was lost before it answered.
         """
         return (await self._ask(RequestKind.CONTROL, words.encode(), 0)).decode()
 
@@ -374,14 +380,14 @@ class Member:
         )
 
     def now_ms(self) -> int:
-        """The log's time by now, as far as this member knows; not before that of its log."""
+        """The log's time now, as far as this member knows; never before that of its log."""
         role = self.state.role
         if isinstance(role, Leadership):
             return role.now_ms()
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:
-        """What this member says of itself now."""
+        """Describe this member as it is now."""
         status = Status(
             self.incarnation,
             self._since,
@@ -410,7 +416,7 @@ def _address(member: MemberConfig) -> MemberAddress:
 
 
 def _write_nothing(_group: Sequence[Write]) -> None:
-    """Stand in for what an executor writes: snapshots only use its lane for reading."""
+    """Write nothing: snapshots use an executor only to read."""
 
 
 @one_error
@@ -428,16 +434,17 @@ async def open_member(
     """Run a member with a state machine of one's own for the length of the block.
 
     Args:
-        config: what it is told.
+        config: of the member.
         service: the replicated state machine.
         rng: the only source of randomness.
-        clock_ms: milliseconds since the epoch; what the log's time follows while this one leads.
+        clock_ms: milliseconds since the epoch; the log's time follows it while this member leads.
         network: TCP unless given.
         executor: writes to disk on a thread unless given.
-        free: says how many bytes are free on the disk of a directory; asks the system unless given.
+        free: returns the bytes that are free on the disk of a directory; asks the system unless
+            given.
 
     Raises:
-        ConfigurationError: `config` is no NodeConfig, or `service` lacks methods of a Service.
+        ConfigurationError: `config` is no NodeConfig, or `service` has not all methods of one.
         StorageError: the store is another member's, is in use, or is damaged.
         OSError: its address can't be bound.
     """

@@ -1,13 +1,13 @@
-"""One error out of a block that runs tasks, in place of groups in groups.
+"""One error out of a block that runs tasks, in place of groups within groups.
 
-A nursery raises whatever ends it as a group, and a member has nurseries in nurseries. So an error
-that the caller raised itself, or the one documented error of a member, came out three groups deep,
-and ``except OSError`` did not catch it. :func:`one_error` wraps a function that opens such a block:
+A nursery raises what ends it as a group, and a member has nurseries within nurseries. So an error
+of the caller, or the one documented error of a member, would come out three groups deep, and
+``except OSError`` would not catch it. :func:`one_error` wraps a function that opens such a block:
 
 - An error of the block's body comes out as itself, the same object, also if it is a group.
 - A failure inside comes out as one error. If several tasks failed, it is the gravest one (a safety
-  violation, then a bug), caused by a group of the others. What the body raised when the failure
-  cancelled it is only noted: it is a consequence.
+  violation, then a bug), and a group of the other errors is its cause. An error that the body
+  raised when the failure cancelled it is only noted, since it is a consequence.
 - A cancellation comes out as a cancellation, KeyboardInterrupt as KeyboardInterrupt.
 """
 
@@ -101,7 +101,7 @@ def _came_from(error: BaseException, origin: BaseException) -> bool:
 
 
 def _gravity(error: BaseException) -> int:
-    """Order errors: a program that is told to end, a safety violation, a bug, all others."""
+    """Order errors: an interrupt, a safety violation, a bug, all other errors."""
     if not isinstance(error, Exception):
         return 0
     if isinstance(error, SafetyViolationError):

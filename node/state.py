@@ -1,4 +1,4 @@
-"""What a member knows of itself: who it is, its term, and the leader that it last heard.
+"""What a member knows of itself: its identity, its term, and the leader that it last heard.
 
 Plain data. The parts of a member read it, and each fact has one writer; nothing here waits, sends
 or writes to disk. What is durable lies in the store: the properties below read it from there.
@@ -55,7 +55,7 @@ class MemberState:
         closing: the member is stopping; it stands in no election any more.
         disk_full: too little room is left on the disk; the member appends nothing.
         tables_damage: the damage that a reader has found, in words; the member is about to restart.
-        terminated: set when the whole cluster was told to stop, and this member may.
+        terminated: set when the whole cluster stops, and this member may.
         returned: for each member that the configuration prefers, how handing over to it went.
     """
 

@@ -1,9 +1,9 @@
-"""The store of a member that begins: mended where that is safe, else refused with what to type.
+"""Opens the store of a member, and checks what it is opened with.
 
-What :mod:`quorate.storage.log.mending` mends is mended; of the rest nothing is guessed. A member
-never acts on damaged bytes, and never votes as if nothing had been after it has lost what it may
-have acknowledged: it stops, and the error names the record, and the command by which the others
-make its store again.
+Damage is repaired where that is safe (:mod:`quorate.storage.log.mending`); nothing is guessed. A
+member never acts on damaged bytes. And if it has lost what it may have acknowledged, it does not
+vote as if nothing had happened: it stops. The error names the record, and the command by which the
+other members make the store again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 def way_out(config: NodeConfig) -> str:
-    """Say what an operator types for a member whose store is damaged beyond repair."""
+    """Return what an operator can do about a store that is damaged beyond repair."""
     where = config.directory
     if not config.own.standby and len(config.voters) == 1:
         return (
-            "No other member has it. With a backup, or what is whole and known to be committed of "
+            "No other member has it. From a backup, or from what is intact and committed in "
             f"{where}: quorate restore --from {where} --to DIRECTORY --new-cluster NAME"
         )
     return (
@@ -46,7 +46,7 @@ def way_out(config: NodeConfig) -> str:
 
 @contextmanager
 def advising_recovery(config: NodeConfig) -> Generator[None]:
-    """Add to the errors of a damaged store what an operator types.
+    """Add to the errors of a damaged store what an operator can do.
 
     Raises:
         DamagedRecordError, LostStoreError: as in the block.
@@ -94,7 +94,7 @@ def open_store(config: NodeConfig, rng: Random, executor: ExecutorFactory[Write]
 
 
 def check_arguments(config: object, service: object) -> None:
-    """Refuse what is no configuration, or no service; None is that of the key-value store.
+    """Refuse arguments that are no configuration or no service; None is the key-value service.
 
     Raises:
         ConfigurationError: it names what is missing.
@@ -109,9 +109,7 @@ def check_arguments(config: object, service: object) -> None:
 
 
 def check_service(config: NodeConfig, store: Store, service: Service) -> None:
-    """Refuse a service of another kind than the log's, or one that is ahead of it.
-
-    If the log has lost its end the service may be ahead.
+    """Refuse a service of another kind than the log's, or one that is ahead of the log.
 
     Raises:
         StoreMismatchError: the log is of another service.
@@ -120,12 +118,13 @@ def check_service(config: NodeConfig, store: Store, service: Service) -> None:
     """
     kind, known = kind_of(service), store.recorded.service
     if not known and (config.directory / "tables" / DATA_FILE).exists():
-        known = KEY_VALUE  # of an older version, which did not note it
+        known = KEY_VALUE  # made by an older version, which did not note the kind
     if known and known != kind:
         raise StoreMismatchError(
             f"{config.directory}: this is the directory of a {known}, opened with a {kind}. Give "
             "each service a directory, and a cluster, of its own"
         )
+    # A log that has lost its end may be behind the service: other members have that end.
     if service.position > store.append_position and store.recorded.lost == EMPTY_LOG:
         raise StorageError(
             f"member {config.member_id}: the service is at {service.position}, but the log "

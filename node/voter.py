@@ -99,9 +99,9 @@ class Voter:
         assert decision.promise is None
         self.answer(sender, request, decision)
 
-    def answer_scout(self, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
+    def answer_prevote(self, scout: Scout, *, in_ballot: bool, leader_alive: bool) -> VoteReason:
         """Answer a pre-vote: would we vote for its sender? Nothing is promised."""
-        reason = ballots.consider_scout(
+        reason = ballots.consider_prevote(
             scout, self.view, in_ballot=in_ballot, leader_alive=leader_alive
         )
         state = self._state

@@ -7,22 +7,22 @@ Run a member in your program::
         await node.wait_for_leader()
         await node.kv.set("greeting", "hello")
 
-==============  ====================================================================================
-run a member    `open_node`, `Node`, `KeyValue`
-configure it    `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`, `load_config`,
-                `local_configs`
-your own state  `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`, and the
-                protocols behind them: `Service`, `SnapshotService`
-look at it      `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`
-errors          `QuorateError` is the base of all: `ConfigurationError`, `UsageError`,
-                `UnsupportedError`, `HistoryError`, `SafetyViolationError`
-of requests     `RequestError`: `NoLeaderError`, `UnknownOutcomeError`, `RefusedError`,
-                `OversizedRequestError`, `KeyValueError`
-of the disk     `StorageError`: `StoreMismatchError`, `StoreBusyError`, `StoreAccessError`,
-                `StoreFullError`, `LostStoreError`, `DamagedRecordError`, `DamagedTablesError`,
-                `PrunedError`
-of links        `TransportError`: `WireError`, `HandshakeError`
-==============  ====================================================================================
+The names, by what they are for:
+
+- Run a member: `open_node`, `Node`, `KeyValue`.
+- Configure it: `NodeConfig`, `MemberConfig`, `Timeouts`, `Limits`, `SnapshotPolicy`,
+  `load_config`, `local_configs`.
+- Replicate your own state: `StateMachine`, `SnapshotStateMachine`, `Command`, `Timers`, `Timer`,
+  and the protocols `Service` and `SnapshotService`.
+- Look at it: `NodeStatus`, `PeerStatus`, `Topology`, `MemberAddress`, `Transition`, `State`.
+- Errors: `QuorateError` is the base of all. `ConfigurationError`, `UsageError`,
+  `UnsupportedError`, `HistoryError`, `SafetyViolationError`.
+- Errors of a request: `RequestError`, and below it `NoLeaderError`, `UnknownOutcomeError`,
+  `RefusedError`, `OversizedRequestError`, `KeyValueError`.
+- Errors of the disk: `StorageError`, and below it `StoreMismatchError`, `StoreBusyError`,
+  `StoreAccessError`, `StoreFullError`, `LostStoreError`, `DamagedRecordError`,
+  `DamagedTablesError`, `PrunedError`.
+- Errors of links: `TransportError`, and below it `WireError`, `HandshakeError`.
 
 Programs outside of a member take a Redis client, or `quorate.client.session_redis.SessionRedis`.
 `quorate.simulation` runs clusters in virtual time, and `quorate.pytest_plugin` has test fixtures.

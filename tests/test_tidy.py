@@ -159,7 +159,7 @@ def test_the_locks_hold_every_dependency_of_the_project() -> None:
 def test_a_package_has_the_same_version_in_every_lock() -> None:
     """They are installed into one virtual environment, one after the other."""
     versions = [pinned(lock.name) for lock in LOCKS]
-    for name in set().union(*versions):
+    for name in set[str]().union(*versions):
         assert len({frozenset(lock[name]) for lock in versions if name in lock}) == 1, name
 
 

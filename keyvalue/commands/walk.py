@@ -198,15 +198,15 @@ def _just_before(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes((prefix[-1] - 1,)) if prefix[-1] else prefix[:-1]
 
 
-def _only_asked(handler: Handler) -> Handler:
+def _query_only(handler: Handler) -> Handler:
     """Refuse a command that comes from the log; as a query it is allowed."""
     # What a walk finds, and whether it goes too far, depends on what this member has flushed. In a
     # log entry, the writes behind it could then run on one member and be refused on another.
 
-    def asked(store: KeyStore, arguments: list[bytes]) -> bytes:
+    def query_only(store: KeyStore, arguments: list[bytes]) -> bytes:
         return NO_WALK if store.applying else handler(store, arguments)
 
-    return asked
+    return query_only
 
 
 def handlers() -> dict[str, Handler]:
@@ -215,7 +215,7 @@ def handlers() -> dict[str, Handler]:
     return {
         "dbsize": dbsize,
         "quorate.expiring": expiring,
-        "keys": _only_asked(keys),
-        "randomkey": _only_asked(walker.randomkey),
-        "scan": _only_asked(walker.scan),
+        "keys": _query_only(keys),
+        "randomkey": _query_only(walker.randomkey),
+        "scan": _query_only(walker.scan),
     }

@@ -88,7 +88,8 @@ class KeyValue:
         """Return the value of a key; None if the key does not exist."""
         return _optional(await self.execute("GET", word_of(key, "key")))
 
-    @trio.lowlevel.enable_ki_protection  # until it waits: see `Gathering.send`
+    # Ctrl-C must not come between the registration of a gathered SET and its wait.
+    @trio.lowlevel.enable_ki_protection
     async def set(
         self,
         key: Text,
@@ -150,7 +151,7 @@ class KeyValue:
         await self.execute("MSET", *words)
 
     async def expire(self, key: Text, seconds: float) -> bool:
-        """Let a key expire after some seconds of the cluster's time; False if there is none."""
+        """Set the expiry of a key, in seconds of log time; False if the key does not exist."""
         if isinstance(seconds, bool) or not isinstance(cast("object", seconds), int | float):
             found = f"{seconds!r:.60}: expected a number, found {type(seconds).__name__}"
             raise TypeError(f"seconds = {found}")

@@ -27,7 +27,7 @@ _DONE: Final = Reply(resp.OK)
 _WRONG_REPLIES: Final = UnknownOutcomeError("the replies are not those to what was sent")
 
 
-class Member(Protocol):
+class RequestTarget(Protocol):
     """Executes requests."""
 
     def command(self, payload: bytes, flags: int = 0) -> Coroutine[Any, Any, bytes]:
@@ -40,7 +40,7 @@ class Member(Protocol):
 
 
 class Gathered(Request):
-    """SETs of several tasks, as one command.
+    """SETs of several tasks, as one request.
 
     Attributes:
         payloads: the encoded SETs; empty if one was withdrawn before it was sent.
@@ -62,6 +62,7 @@ class Gathered(Request):
 
     def remaining(self) -> Sequence[Request]:
         """Return this request with the SETs that tasks still wait for; nothing without any."""
+        # Unlike a joined request it need not be split: the other tasks still share one reply.
         self.cancelled = False
         for place, task in enumerate(self.tasks):
             if task is None:
@@ -95,11 +96,11 @@ class Gathering:
     """Gathers the SETs of tasks, and submits them once a turn.
 
     Args:
-        member: executes the requests.
+        member: usually a member or a node; it executes the requests.
         request_bytes: the longest request that it accepts.
     """
 
-    def __init__(self, member: Member, request_bytes: int) -> None:
+    def __init__(self, member: RequestTarget, request_bytes: int) -> None:
         self._member = member
         self._most = min(AT_ONCE_BYTES, request_bytes)
         self._running = False
@@ -133,11 +134,13 @@ class Gathering:
         gathered, size = self._gathered, len(key) + len(value) + resp.SET_FRAME_BYTES
         place = len(gathered.tasks)
         if size > self._room or place == RUN_COMMANDS:
+            # Too large to share a request, or `run` has ended and would not submit it.
             if size > self._most or not self._running:
                 return self._member.command(resp.encode_set(key, value), RESP3)
             self._full.append(gathered)
             self._gathered = gathered = Gathered()
             self._room, place = self._most, 0
+        # The first SET of a turn wakes `run`, which trio schedules after the tasks of this turn.
         if not place:
             self._begun.unpark()
         self._room -= size

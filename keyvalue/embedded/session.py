@@ -85,7 +85,9 @@ class SessionKeyValue(KeyValue):
         while True:
             session = await self._opened()
             async with session.sequence() as sequence:
-                reply, sent_before = await self._surely(payload, session.session_id, sequence)
+                reply, sent_before = await self._send_until_answered(
+                    payload, session.session_id, sequence
+                )
             if not reply.startswith(b"-NOSESSION "):
                 return reply
             if self._session is session:
@@ -100,11 +102,13 @@ class SessionKeyValue(KeyValue):
         async with self._opening:
             if self._session is None:
                 words = resp.encode_command(["QUORATE.SESSION", "OPEN", self._timeout_ms])
-                reply, _ = await self._surely(words, 0, 0)
+                reply, _ = await self._send_until_answered(words, 0, 0)
                 self._session = _OpenSession(_integer(reply))
             return self._session
 
-    async def _surely(self, payload: bytes, session: int, sequence: int) -> tuple[bytes, bool]:
+    async def _send_until_answered(
+        self, payload: bytes, session: int, sequence: int
+    ) -> tuple[bytes, bool]:
         """Send a command until it is answered; return the reply, and whether it was sent before.
 
         Raises:

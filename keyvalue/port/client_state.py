@@ -10,7 +10,7 @@ import attrs
 
 from ..protocol.payload import RESP3
 from .transaction import Transaction
-from .watching import Watched
+from .watching import WatchedKeys
 
 __all__ = ["LOUD", "OFF", "SKIPPING", "SKIP_NEXT", "ClientState", "Replies"]
 
@@ -53,7 +53,7 @@ class ClientState:
     closing: bool = False
     """The connection ends once its last reply is sent."""
     transaction: Transaction | None = None
-    watched: Watched = attrs.field(factory=Watched)
+    watched: WatchedKeys = attrs.field(factory=WatchedKeys)
 
     @property
     def resp3(self) -> bool:
@@ -74,7 +74,7 @@ class ClientState:
         self.read_only = self.no_evict = self.no_touch = False
         self.quiet = LOUD
         self.transaction = None
-        self.watched = Watched()
+        self.watched = WatchedKeys()
 
 
 class Replies(list[bytes]):

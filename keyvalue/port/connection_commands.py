@@ -24,7 +24,7 @@ from .cluster_view import cluster_reply
 from .info import REDIS_VERSION, config_get, info_text, role_reply, settings, status_json
 from .port_state import PortState
 from .transaction import Queued, Transaction, weave
-from .watching import Watched
+from .watching import WatchedKeys
 
 __all__ = ["answer", "control_words", "must_wait", "woven"]
 
@@ -161,12 +161,12 @@ def _discard(_arguments: Sequence[bytes], client: ClientState, _port: PortState)
     if client.transaction is None:
         return resp.error("ERR DISCARD without MULTI")
     client.transaction = None
-    client.watched = Watched()
+    client.watched = WatchedKeys()
     return resp.OK
 
 
 def _unwatch(_arguments: Sequence[bytes], client: ClientState, _port: PortState) -> bytes:
-    client.watched = Watched()
+    client.watched = WatchedKeys()
     return resp.OK
 
 

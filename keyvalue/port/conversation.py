@@ -49,7 +49,7 @@ from .request_errors import error_text
 from .routes import AT_ONCE, ATTACKS, KINDS, run_of, uniform_kind
 from .transaction import Transaction
 from .unfinished_input import estimate_bytes
-from .watching import Watched
+from .watching import WatchedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -304,7 +304,7 @@ class Conversation:
                 flags = client.flags | IN_PARTS if end - at > 1 else client.flags
                 if stale:
                     # READONLY on a follower: answered from its own state, without the leader
-                    self._take(gateway.stale_query(payload, flags), payload, end - at)
+                    self._take_replies(gateway.stale_query(payload, flags), payload, end - at)
                     return False
                 self._submit(kind, payload, flags, end - at)
                 return True
@@ -321,7 +321,7 @@ class Conversation:
         client.last_command = b"" if spec is None else spec.name.encode()
         if problem is not None or spec is None:
             if spec is not None and spec.name == "exec":  # as in Redis, a wrong EXEC ends MULTI
-                client.watched, client.transaction = Watched(), None
+                client.watched, client.transaction = WatchedKeys(), None
                 problem = b"EXECABORT Transaction discarded because of: " + (problem or b"")[4:]
             self._refuse(resp.error(problem or b"ERR"))
             if arguments[0].lower() in ATTACKS:
@@ -405,7 +405,7 @@ class Conversation:
                 # One error for each command of the request: clients count replies.
                 self.replies.append(resp.error(error_text(result)) * self._expected)
             elif (reply := convert(result) if convert else result).startswith(PART):
-                self._take(reply, request.payload, self._expected)
+                self._take_replies(reply, request.payload, self._expected)
             else:
                 self.replies.append(reply)
             if not self._running:  # else the loop in `_run` continues by itself
@@ -413,7 +413,7 @@ class Conversation:
         except Exception:  # noqa: BLE001 - see _fail
             self._fail()
 
-    def _take(self, reply: bytes, payload: bytes, expected: int) -> None:
+    def _take_replies(self, reply: bytes, payload: bytes, expected: int) -> None:
         """Take the reply to `expected` commands; those that were not executed come next."""
         done, replies = part(reply, expected)
         self.replies.append(replies)
@@ -437,7 +437,7 @@ class Conversation:
         if transaction is None:
             return self.replies.append(resp.error("ERR EXEC without MULTI"))
         # EXEC ends the transaction and the watch, whatever its outcome is.
-        client.watched, client.transaction = Watched(), None
+        client.watched, client.transaction = WatchedKeys(), None
         if transaction.failed:
             error = "EXECABORT Transaction discarded because of previous errors."
             return self.replies.append(resp.error(error))

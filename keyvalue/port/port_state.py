@@ -153,7 +153,7 @@ class PortState:
 
     def admit(self, client: ClientState, *, at_redirect_port: bool) -> None:
         """Decide by its port, before it sends anything, whether a client is cluster-aware."""
-        # Nothing else tells cluster clients from plain ones: see `cluster_view`.
+        # The port is the only sign of a cluster client: see `cluster_view`.
         always = self.redirect == "always"
         client.began_aware = always or (at_redirect_port and self.redirect == "auto")
         client.cluster_aware = client.began_aware

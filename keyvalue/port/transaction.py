@@ -56,7 +56,7 @@ class Transaction:
         """Begin a transaction that runs only if the watched keys meet their conditions.
 
         Args:
-            pairs: keys and conditions, alternating; see `Watched.pairs`.
+            pairs: keys and conditions, alternating; see `WatchedKeys.pairs`.
         """
         if not pairs:
             return cls()

@@ -35,7 +35,7 @@ from ..protocol.payload import watch_condition
 from ..protocol.replies import split_array
 from ..protocol.resp import CommandError
 
-__all__ = ["Watched"]
+__all__ = ["WatchedKeys"]
 
 _TOUCHED: Final = -1  # no key has this revision, and it is not that of an absent key
 _NONE_EXISTS: Final = resp.integer(0)
@@ -50,7 +50,7 @@ def _revision_and_expiry(element: bytes) -> tuple[int, int]:
 
 
 @attrs.define(eq=False)
-class Watched:
+class WatchedKeys:
     """The keys that one client watches."""
 
     revisions: dict[bytes, int] = attrs.field(factory=dict[bytes, int])

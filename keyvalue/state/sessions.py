@@ -83,7 +83,7 @@ def _too_long(size: int) -> bytes:
 
 
 @attrs.define(eq=False)
-class _Session:
+class _SessionRecord:
     """One session.
 
     Args:
@@ -111,7 +111,7 @@ class Sessions:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._timers = Timers()
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _SessionRecord] = {}
         self._last_id = 0
         # Sorted, the note of a session comes before those of its replies.
         for key in sorted(tables.notes.rows):
@@ -122,7 +122,7 @@ class Sessions:
             (self._last_id,) = _ID.unpack(row)
         elif len(key) == _ID.size and len(row) == _SESSION.size:
             timeout_ms, deadline_ms, floor = _SESSION.unpack(row)
-            self._sessions[_ID.unpack(key)[0]] = _Session(timeout_ms, deadline_ms, floor)
+            self._sessions[_ID.unpack(key)[0]] = _SessionRecord(timeout_ms, deadline_ms, floor)
             self._timers.schedule(key, deadline_ms)
         elif len(key) == _REPLY.size and _REPLY.unpack(key)[0] in self._sessions:
             session_id, sequence = _REPLY.unpack(key)
@@ -148,7 +148,7 @@ class Sessions:
             raise CommandError(_TOO_MANY)
         self._last_id = session_id = max(revision, self._last_id + 1)  # one entry may open several
         self._tables.put_note(LAST_ID, _ID.pack(session_id))
-        self._sessions[session_id] = session = _Session(timeout_ms)
+        self._sessions[session_id] = session = _SessionRecord(timeout_ms)
         self._alive(session_id, session, now)
         return session_id
 
@@ -230,22 +230,22 @@ class Sessions:
 
     # --- parts
 
-    def _find(self, session_id: int, now: int) -> _Session:
+    def _find(self, session_id: int, now: int) -> _SessionRecord:
         session = self._sessions.get(session_id)
         if session is None or session.deadline_ms <= now:
             raise CommandError(no_session(session_id))
         return session
 
-    def _alive(self, session_id: int, session: _Session, now: int) -> None:
+    def _alive(self, session_id: int, session: _SessionRecord, now: int) -> None:
         session.deadline_ms = now + session.timeout_ms
         self._timers.schedule(_ID.pack(session_id), session.deadline_ms)
         self._note(session_id, session)
 
-    def _note(self, session_id: int, session: _Session) -> None:
+    def _note(self, session_id: int, session: _SessionRecord) -> None:
         row = _SESSION.pack(session.timeout_ms, session.deadline_ms, session.floor)
         self._tables.put_note(_ID.pack(session_id), row)
 
-    def _forget(self, session_id: int, session: _Session, count: int) -> None:
+    def _forget(self, session_id: int, session: _SessionRecord, count: int) -> None:
         """Forget the first `count` replies."""
         for sequence in session.sequences[:count]:
             key = _REPLY.pack(session_id, sequence)

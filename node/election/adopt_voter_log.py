@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Never
 import trio
 
 from ...errors import TransportError, WireError
-from ...storage import check_received_untrusted
 from ...transport import (
     NULL_VALUE,
     CommitPosition,
-    LogBatch,
     NewLeadershipTerm,
     ReplayRequest,
     RequestVote,
@@ -38,6 +36,7 @@ from ...transport import (
     Vote,
 )
 from ..follower.following import MAX_UNSYNCED_BYTES
+from ..follower.replay_receiver import ReplayReceiver
 from ..protocol import log_matching
 from ..protocol.role import SLOWEST_DISK
 
@@ -60,6 +59,7 @@ async def adopt_voter_log(ctx: ElectionContext, term: int, ahead: Vote) -> None:
         trio.TooSlowError: no batch has come for a heartbeat timeout, or our disk has stalled.
         OSError: the voter can't be reached.
     """
+    # We have won, but do not lead yet: nothing else would keep the cluster waiting for us.
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_hold_off, ctx)
         nursery.start_soon(_listen, ctx)
@@ -71,6 +71,7 @@ async def adopt_voter_log(ctx: ElectionContext, term: int, ahead: Vote) -> None:
 async def _hold_off(ctx: ElectionContext) -> Never:
     """Send heartbeats: members that hear a leader do not elect another one."""
     while True:
+        # The commit position that we knew before: no entry of our term is on a quorum yet.
         commit = ctx.applier.commit_position
         ctx.links.broadcast(CommitPosition(ctx.promised_term, commit, ctx.state.member_id, 0))
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
@@ -86,6 +87,7 @@ async def _watch(ctx: ElectionContext) -> Never:
     state, moved_at = (store.submitted, store.recorded), trio.current_time()
     while True:
         await trio.sleep(timeouts.leader_heartbeat_interval)
+        # Either something more was handed to the disk, or the disk has finished something.
         before, state = state, (store.submitted, store.recorded)
         if state[0] is not before[0] or state[1] is not before[1]:
             moved_at = trio.current_time()
@@ -102,9 +104,10 @@ async def _listen(ctx: ElectionContext) -> Never:
         sender, message = event
         match message:
             case RequestVote(candidate_term_id=term) if term <= ctx.promised_term:
+                # Its term is lost to us: it learns so at once, and need not wait.
                 ctx.voter.refuse(sender, message, leader_alive=False)
             case Scout(member_id=member) if member == sender:
-                ctx.voter.answer_scout(message, in_ballot=False, leader_alive=False)
+                ctx.voter.answer_prevote(message, in_ballot=False, leader_alive=False)
             case (
                 RequestVote(candidate_term_id=term)
                 | NewLeadershipTerm(leadership_term_id=term)
@@ -145,6 +148,7 @@ class _VoterLog:
                 await stream.send(ReplayRequest(store.append_position, self._end))
                 await self._record(stream)
         for span in self._spans:
+            # Terms without entries have no batch that would bring their row.
             if span.term >= store.log_term:
                 await store.ensure_coherent(
                     term=span.term,
@@ -175,6 +179,7 @@ class _VoterLog:
         theirs = (*self._spans, TermSpan(self._term, self._end, NULL_VALUE))
         position, last_term = log_matching.agreement(store.terms, store.append_position, theirs)
         parted = position < store.append_position or last_term != store.log_term
+        # What the vote says is not authenticated: it must not cost us committed entries.
         if why := await self._ctx.log_guard.cut_contradiction(position):
             raise TransportError(f"member {self._from}: {why}")
         if parted or log_matching.ends_early(store.terms, theirs):
@@ -186,36 +191,38 @@ class _VoterLog:
             raise TransportError(f"the logs part before term {first.term} of member {self._from}")
 
     async def _record(self, stream: FrameStream) -> None:
+        """Record the rest of the voter's log.
+
+        Raises:
+            TransportError: the replay has ended early.
+            WireError: it is not of the log that the vote describes.
+        """
         store = self._store
-        while store.appended_position < self._end:
+        # A voter that lives in our term, or in a newer one, may have truncated its log since.
+        replay = ReplayReceiver(
+            stream, self._term, lambda: store.appended_position, self._end, before=True
+        )
+        while not replay.over:
             with trio.fail_after(self._ctx.state.timeouts.leader_heartbeat_timeout):
-                message = await stream.receive()
-            if message is None:
-                raise TransportError(
-                    f"the replay ended at {store.appended_position} of {self._end}"
-                )
-            if not isinstance(message, LogBatch):
-                raise WireError(f"a {type(message).__name__} in a replay of the log")
-            if message.leadership_term_id >= self._term:
-                # Its sender lives in our term already, or in a newer one: it may have truncated.
-                raise WireError(f"a replay in term {message.leadership_term_id}")
-            header = check_received_untrusted(message.batch)
-            self._fits_untrusted(header)
-            store.append(message.batch, header=header)
+                await replay.receive(self._end)
+            for header, batch in replay.take():
+                self._check_span_untrusted(header)
+                store.append(batch, header=header)
             if store.unsynced > MAX_UNSYNCED_BYTES:
                 await store.settled()
         await store.settled()
+        if store.append_position < self._end:
+            raise TransportError(f"the replay ended at {store.append_position} of {self._end}")
 
-    def _fits_untrusted(self, header: BatchHeader) -> None:
-        """Refuse a batch that is not the next one of the log that the vote describes.
+    def _check_span_untrusted(self, header: BatchHeader) -> None:
+        """Refuse a batch that is not of the log that the vote describes.
 
         Raises:
             WireError: it is not.
         """
-        due = self._store.appended_position
         inside = any(
-            span.term == header.term and span.base <= due and header.end <= span.end
+            span.term == header.term and span.base <= header.position and header.end <= span.end
             for span in self._spans
         )
-        if header.position != due or not inside:
-            raise WireError(f"a replay of another log: {header}, our log ends at {due}")
+        if not inside:
+            raise WireError(f"a replay of another log: {header}, expected {self._spans}")

@@ -70,9 +70,9 @@ class ElectionContext:
         links: to the other members.
         applier: applies what is committed.
         voter: makes promises, and answers candidates.
-        clocks: the members' clocks; votes and announcements tell what they show.
+        clocks: the members' clocks; votes and announcements carry their readings.
         log_guard: refuses leaders that contradict themselves or our log.
-        requests: learns who leads.
+        requests: is notified of the leader.
         preconditions: each returns once its condition holds; INIT waits for one after the other.
         lead: makes the role of the leader of a term.
         follow: makes the role of a follower.
@@ -194,6 +194,8 @@ class ElectionContext:
 
     def _take_over(self, ended: Ended) -> None:
         """Take from a role that has ended what the election needs."""
+        # Both are for one election: a leader that has closed may be back, and a mandate is for one
+        # term.
         self.gone, self.mandate = ended.gone, ended.mandate
         if ended.message is not None:
             self.inbox.on_message(*ended.message)
@@ -298,12 +300,13 @@ class ElectionContext:
         """
         match message:
             case CanvassPosition(log_leadership_term_id=term, log_position=position):
+                # The term of its log, and not the one that it lives in: a log may be behind.
                 self.heard_log(sender, term, position)
                 self.highest_term_heard = max(self.highest_term_heard, term)
             case RequestVote():
                 return await self._on_request_vote(sender, message)
             case Scout():
-                self._on_scout(sender, message)
+                self._on_prevote(sender, message)
             case NewLeadershipTerm():
                 return await self._on_new_leadership_term(sender, message)
             case CommitPosition(leadership_term_id=term) | StaleLeader(leadership_term_id=term):
@@ -323,7 +326,7 @@ class ElectionContext:
                 # We do not follow it yet, but it lives: it will announce its term to us.
                 self.state.heard_leader(term, trio.current_time())
 
-    def _on_scout(self, sender: int, message: Scout) -> None:
+    def _on_prevote(self, sender: int, message: Scout) -> None:
         """Answer a pre-vote; of two members that ask at the same time one yields."""
         state, prevote = self.state, self.prevote
         if message.member_id != sender:
@@ -336,14 +339,14 @@ class ElectionContext:
             prevote is not None and prevote.asking and (self.mandate is not None or not yields)
         )
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
-        reason = self.voter.answer_scout(message, in_ballot=in_ballot, leader_alive=False)
+        reason = self.voter.answer_prevote(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED and prevote is not None:
             prevote.give_way()
 
     async def _on_request_vote(self, sender: int, message: RequestVote) -> Next | None:
         """Vote (Aeron: Election.onRequestVote)."""
         if message.candidate_member_id != sender:
-            return None
+            return None  # forged, or a bug: nobody asks for votes in another member's name
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         decision = self.voter.decide(message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
@@ -361,6 +364,8 @@ class ElectionContext:
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
+        # A leader below our promise could take back what a newer one has committed. One below a
+        # leader that we heard is safe, but a member that was paused would follow all of them.
         newest = max(self.promised_term, state.leader_term)
         if log_matching.is_stale(message, newest):
             self.links.send(sender, StaleLeader(newest, state.member_id))
@@ -371,6 +376,8 @@ class ElectionContext:
         state.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
             case log_matching.CanvassAgain():
+                # The announcement is for members with another log term than ours. Our position
+                # gets us one for ours.
                 self.links.send(sender, self._canvass_position())
                 return Next(State.CANVASS, "the leader speaks of another log term")
             case log_matching.Disregard():
@@ -381,11 +388,13 @@ class ElectionContext:
                 await self.log_guard.truncate(position, last_term)
                 return Next(State.INIT, f"truncated uncommitted entries from {position} on")
             case _:
+                # Durable before anything is recorded of it: a crash must not make us forget that
+                # we have left the older leaders.
                 await self.voter.adopt_term(message.leadership_term_id)
                 return self._adopt(message, decision)
 
     def _adopt(self, message: NewLeadershipTerm, way: log_matching.WayToJoin) -> Next:
-        self.mandate = None
+        self.mandate = None  # the leader that gave it leads no more
         self.state.leader_id = message.leader_member_id
         self.clocks.heard_leader(message.timestamp)
         after = State.FOLLOWER_LOG_REPLICATION

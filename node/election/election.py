@@ -1,4 +1,4 @@
-"""The election: how the members of a cluster agree on a leader, and how the others join it.
+"""The election: how the members of a cluster agree on a leader, and how followers join it.
 
 A cluster keeps one log on several members. At any time one member, the leader, appends to it; the
 others are followers and copy what the leader appends. An entry is committed once a majority of the
@@ -11,7 +11,7 @@ quorums share a member; so a winner has every committed entry, and no two member
 
 The happy path
 ==============
-INIT waits until our disk has settled. In CANVASS a member tells the others how far its log goes,
+INIT waits until our disk has settled. In CANVASS a member reports how far its log goes,
 and listens. Once every member would vote for it, or after a while a quorum, it nominates itself. In
 NOMINATE it waits for a random moment, so that not all stand at once, and asks in a pre-vote whether
 it would win; only if so does it raise its term and vote for itself. In CANDIDATE_BALLOT it asks for
@@ -52,7 +52,7 @@ Where to look
 whose store may vote, leases, transfers. The names are those of Aeron Cluster, whose protocol this
 is; ``ARCHITECTURE.md`` lists where it differs, and what would happen without.
 
-What this does not do: it does not change who the members are, and it does not defend against
+What this does not do: it does not add or remove members, and it does not defend against
 members that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
 """
 
@@ -128,7 +128,7 @@ async def init(ctx: ElectionContext) -> Next:
     state = ctx.state
     state.role = ctx.inbox
     if state.closing:
-        # A member that stops, or that its cluster has told to stop, takes part in nothing more.
+        # A member that stops, alone or with its whole cluster, takes part in nothing more.
         await trio.sleep_forever()
     await ctx.backoff.wait()
     # The disk has settled and has room, our store belongs to a founded cluster, and the service has
@@ -136,6 +136,7 @@ async def init(ctx: ElectionContext) -> Next:
     for holds in ctx.preconditions:
         await holds()
     if state.size == 1 and not state.standby:
+        # There is nobody to ask, but the term rises durably as in any other election.
         term = ctx.next_term
         await ctx.voter.promise(NodeState(term, state.member_id))
         return Next(State.LEADER_LOG_REPLICATION, "the only member", Candidacy(term))
@@ -152,6 +153,7 @@ async def canvass(ctx: ElectionContext) -> Next:
     # Positions from before this canvass are forgotten: a log may have been truncated since.
     ctx.log_ends = dict.fromkeys(state.peers)
     if ctx.mandate and ctx.may_stand:
+        # The leader chose us: there is nobody to hear first.
         return Next(State.NOMINATE, "the leader hands over")
     again = trio.current_time()
     while True:
@@ -170,6 +172,8 @@ async def canvass(ctx: ElectionContext) -> Next:
             over = now >= ctx.canvass_deadline
             if over and ballots.is_quorum_candidate(state.log_end, heard):
                 return Next(State.NOMINATE, "quorum candidate")
+        # Time may make us a candidate as well as a message does, so we look at least as often as we
+        # canvass.
         event = await ctx.inbox.receive(again)
         step = None if event is None else await ctx.react(*event)
         if step is not None and step.state is not State.CANVASS:
@@ -221,6 +225,7 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
     if sender not in ctx.state.voters:
         return  # a standby was not asked
     if vote.reason in NOT_WAITED_FOR:
+        # Its refusal is no objection: it does not veto, and nobody waits for it.
         candidacy.silent = (*candidacy.silent, sender)
     else:
         candidacy.votes[sender] = vote.vote
@@ -238,7 +243,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
     if ballots.is_unanimous_leader(votes, state.voters, [*ctx.absent, *candidacy.silent]):
         return Next(won, "unanimous leader", candidacy)
     if not over:
-        return None
+        return None  # a member with a longer log may still refuse
     if ballots.is_quorum_leader(votes, state.size, ctx.failed_ballots):
         return Next(won, "quorum leader", candidacy)
     ctx.failed_ballots += 1

@@ -13,27 +13,29 @@ if TYPE_CHECKING:
     from ...transport import Message
 
 MAX_INBOX: Final = 1024
+"""Messages that may wait. Fewer: some are dropped whenever a state waits for the disk. More: a
+state that was held up for long works through messages that are out of date."""
 
 
 class Inbox(Role):
-    """The role while no leader is known: messages wait for the state to look at them."""
+    """The role while no leader is known: messages wait until a state takes them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._messages: deque[tuple[int, Message]] = deque()
 
     def on_message(self, sender: int, message: Message) -> None:
-        """Keep a message; when far too many wait the sender repeats itself anyway."""
+        """Keep a message, if not too many wait; senders repeat what is not answered."""
         if len(self._messages) < MAX_INBOX:
             self._messages.append((sender, message))
             self.changed.notify()
 
     def on_link_lost(self, member: int) -> None:
-        """What a member sent on a link that is over may be out of date by now."""
+        """Forget what a member sent on a link that has ended; it may be out of date by now."""
         self._messages = deque(each for each in self._messages if each[0] != member)
 
     def clear(self) -> None:
-        """Forget what waits: it is from before a term, and out of date when that is over."""
+        """Forget all messages: those from before a term are out of date when it is over."""
         self._messages.clear()
 
     async def receive(self, until: float) -> tuple[int, Message] | None:

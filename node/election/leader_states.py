@@ -39,7 +39,6 @@ async def leading(ctx: ElectionContext, won: Candidacy) -> Next:
     state.leadership_term = won.term
     state.leader_id = state.member_id
     state.role = role = ctx.lead(won.term)
-    role.is_startup = ctx.count == 1
     # What waits is from before our term: members repeat what still matters.
     ctx.inbox.clear()
     try:
@@ -116,7 +115,7 @@ async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
 async def leader_ready(ctx: ElectionContext, role: Leadership) -> Next:
     """Wait until a quorum has our term in its table of terms; then open the term in the log."""
     # A follower with our term's row can prove where its log agrees with ours; with a quorum of
-    # them, whoever is elected next knows that our term was, and where it began.
+    # them, the next leader knows that our term was, and where it began.
     while role.ready_members() < ctx.state.quorum:
         await role.changed.wait()
     seconds = trio.current_time() - ctx.began

@@ -39,12 +39,12 @@ class PreVote:
     """
 
     def __init__(self, ctx: ElectionContext) -> None:
-        # Chance decides who asks first, so that not all ask at once; a member that the leader has
-        # nominated has no rivals to wait for.
+        # Chance decides which member asks first, so that not all ask at once. A member that the
+        # leader has nominated has no rivals to wait for.
         patience = 0.0 if ctx.mandate else ctx.state.timeouts.election_timeout / 2
         self.asking = False
         self._turn_at = trio.current_time() + ctx.rng.uniform(0, patience)
-        self._ctx = ctx
+        self.ctx = ctx
 
     async def run(self) -> Next:
         """Wait for our turn and ask, again and again, until something comes of it."""
@@ -56,13 +56,14 @@ class PreVote:
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
         self.asking = False
-        self._turn_at = trio.current_time() + self._ctx.state.timeouts.election_timeout
+        self._turn_at = trio.current_time() + self.ctx.state.timeouts.election_timeout
 
     async def await_turn(self) -> Next | None:
         """Wait until it is our turn; longer if we give way to another member in the meantime."""
-        ctx, again = self._ctx, trio.current_time()
+        ctx, again = self.ctx, trio.current_time()
         while trio.current_time() < self._turn_at:
             if trio.current_time() >= again:
+                # Members that have just begun to canvass must hear us, too.
                 ctx.canvass_once()
                 again = trio.current_time() + ctx.state.timeouts.canvass_interval
             event = await ctx.inbox.receive(min(again, self._turn_at))
@@ -76,15 +77,16 @@ class PreVote:
         Returns:
             What comes next; None if we gave way to another member that asks as well.
         """
-        questions = Questions(self._ctx)
+        questions = Questions(self.ctx)
         self.asking = True
         try:
             while self.asking:
+                # `asking` is cleared by `give_way`, while a message is handled below.
                 supported = questions.verdict()
                 if supported is not None:
                     return await questions.conclude() if supported else questions.withdraw()
                 questions.ask()
-                event = await self._ctx.inbox.receive(questions.wakes_at)
+                event = await self.ctx.inbox.receive(questions.wakes_at)
                 if event is not None and (step := await questions.hear(*event)) is not None:
                     return step
             return None
@@ -119,7 +121,7 @@ class Questions:
 
     def _restart(self) -> None:
         ctx, end, mandate = self._ctx, self._ctx.state.log_end, self._ctx.mandate
-        # The nonce tells answers to this question from late answers to an earlier one.
+        # The nonce sets answers to this question apart from late answers to an earlier one.
         self._question = Scout(
             ctx.next_term,
             end.term,

@@ -49,7 +49,7 @@ class CatchupRate:
         self._applier = applier
         self._seconds_per_byte = 1 / bytes_per_second
         self._last: tuple[int, int] | None = None  # our position and the leader's
-        self._free = 0  # bytes written by the leader meanwhile: they may be fetched at any speed
+        self._free = 0  # new bytes of the leader: they may be fetched at any speed
         self._due = float("-inf")  # when all that was fetched is paid for
         self._active = 0  # catch-ups under way
 

@@ -1,13 +1,22 @@
-"""A term of following: from the moment a leader is adopted until it falls silent or is replaced.
+"""The role of a follower: from the adoption of a leader until it falls silent or is replaced.
 
-The same role hears the member's messages through the joining states of the election and
-afterwards. It records the live log, reports its append position, raises the commit position, and
-watches its leader. While a catch-up is under way, live batches that lie ahead wait in memory
-until the catch-up has reached the place where the live log began (replay merge).
+It receives the member's messages through the follower's states of the election and afterwards. It
+records the live log, reports how far its log is durable, commits what the leader has committed, and
+watches its leader.
 
-Nothing is recorded that does not begin exactly where our log ends; so our log stays a prefix of
-the leader's, which it was made by truncation before this role began. A log that is to give way to a
-snapshot was not compared with the leader's: nothing of it is committed, reported or added to.
+The log
+=======
+A batch is recorded only if it begins exactly where our log ends. Our log was a prefix of the
+leader's when this role began, so it stays one. While a catch-up is under way, live batches that lie
+ahead wait in memory until the catch-up has reached them (Aeron: replay merge).
+
+A log that a snapshot is to replace was not compared with the leader's (`compared` is False).
+Nothing of it is committed, reported or added to.
+
+The end
+=======
+The role ends when the leader is silent for a heartbeat timeout, when the live log breaks off, when
+a leader of a newer term is heard, or when the leader says that it leads no more.
 """
 
 from __future__ import annotations
@@ -62,10 +71,13 @@ if TYPE_CHECKING:
     from .log_guard import LogGuard
     from .snapshot_install import SnapshotInstall
 
-# Live batches that may wait for the catch-up to reach them, or for the disk.
 MAX_BUFFERED_BYTES = 64 << 20
-# Appended bytes that are not durable yet, beyond which a catch-up waits for the disk.
+"""Live batches that may wait for the catch-up to reach them, or for the disk. Smaller: a busy
+leader leaves more followers behind, which begin anew. Larger: more memory."""
+
 MAX_UNSYNCED_BYTES = 8 << 20
+"""Appended bytes that are not durable yet, beyond which a catch-up waits for the disk. Smaller: the
+disk idles. Larger: more memory, and a stalled disk is noticed later."""
 
 
 class Following(Role):
@@ -86,22 +98,29 @@ class Following(Role):
         install: fetches a snapshot if the leader has dropped the log that we need.
 
     Attributes:
-        leader_id: whom we follow.
+        leader_id: the leader that we follow.
         term: the leader's term.
         base: where the leader's term begins.
         session_id: of the leader's log publication.
-        recorded_term: of the batches that we record: an earlier one while we replicate that.
-        timestamp_ms: the leader's cluster time when it was adopted.
-        lease_ms: for how long we promise not to help anybody else to lead (:mod:`.lease`).
-        flags: what our reports of the append position say about us.
+        recorded_term: of the batches that we record; an earlier one while we copy that.
+        timestamp_ms: the leader's log time when it was adopted.
+        lease_ms: for how long we promise to help nobody else to lead (:mod:`.protocol.promise`).
+        flags: what our reports say about us.
         live_position: where the next live batch begins, None before the live log was joined.
         join_position: where the live log began.
         catchup_position: where the catch-up stream that arrived begins, None before.
-        catchup_stopped: the leader says that the catch-up is complete.
-        termination: where the cluster stops, None if it does not; `terminates` tells of it.
+        catchup_stopped: the leader reports that the catch-up is complete.
+        termination: the position at which the cluster stops, None if it does not.
+        terminates: notified when that position is known.
         notified_commit: highest commit position heard from the leader.
-        pulse: what is heard of the leader.
+        pulse: the leader's heartbeats.
     """
+
+    live_position: int | None = None
+    join_position: int | None = None
+    catchup_position: int | None = None
+    catchup_stopped = False
+    termination: int | None = None
 
     def __init__(
         self,
@@ -140,11 +159,6 @@ class Following(Role):
         self.timestamp_ms = message.timestamp
         self.lease_ms = message.lease_ms
         self.flags = AppendFlags.NONE
-        self.live_position: int | None = None
-        self.join_position: int | None = None
-        self.catchup_position: int | None = None
-        self.catchup_stopped = False
-        self.termination: int | None = None
         self.terminates = Signal()
         self.notified_commit = message.commit_position
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
@@ -160,13 +174,13 @@ class Following(Role):
     # --- messages ---------------------------------------------------------------------------------
 
     def on_message(self, sender: int, message: Message) -> None:
-        """Hear the leader; anyone of a newer term ends the role."""
+        """Handle a message; one of a newer term ends the role."""
         match message:
-            case LogBatch() if sender == self.leader_id:  # as mostly
-                self._on_leader(message)
+            case LogBatch() if sender == self.leader_id:
+                self._on_leader(message)  # by far the most frequent one
             case RequestVote() | Scout() | CanvassPosition() if sender == self.leader_id:
-                # It says so on the link on which it led: it does not lead any more, and knows it,
-                # so it answers all that was forwarded to it.
+                # It came behind all that the leader sent as a leader, so the leader knows that it
+                # leads no more. It has answered, then, what was forwarded to it, or will.
                 words = f"leader {sender} has given up"
                 self._finish(Ended(words, (sender, message), in_order=True))
             case RequestVote() | Scout():
@@ -182,7 +196,7 @@ class Following(Role):
             case _ if sender == self.leader_id:
                 self._on_leader(message)
             case _:
-                pass  # of a canvasser, or for a leader
+                pass  # from a member that canvasses, or for a leader
 
     def _goes_with(self, sender: int, message: RequestVote | Scout) -> bool:
         """Answer a member that would lead in the place of our leader.
@@ -194,7 +208,7 @@ class Following(Role):
             if message.member_id == sender:
                 # Whether the leader still wants a member to take over, that member asks the leader.
                 alive = self.leader_alive and not message.force
-                self.voter.answer_scout(message, in_ballot=message.force, leader_alive=alive)
+                self.voter.answer_prevote(message, in_ballot=message.force, leader_alive=alive)
             return False
         asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
         if asked and not self.voter.lease_promise.binds:
@@ -213,7 +227,7 @@ class Following(Role):
             self.links.send(sender, StaleLeader(self.term, self.state.member_id))
 
     def _on_leader(self, message: Message) -> None:
-        """Hear our leader; what is not of its term is out of date."""
+        """Handle a message of our leader; one of another term is out of date."""
         match message:
             case LogBatch(leadership_term_id=self.term):
                 self._on_live_batch(message)
@@ -240,11 +254,10 @@ class Following(Role):
                 pass
 
     def on_receiving(self, member: int) -> None:
-        """A long message on a slow link holds up the heartbeats behind it: it is one itself.
-
-        So it is answered like one: else the leader would miss us for as long as the message takes.
-        """
+        """Count a part of a message from the leader as a sign of life, and answer it."""
         if member == self.leader_id:
+            # A long message on a slow link holds up the heartbeats behind it. Without an answer the
+            # leader would miss us for as long as the message takes.
             self.pulse.alive()
             interval = self.state.timeouts.leader_heartbeat_interval
             if trio.current_time() >= self._reported_at + interval:
@@ -258,10 +271,8 @@ class Following(Role):
 
     @property
     def leader_answers(self) -> bool:
-        """Whether the leader will answer what we forwarded though we follow it no more.
-
-        It does if it knows that it leads no more, and if it still leads and the failure is ours.
-        """
+        """Whether the leader will answer what we forwarded, though we follow it no more."""
+        # It will if it knows that it leads no more; and if it still leads, and the failure is ours.
         if self.ended is not None and (self.ended.in_order or self.ended.message is not None):
             return self.ended.in_order
         return self.leader_alive
@@ -277,17 +288,19 @@ class Following(Role):
         asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
         if asked:
             self._promise(message.confirm_id)
-        if asked or timed:  # a heartbeat has the time
+        if asked or timed:  # only a heartbeat carries a time, and each heartbeat is answered
             self.report(timed=timed)
 
     def _promise(self, confirm_id: int) -> None:
-        """Echo a number from now on: whoever does helps nobody else to lead for a while."""
-        if self.ended is None:  # else what has ended the role may release from it
+        """Echo a number from now on, which promises to help nobody else to lead for a while."""
+        # A role that has ended promises nothing: the message that ended it may release us from all
+        # promises, and this one would come after that.
+        if self.ended is None:
             self._confirm_id = confirm_id
             self.voter.lease_promise.give(self.lease_ms / 1000)
 
     def _notified(self, commit_position: int) -> None:
-        # A commit position travels behind the batches that it covers.
+        # A commit position travels behind the batches that it covers, so we must have them all.
         if self.live_position is not None and commit_position > self.live_position:
             self.end(f"commit {commit_position}, but the live log came to {self.live_position}")
         else:
@@ -295,18 +308,19 @@ class Following(Role):
             self._raise_commit()
 
     def _raise_commit(self) -> None:
-        """What is committed and durable here may be applied, if our log is the leader's so far."""
+        """Commit what is committed at the leader and durable here."""
         if self.compared:
             self.applier.commit(min(self.notified_commit, self.store.append_position))
 
     def on_link_up(self, member: int) -> None:
-        """Our link to the leader may be what a state waits for."""
+        """Wake a state that waits for our link to the leader."""
         if member == self.leader_id:
             self.changed.notify()
 
     def on_link_lost(self, member: int) -> None:
-        """The live log is gap-free only as long as the leader's link lasts."""
+        """End the role if the leader's link to us has ended."""
         if member == self.leader_id:
+            # The live log has no gaps only as long as that link lasts.
             self.end("log disconnected from leader")
 
     # --- the live log -----------------------------------------------------------------------------
@@ -318,7 +332,7 @@ class Following(Role):
 
     def _on_live_batch(self, message: LogBatch) -> None:
         if self.live_position is None:
-            return  # of a subscription that we gave up
+            return  # from a subscription that we gave up
         try:
             header = check_received_untrusted(message.batch)
         except WireError as error:
@@ -339,29 +353,31 @@ class Following(Role):
             self._ahead.put(header, message.batch)
             if self._ahead.bytes > MAX_BUFFERED_BYTES:
                 self.end(f"catch-up fell {self._ahead.bytes} bytes behind the live log")
-        self._heard()  # the disk works meanwhile
+        # Last, so that the disk is at work by now.
+        self._heard()
 
     def _append(self, header: BatchHeader, batch: bytes) -> None:
         """Record a checked batch that begins where our log ends."""
         if self.ended is not None or not self.compared:
-            return  # a stream's task may be one message behind the end of the role
+            return  # a stream's task may run for one more message after the end of the role
         if header.term != self.recorded_term:
             self.end(f"a batch of term {header.term} behind our term {self._log_term}")
             return
         self._log_term = header.term
         self.store.append(batch, header=header)
         self.applier.offer(PendingBatch(header, batch, []))
-        # What that commits is applied once this is durable: for our report the leader waits.
+        # What the batch commits is applied once the batch is durable: the leader waits for our
+        # report of it, so that comes first.
         self.notified_commit = max(self.notified_commit, header.commit_position)
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
-        """Report what is recorded, as soon as it is durable and not before."""
+        """Report a durable position to the leader."""
         self.report()
         self._raise_commit()
         self.changed.notify()
 
     def report(self, *, timed: bool = True) -> None:
-        """Tell the leader how far our log is durable, and that we are alive."""
+        """Report to the leader how far our log is durable, and that we are alive."""
         self._reported_at = trio.current_time()
         position = self.store.append_position if self.compared else 0
         flags = self.flags if self.state.votes else self.flags | AppendFlags.NO_VOTE
@@ -372,8 +388,9 @@ class Following(Role):
         )
 
     async def anchor(self) -> None:
-        """Make the term's row durable: from then on our reports may say READY."""
-        if self.store.log_term < self.term:  # not yet durably, even if a batch is on its way
+        """Make the row of the leader's term durable; then our reports may say READY."""
+        # The row may be on its way to the disk, with the term's first batch: we wait for it then.
+        if self.store.log_term < self.term:
             self._log_term = self.term
             await self.store.ensure_coherent(
                 term=self.term, base=self.base, end=None, timestamp_ms=self.timestamp_ms
@@ -382,12 +399,10 @@ class Following(Role):
     # --- replays ----------------------------------------------------------------------------------
 
     async def receive_catchup(self, join_position: int, stream: FrameStream) -> None:
-        """Record the leader's replay until it ends or the role does (in the stream's task).
-
-        A leader whose stream broke may send another, perhaps before we know of the break.
-        """
+        """Record the leader's replay until it ends or the role does; in the stream's task."""
         if self.ended is not None or not self.compared:
             return
+        # A leader whose stream broke may open another one before we notice: that one counts.
         self.catchup_position, self._catchup = join_position, stream
         self.changed.notify()
         self._catchup_scope.cancel()
@@ -396,17 +411,15 @@ class Following(Role):
             await self._record(stream, stop=None)
 
     def catchup_deadline(self, moved_at: float) -> float:
-        """When the catch-up has failed unless something comes of it; it last did at `moved_at`.
-
-        A batch may be large, the network or the disk slow: to receive a part of it is progress.
-        """
+        """When the catch-up has failed unless it makes progress; it last did at `moved_at`."""
+        # A batch may be large, and the network or the disk slow: a part of a batch is progress.
         heard_at = moved_at if self._catchup is None else self._catchup.heard_at
         patience = self.state.timeouts.leader_heartbeat_timeout
         patience += self.store.unsynced / SLOWEST_DISK
         return max(moved_at, heard_at, self.catchup_rate.rests_until) + patience
 
     async def record_replay(self, stream: FrameStream, stop: int) -> None:
-        """Record a replay of earlier terms up to `stop` or its end, durably."""
+        """Record a replay of earlier terms, up to `stop` or the end of the stream, durably."""
         with self.catchup_rate.active():
             await self._record(stream, stop=stop)
             while self.store.unsynced:
@@ -422,7 +435,10 @@ class Following(Role):
             TransportError: no member has sent one; what has arrived is kept.
         """
         with self.catchup_rate.active():
-            return await self._install.install(self, oldest)
+            # From now on the leader keeps the log that we will need after the snapshot.
+            self.flags = AppendFlags.INSTALL
+            self.report()
+            return await self._install.install(self.leader_id, oldest)
 
     async def _record(self, stream: FrameStream, *, stop: int | None) -> None:
         store = self.store
@@ -431,7 +447,9 @@ class Following(Role):
             await self.catchup_rate.throttle(store.appended_position, self.notified_commit)
             try:
                 await replayed.receive(self.notified_commit)
-            except Exception:  # if it is cancelled, the role is over or another stream goes on
+            except Exception:
+                # What has arrived is kept. (If we are cancelled instead, the role is over, or
+                # another stream has taken the place of this one.)
                 self._take(replayed)
                 raise
             self._take(replayed)
@@ -441,7 +459,7 @@ class Following(Role):
                 await self.changed.wait()
 
     def _take(self, replayed: ReplayReceiver) -> None:
-        """Record what a replay has brought, and the live batches that it has reached."""
+        """Record the batches of a replay, and the live batches that it has reached."""
         store = self.store
         live = self._ahead.reached(lambda: store.appended_position)
         for header, batch in itertools.chain(replayed.take(), live):
@@ -451,7 +469,7 @@ class Following(Role):
     # --- tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Report again and again, and watch the leader; until cancelled."""
+        """Report, watch the leader, and wait for a termination; until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._reports)
@@ -461,7 +479,7 @@ class Following(Role):
             self._catchup_scope.cancel()
 
     async def _reports(self) -> None:
-        self.report()  # from then on each heartbeat is answered
+        self.report()  # after this first report, each heartbeat of the leader is answered by one
         while not self.state.votes:
             self._ask_for_admission()
             await look_again(self.state.timeouts.leader_heartbeat_timeout / 2)

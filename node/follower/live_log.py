@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """Batches of the live log that lie ahead of ours, in order.
+    """Batches of the live log that lie ahead of our log, in order.
 
     Attributes:
-        bytes: how many wait.
+        bytes: size of the batches that wait.
     """
 
     def __init__(self) -> None:
@@ -23,15 +23,15 @@ class Ahead:
         self._batches: deque[tuple[BatchHeader, bytes]] = deque()
 
     def put(self, header: BatchHeader, batch: bytes) -> None:
-        """Have a batch wait."""
+        """Keep a batch."""
         self._batches.append((header, batch))
         self.bytes += header.length
 
     def reached(self, end: Callable[[], int]) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Give the batches that begin no later than our log ends, as that goes on.
+        """Yield the batches that begin no later than our log ends, as our log grows.
 
         Args:
-            end: where our log ends now.
+            end: returns where our log ends now.
         """
         while self._batches and self._batches[0][0].position <= end():
             header, batch = self._batches.popleft()

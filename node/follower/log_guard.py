@@ -80,6 +80,7 @@ class LogGuard:
         commit = self._applier.commit_position
         if position < commit:
             return f"it asks to truncate to {position}, below the commit position {commit}"
+        # Leaders write whole batches, so no correct log ends inside of one.
         if await self._store.boundary(position) != position:
             return f"it asks to truncate to {position}, inside of a batch"
         return ""
@@ -91,10 +92,12 @@ class LogGuard:
             SafetyViolationError: some of them are known to be committed.
         """
         committed = self._applier.commit_position
+        # The callers have checked this; here it is the last line of defence.
         if position < committed:
             raise SafetyViolationError(
                 f"member {self._state.member_id}: asked to truncate the log to {position}, below "
                 f"the commit position {committed}: committed entries would be lost"
             )
+        # Batches that wait in memory for their commit are among those that are dropped.
         self._applier.forget()
         await self._store.truncate(position, last_term=last_term)

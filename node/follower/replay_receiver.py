@@ -1,9 +1,10 @@
-"""The batches of a replay that have come and are not recorded yet.
+"""Receives a replay of the log, and groups its batches.
 
-Each commit to LMDB has its price. So who is far behind records several batches at once. A batch
-waits for others only where more is certain to come: who has nearly caught up records what has come,
-for nobody knows when the next one will. What is held back is known to nobody else; if it is lost it
-is asked for again.
+Each commit to LMDB has a fixed price, so a member that is far behind records several batches at
+once. A batch waits for others only where more is certain to come. A member that has nearly caught
+up records what has arrived, since nobody knows when the next batch will come.
+
+A batch that waits is known to nobody else; if it is lost, it is asked for again.
 """
 
 from __future__ import annotations
@@ -38,21 +39,24 @@ if TYPE_CHECKING:
 
 
 TOGETHER_BYTES: Final = 4 << 20
-"""So much is recorded at once, by who is to get as much again."""
+"""How much is recorded at once while as much again is to come. Smaller: more commits. Larger: more
+is fetched again after a broken link, and more memory is held."""
 
 HELD_SECONDS: Final = 0.05
-"""After that nothing waits for more than the next batch: a slow link may break before."""
+"""How long a batch waits for further ones. Shorter: a slow network costs more commits. Longer: more
+is lost if its link breaks."""
 
 
 class ReplayReceiver:
-    """What comes of one replay, checked.
+    """The batches of one replay, checked.
 
     Args:
-        source: what the leader sends it on.
-        term: in which the sender must live: of another one, it may have truncated what we asked
+        source: the stream on which they come.
+        term: in which the sender must live. In another term it may have truncated what we asked
             for.
         appended: returns where our log ends.
-        stop: the sender sends all up to there, and no more is wanted; None if all is.
+        stop: the sender sends everything up to there, and no more is wanted; None if all is.
+        before: the sender must live in a term before `term` instead: `term` is our own.
     """
 
     def __init__(
@@ -61,32 +65,35 @@ class ReplayReceiver:
         term: int,
         appended: Callable[[], int],
         stop: int | None,
+        *,
+        before: bool = False,
     ) -> None:
         self._source = source
         self._term = term
+        self._before = before
         self._appended = appended
         self._stop = stop
         self._ended = False
-        self._goes_on = False  # the first of it was handed over
+        self._goes_on = False  # a first part was handed over
         self._batches: list[tuple[BatchHeader, bytes]] = []
 
     @property
     def over(self) -> bool:
-        """Whether the sender has closed the stream in order, or all that is wanted was recorded."""
+        """Whether the sender has closed the stream, or all that is wanted was recorded."""
         return self._ended or (self._stop is not None and self._appended() >= self._stop)
 
     async def receive(self, committed: int) -> None:
-        """Receive what is to be recorded next, which is at least one batch unless the replay ends.
+        """Receive what is to be recorded next: at least one batch, unless the replay ends.
 
         Args:
-            committed: so far the log is committed, so the sender has all of that.
+            committed: how far the log is committed; the sender has all of that.
 
         Raises:
             WireError: it is not what goes on from our log.
             trio's errors of streams: the link broke.
         """
         certain = committed if self._stop is None else self._stop
-        # The first batch of a stream waits for no other.
+        # The first batch of a stream is recorded at once, the later ones in groups.
         held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
         message = await self._source.receive()
         while message is not None:
@@ -101,21 +108,22 @@ class ReplayReceiver:
         self._ended = True
 
     def _add(self, message: Message) -> int:
-        """Take a message, unless we have that already; return where what it brings ends."""
+        """Add a message's batch, unless we have that already; return where the batch ends."""
         header, batch = self._checked_untrusted(message)
         due = self._batches[-1][0].end if self._batches else self._appended()
-        if header.end > due:  # else the live log was faster
+        # The live log may have brought this batch already.
+        if header.end > due:
             if header.position != due:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._batches.append((header, batch))
         return header.end
 
     def _enough(self, held_until: float) -> bool:
-        """Whether what has come is to be recorded, whatever is to come."""
+        """Whether the batches so far are to be recorded, whatever is to come."""
         first, last = self._batches[0][0], self._batches[-1][0]
         return (
             last.end - first.position >= TOGETHER_BYTES
-            or len(self._batches) >= MAX_GROUP_JOBS  # all is done in one go, and written in one
+            or len(self._batches) >= MAX_GROUP_JOBS  # as many as are written in one commit
             or (self._stop is not None and last.end >= self._stop)
             or trio.current_time() >= held_until
         )
@@ -123,12 +131,14 @@ class ReplayReceiver:
     def _checked_untrusted(self, message: Message) -> tuple[BatchHeader, bytes]:
         if not isinstance(message, LogBatch):
             raise WireError(f"a {type(message).__name__} in a replay of the log")
-        if message.leadership_term_id != self._term:
-            raise WireError(f"a replay in term {message.leadership_term_id}, not {self._term}")
+        term = message.leadership_term_id
+        if term >= self._term if self._before else term != self._term:
+            expected = f"one before {self._term}" if self._before else str(self._term)
+            raise WireError(f"a replay in term {term}, not {expected}")
         return check_received_untrusted(message.batch), message.batch
 
     def take(self) -> list[tuple[BatchHeader, bytes]]:
-        """Hand over what has come, in order; the live log may have brought some of it meanwhile."""
+        """Hand over the batches, in order; the live log may have brought some of them as well."""
         self._goes_on = True
         batches, self._batches = self._batches, []
         return batches

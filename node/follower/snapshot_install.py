@@ -24,7 +24,6 @@ from ...storage.log.term_table import term_at
 from ...storage.snapshots.file import decode_head_untrusted
 from ...transport import (
     CONNECTION_ERRORS,
-    AppendFlags,
     SnapshotOffer,
     SnapshotPart,
     SnapshotRequest,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ..state_machine.applier import Applier
     from ..state_machine.snapshots import Snapshots
     from ..voter import Voter
-    from .following import Following
 
 log = logging.getLogger("quorate.node")
 
@@ -80,22 +78,19 @@ class SnapshotInstall:
         self._snapshots = snapshots
         self._voter = voter
 
-    async def install(self, role: Following, oldest: int) -> SnapshotHead:
+    async def install(self, leader_id: int, oldest: int) -> SnapshotHead:
         """Fetch a snapshot from which the leader's log goes on, and begin anew with it.
 
         Args:
-            role: of the follower.
+            leader_id: is asked last.
             oldest: where the leader's log begins.
 
         Raises:
             TransportError: no member has sent one; what has arrived is kept.
         """
-        # From now on the leader keeps the log that we will need after the snapshot.
-        role.flags = AppendFlags.INSTALL
-        role.report()
         linked = [peer for peer in self._standbys_first() if self._links.connected(peer)]
-        others = [peer for peer in linked if peer != role.leader_id]
-        for member in [*others, role.leader_id]:
+        others = [peer for peer in linked if peer != leader_id]
+        for member in [*others, leader_id]:
             try:
                 # What the snapshot replaces need not be applied first.
                 async with self._applier.halted():

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
 
 async def terminate_follower(role: Following) -> None:
-    """Wait until the leader names the position, get there, say so, and stop."""
+    """Wait until the leader names a position, apply the log up to it, report that, and stop."""
     while role.termination is None:
         await role.terminates.wait()
     await role.applier.applied(role.termination)
-    while role.applier.lagging:  # what the last batch asks for has not begun
+    # The last batch may ask for a snapshot: it must have begun, and then be complete.
+    while role.applier.lagging:
         await role.applier.caught_up.wait()
     await role.snapshots.quiet()
     role.state.terminate()
-    while True:  # as long as the role lasts: the leader may not have heard it
+    # Again and again, as long as the role lasts: the leader may have missed it.
+    while True:
         ack = TerminationAck(role.term, role.termination, role.state.member_id)
         role.links.send(role.leader_id, ack)
         await trio.sleep(role.state.timeouts.leader_heartbeat_interval)

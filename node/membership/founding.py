@@ -1,6 +1,7 @@
 """How a cluster begins: fresh stores find each other, and found it together.
 
-Why that is safe is argued in :mod:`.admission`.
+Each sends a list of the fresh stores that it has heard of. Once the lists of all members agree, the
+cluster is founded. :mod:`.admission` argues why that is safe.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 FOUND: Final = b"found"
-"""The verb of the control request that begins a cluster without named members."""
+"""The verb of the control request that founds a cluster without named members."""
 
 
 class Founders:
-    """Has a fresh store found the cluster, together with those of all other members.
+    """Founds the cluster with a fresh store, together with the stores of all other members.
 
     Args:
         state: of the member.
@@ -50,7 +51,7 @@ class Founders:
 
     @property
     def missing(self) -> list[int]:
-        """The members whose stores we have not heard of, as long as our own is fresh."""
+        """Members whose stores we have not heard of; none once our store is not fresh any more."""
         fresh = self._store.voting_status.kind is VotingRight.NEW
         return [peer for peer in self._state.voters if fresh and peer not in self._heard]
 
@@ -58,7 +59,7 @@ class Founders:
         """Return once our store is not fresh any more.
 
         Raises:
-            LostStoreError: the cluster began with other stores: ours stands in a lost one's place.
+            LostStoreError: the cluster began with other stores; ours is in the place of a lost one.
         """
         said, again, pause = None, trio.current_time(), 0.0
         while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
@@ -70,7 +71,8 @@ class Founders:
                 return
             self._tell()
             news = self._founding(self._stores(), self._state.log_end, founded=False)
-            # What others repeat is no news, and to answer it at once would be answered at once.
+            # A list that only repeats itself is not answered at once: two members would answer each
+            # other without end.
             if news != said or trio.current_time() >= again:
                 self._links.broadcast(news)
                 pause = self._state.timeouts.canvass_interval if news != said else 2 * pause
@@ -105,7 +107,7 @@ class Founders:
             )
 
     def _way_out(self) -> str:
-        """Say how to begin without the missing members, where the others are a quorum."""
+        """Return how to begin without the missing members, if enough for a quorum are left."""
         missing = self.missing
         if not missing or self._state.size - len(missing) < self._state.quorum:
             return ""
@@ -116,10 +118,13 @@ class Founders:
         )
 
     def take(self, payload: bytes, done: Callable[[bytes | RequestError], None]) -> bool:
-        """Answer an operator who founds the cluster; say whether the request is one of his.
+        """Answer an operator's request to found the cluster; return whether it was one.
 
-        A waiting member has no leader that could answer, so this one does.
+        Args:
+            payload: of a control request.
+            done: called with the answer.
         """
+        # No leader can answer as long as the cluster is not founded, so each member does.
         verb, _, rest = payload.partition(b" ")
         if verb != FOUND or self._store.voting_status.kind is not VotingRight.NEW:
             return False
@@ -155,7 +160,7 @@ class Founders:
         return tuple(sorted(named))
 
     def on_message(self, sender: int, message: Founding) -> None:
-        """Hear of another member's store; tell of ours if it is none of the fresh ones."""
+        """Note another member's list; send ours if our cluster is founded already."""
         if message.member_id != sender or sender not in self._state.voters:
             return
         standing = self._store.voting_status
@@ -167,7 +172,7 @@ class Founders:
             self._links.send(sender, self._founding(standing.founders, floor, founded=True))
 
     def _complete(self) -> VotingStatus | None:
-        """Give our standing, once it is certain with which stores the cluster begins."""
+        """Return our standing, once it is certain with which stores the cluster begins."""
         own = self._store.identity
         for message in self._heard.values():
             if message.founded:
@@ -199,7 +204,7 @@ class Founders:
         )
 
     def _stores(self) -> tuple[tuple[int, int], ...]:
-        """Our store and the fresh ones that we have heard of, but for those of named members."""
+        """Our store and the fresh ones that we have heard of, except those of named members."""
         own = self._store.identity
         heard = {peer: message.instance_id for peer, message in self._heard.items()}
         stores = sorted({**heard, own.member_id: own.instance_id}.items())
@@ -211,7 +216,8 @@ class Founders:
 
     @property
     def _left_out(self) -> set[int]:
-        """The members to begin without; one that lists our store is there, and begins with us."""
+        """The members to begin without."""
+        # One that lists our store is there, and begins with us.
         own = self._store.identity
         ours = own.member_id, own.instance_id
         there = {each.member_id for each in self._heard.values() if ours in _pairs(each)}

@@ -3,7 +3,7 @@
 Nothing here waits, sends or writes. So each rule is tested in a line, and the model checker runs
 the very functions that the member runs.
 
-The rules are those of Aeron Cluster's election. A pre-vote (:func:`consider_scout`) is added: a
+The rules are those of Aeron Cluster's election. A pre-vote (:func:`consider_prevote`) is added: a
 member first asks whether it would be voted for, and raises its term only then.
 """
 
@@ -29,7 +29,7 @@ refuses holds elections up for longer."""
 
 
 def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
-    """Return where its sender's log ends."""
+    """Return where the log of a message's sender ends."""
     return LogEnd(message.log_leadership_term_id, message.log_position)
 
 
@@ -37,7 +37,7 @@ def log_end(message: RequestVote | Vote | Scout) -> LogEnd:
 
 
 def would_vote_for(member: LogEnd | None, candidate: LogEnd) -> bool:
-    """Say whether a member whose log ends at `member` (None = not heard) would vote for us."""
+    """Say whether a member whose log ends at `member` (None = not heard) votes for a candidate."""
     return member is not None and member <= candidate
 
 
@@ -49,8 +49,8 @@ def is_unanimous_candidate(
     Args:
         own: where our log ends.
         others: where the log of each other member ends, None if it has not canvassed.
-        absent: members known to be gone (the leader that closed in order; a process whose port
-            refuses): nobody waits for them (Aeron: ClusterMember.isUnanimousCandidate).
+        absent: members that nobody waits for, since they are known to be gone: a leader that has
+            closed, a process whose port refuses (Aeron: ClusterMember.isUnanimousCandidate).
     """
     willing = 1
     for member, end in others.items():
@@ -78,7 +78,7 @@ class BallotDecision:
     Args:
         vote: granted or refused.
         reason: why.
-        promise: the node state to make durable before the answer leaves, None for no change.
+        promise: the vote to make durable before the answer leaves, None for no change.
     """
 
     vote: bool
@@ -122,15 +122,18 @@ def consider(
     if term < promised.candidate_term:
         return BallotDecision(False, VoteReason.TERM)
     if term == promised.candidate_term:
-        # A repeated request gets the same answer (one vote per term, whoever asks again).
+        # A repeated request gets the same answer: there is one vote per term.
         if promised.voted_for == request.candidate_member_id:
             return BallotDecision(True, VoteReason.GRANTED)
         return BallotDecision(False, VoteReason.ALREADY_VOTED)
     if leader_alive:
+        # One member that has lost the leader must not unseat it for all others.
         return BallotDecision(False, VoteReason.LEADER_ALIVE)
     if voter.bound:
+        # The leader may still answer reads without asking anybody (its lease).
         return BallotDecision(False, VoteReason.PROMISED)
     if not in_ballot:
+        # We are between two states; the candidate asks again.
         return BallotDecision(False, VoteReason.BUSY)
     # A store that was lost has voted, too. Its votes count for no log that does not have the entry
     # that admits the store in its place (:mod:`.membership.admission`).
@@ -142,7 +145,7 @@ def consider(
     return BallotDecision(True, VoteReason.GRANTED, NodeState(term, request.candidate_member_id))
 
 
-def consider_scout(
+def consider_prevote(
     scout: Scout, voter: VoterView, *, in_ballot: bool, leader_alive: bool
 ) -> VoteReason:
     """Answer a pre-vote as we would answer the ballot that it asks about; nothing is promised."""
@@ -160,33 +163,37 @@ def consider_scout(
 
 
 def may_take_over(request: RequestVote, *, own: LogEnd, term: int) -> bool:
-    """Say whether a member of `term` leaves its leader for a candidate that the leader has asked.
-
-    The log decides here as in a ballot: who could not win it must not end a term for it.
-    """
+    """Say whether a member of `term` leaves its leader for a candidate that the leader chose."""
+    # A candidate that could not win a ballot must not end a term for it.
     able = own <= log_end(request) or request.even_if_behind
     return request.force and request.candidate_term_id > term and able
 
 
 def gives_way(own: LogEnd, member_id: int, scout: Scout) -> bool:
-    """Say which of two members that scout at the same time lets the other go first.
-
-    Both would answer yes, raise the same term, and split the votes.
-    """
+    """Say whether we yield to a member that asks for pre-votes at the same time as we do."""
+    # If neither yields, both hear yes, raise the same term, and split the votes. The longer log
+    # goes first; the member id only decides between equal ones. By a fixed order of ids the member
+    # with the longest log could be refused by all others (as in BlazingMQ).
     return (log_end(scout), scout.member_id) > (own, member_id)
 
 
 def is_supported(
     answers: Mapping[int, VoteReason], others: Collection[int], absent: Collection[int]
 ) -> bool | None:
-    """Say what the answers to a scout mean: a quorum would vote for us, it would not, or wait.
+    """Say what the answers to a pre-vote mean.
 
-    Members that have not answered are waited for, unless they are known to be absent; when the
-    round is over, pass all of those as absent.
+    Args:
+        answers: so far.
+        others: all other members that have a vote.
+        absent: those that nobody waits for; once the round is over, all that have not answered.
+
+    Returns:
+        True if a quorum would vote for us, False if it would not, None to wait.
     """
     yes = 1 + sum(reason is VoteReason.GRANTED for reason in answers.values())
     open_answers = [member for member in others if member not in answers and member not in absent]
     if yes >= quorum(len(others) + 1):
+        # Sure of a quorum we still wait, so that the ballot knows which members are silent.
         return True if not open_answers else None
     return None if yes + len(open_answers) >= quorum(len(others) + 1) else False
 
@@ -194,18 +201,22 @@ def is_supported(
 def is_unanimous_leader(
     votes: Mapping[int, bool], others: Collection[int], absent: Collection[int]
 ) -> bool:
-    """Say whether every other member that is not absent voted for us, and we have a quorum."""
+    """Say whether all members that are not absent voted for us, and they are a quorum with us."""
     if any(not votes.get(member, False) for member in others if member not in absent):
         return False
     return has_majority(votes, len(others) + 1)
 
 
 def is_quorum_leader(votes: Mapping[int, bool], members: int, failed_rounds: int) -> bool:
-    """Say at the end of a ballot whether a majority carries us.
+    """Say at the end of a ballot whether a majority is enough to win.
 
-    One negative vote vetoes in the first rounds, so that the best log is preferred; after
-    :data:`VETO_ROUNDS` lost ones a majority is enough, or one member could veto for ever.
+    Args:
+        votes: of the other members; some may be missing.
+        members: that have a vote, we included.
+        failed_rounds: ballots that we have lost in a row.
     """
+    # In the first rounds one refusal is a veto, so that the longest log is preferred. After these,
+    # one member must not be able to veto for ever.
     if failed_rounds < VETO_ROUNDS and not all(votes.values()):
         return False
     return has_majority(votes, members)

@@ -1,9 +1,9 @@
-"""What a member is at a moment, as seen from its links and its disk.
+"""The role of a member: what receives its messages at a moment.
 
-Exactly one role hears the member's messages: the election's inbox while a leader is being
-found, :class:`~.following.Following` from the moment a leader is adopted, and
-:class:`~.leadership.Leadership` from the moment a ballot is won. A role ends once, with a reason,
-and the election begins anew.
+There is exactly one: the election's inbox while a leader is being found,
+:class:`~.follower.following.Following` from the adoption of a leader on, and
+:class:`~.leader.leadership.Leadership` from a won ballot on. A role ends once, with a reason, and
+the election begins anew.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ...transport import Message, TimeoutNow
 
 
-# Bytes a second that a disk may need for what waits to be written before it counts as stalled.
 SLOWEST_DISK = 8 << 20
+"""The slowest disk that does not count as stalled, in bytes a second. Smaller: a stalled disk is
+noticed later. Larger: a slow disk that is busy with a large batch costs an election."""
 
 
 @attrs.frozen
@@ -29,10 +30,11 @@ class Ended:
 
     Args:
         reason: in words, for the log.
-        message: a message with its sender that the next election should see first.
-        gone: a member that closed in order, which nobody needs to wait for.
-        in_order: the leader knows that it leads no more, and answers what it was asked.
-        mandate: by which the leader has asked us to take over from it.
+        message: a message, with its sender, that the next election handles first.
+        gone: a leader that has closed; nobody needs to wait for it.
+        in_order: the old leader stepped down knowingly, so it will answer requests already
+            forwarded to it.
+        mandate: the message by which the leader has asked us to take over.
     """
 
     reason: str
@@ -43,7 +45,12 @@ class Ended:
 
 
 class Role:
-    """Base of the roles."""
+    """Base of the roles. The callbacks below do nothing here.
+
+    Attributes:
+        ended: why it ended; None while it lasts.
+        changed: notified whenever a state of the election may have something to look at.
+    """
 
     def __init__(self) -> None:
         self.ended: Ended | None = None
@@ -51,7 +58,7 @@ class Role:
         self._end = trio.Event()
 
     def end(self, reason: str, *, message: tuple[int, Message] | None = None) -> None:
-        """End the role; only the first call counts."""
+        """End the role, which has failed or been deposed; only the first call counts."""
         self._finish(Ended(reason, message))
 
     def _finish(self, ended: Ended) -> None:
@@ -61,22 +68,22 @@ class Role:
             self.changed.notify()
 
     async def wait_ended(self) -> Ended:
-        """Wait until the role has ended, and say why."""
+        """Wait until the role has ended, and return why."""
         await self._end.wait()
         assert self.ended is not None
         return self.ended
 
     def on_message(self, sender: int, message: Message) -> None:
-        """Hear a message; in the order of the sender's stream."""
+        """Handle a message. Those of one member come in the order in which it sent them."""
 
     def on_receiving(self, member: int) -> None:
-        """A part of a message has come from a member, which may take long to come whole."""
+        """Note that a part of a message has come, the rest of which may take long."""
 
     def on_durable(self, position: int) -> None:
-        """The recording is durable up to `position`."""
+        """Note that our log is durable up to `position`."""
 
     def on_link_up(self, member: int) -> None:
-        """Our link to a member is ready."""
+        """Note that our link to a member is ready."""
 
     def on_link_lost(self, member: int) -> None:
-        """A member's link to us ended: what it sent on it is over."""
+        """Note that a member's link to us has ended; nothing more comes on it."""

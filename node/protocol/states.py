@@ -1,8 +1,8 @@
 """The states of an election, and which may follow which.
 
-The names and codes are those of Aeron Cluster's election. :data:`EDGES` is the whole truth about
-legal transitions: it is asserted at every transition, drawn into the documentation, and every
-edge is taken by a named test.
+The names and codes are those of Aeron Cluster's election. :data:`EDGES` has all legal transitions.
+Each transition is checked against it, ``docs/election.md`` draws it, and a named test takes every
+edge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 
 
 class State(enum.IntEnum):
-    """Where a member stands in its election; CLOSED means that it leads or follows."""
+    """The states of an election; CLOSED means that the member leads or follows."""
 
     INIT = 0
     CANVASS = 1
@@ -42,7 +42,7 @@ BALLOT_STATES = frozenset(
 
 _FOLLOW = (State.FOLLOWER_LOG_REPLICATION, State.FOLLOWER_REPLAY)
 
-# Besides these, every state but INIT and CLOSED may go to INIT: a timeout, a truncation, a newer
+# Every state except INIT and CLOSED may also go to INIT: on a timeout, a truncation, or a newer
 # term seen while leading or joining (Aeron: Election.handleError).
 _FORWARD: dict[State, tuple[State, ...]] = {
     State.INIT: (State.CANVASS, State.LEADER_LOG_REPLICATION),

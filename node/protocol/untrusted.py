@@ -1,16 +1,21 @@
-"""What a member does not believe of what others say.
+"""Which messages of other members we do not believe.
 
-Connections between members are not authenticated yet, so anybody who reaches the member port may
-say anything in the name of a member. The codec bounds each number by itself
-(:mod:`quorate.transport.fields`). Here numbers are held against what this member knows:
+Connections between members are not authenticated yet. Anybody who reaches the member port may send
+any message in the name of a member. The codec bounds each number by itself
+(:mod:`quorate.transport.fields`); here numbers are compared with what this member knows.
 
-- A **term** far above our own is approached in steps, and not believed at once. Otherwise one frame
-  with the highest term there is would be promised, durably, and no later term would be left to
-  elect a leader in. The message is dropped, and the bound is raised by one step; honest members
-  repeat themselves, so a member that really is so far behind gets there. Each step costs whoever
-  forges a refusal, or a promise that we make durable first: to use up all terms takes years.
-- A **leader** whose tables contradict each other or our log, or who would have us drop what is
-  committed, is not followed. It is not for one frame to end a member.
+Terms
+=====
+A term far above our own is not believed at once. Otherwise one frame with the highest possible term
+would be promised, durably, and no higher term would be left to elect a leader in. The message is
+dropped, and the bound rises by one step. Honest members repeat themselves, so a member that really
+is that far behind gets there. A forger gets one step at a time, each for a refusal or for a promise
+that we first make durable: to use up all terms takes years.
+
+Leaders
+=======
+A leader whose tables contradict each other or our log is not followed. The caller is
+:mod:`.follower.log_guard`, which also refuses to drop committed entries.
 """
 
 from __future__ import annotations
@@ -33,15 +38,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.node")
 
 TERM_STEP: Final = 1 << 20
-"""How far above our own a term is believed at once. Smaller: a member that was away during so many
-elections is held up by a step for each. Larger: forged terms use up all there are sooner."""
+"""How far above our own a term is believed at once. Smaller: a member that missed many elections
+needs more steps to catch up. Larger: forged terms use up all possible terms sooner."""
 
 STEP_SECONDS: Final = 0.01
-"""How long the bound stands at least, for the same reason."""
+"""How long the bound stays where it is, at least. Shorter: forged terms rise faster. Longer: a
+member that missed many elections catches up more slowly."""
 
 
 def _terms_of(cls: type[attrs.AttrsInstance]) -> Callable[[Message], int] | None:
-    """Return what gives the highest term that a message of a class names, None if it names none."""
+    """Return a function from a message to the highest term in it; None if its class has none."""
     names = [field.name for field in attrs.fields(cls) if field.name.endswith("_term_id")]
     if not names:
         return None
@@ -55,7 +61,7 @@ _TERM_OF: Final = {
 
 
 class TermBound:
-    """Judges whether the terms of a message are near enough to ours.
+    """Decides whether the terms of a message are near enough to ours.
 
     Args:
         member_id: of this member, for the log.
@@ -69,7 +75,7 @@ class TermBound:
         self._stands_until = float("-inf")
 
     def allows(self, sender: int, message: Message) -> bool:
-        """Say whether a message may be heard; if not, the next one may go further."""
+        """Say whether a message may be handled; if not, the bound rises for the next one."""
         term_of = _TERM_OF[type(message)]
         return (
             term_of is None
@@ -104,12 +110,12 @@ def contradiction(
     terms: Sequence[TermRow],
     append: int,
 ) -> str:
-    """Say what a leader says that can't be so, in words; empty if there is nothing.
+    """Return what in a leader's announcement cannot be true, in words; empty if nothing.
 
     Args:
-        message: what it says.
-        decision: what that means for our log.
-        terms: our recording log.
+        message: the announcement.
+        decision: what it means for our log.
+        terms: our table of terms.
         append: where our log ends.
     """
     log_term = terms[-1].term if terms else -1

@@ -17,7 +17,7 @@ import math
 from bisect import bisect_right, insort
 from collections import deque
 from operator import attrgetter
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Never, Protocol
 
 import trio
 
@@ -33,8 +33,27 @@ if TYPE_CHECKING:
 
     from ...errors import RequestError
     from ...transport import Links
-    from ..leader.leadership import Leadership
     from ..state import MemberState
+
+    class TakesRequests(Protocol):
+        """The role of a leader, as far as requests are concerned; see `Leadership`."""
+
+        def submit(self, request: Request) -> None:
+            """Take a request."""
+            ...
+
+        def submit_all(self, requests: list[Request]) -> None:
+            """Take the requests of one turn of the event loop."""
+            ...
+
+        def unsent(self) -> list[Request]:
+            """Return the requests that are not in the log."""
+            ...
+
+        def surrender(self) -> list[Request]:
+            """End all requests in flight; return those that are not in the log."""
+            ...
+
 
 MAX_PARKED_BYTES = 256 << 20
 """Payload bytes of parked requests. If smaller, an election refuses large requests. If larger, an
@@ -83,7 +102,7 @@ class Requests:
         self._links = links
         self._found = found
         self._now = trio.lowlevel.current_clock().current_time  # each request asks
-        self._leadership: Leadership | None = None
+        self._leadership: TakesRequests | None = None
         self._leader: int | None = None
         self._parked: list[Request] = []  # ascending by deadline
         self._parked_bytes = 0
@@ -199,7 +218,7 @@ class Requests:
 
     # --- who leads --------------------------------------------------------------------------------
 
-    def lead(self, leadership: Leadership) -> None:
+    def lead(self, leadership: TakesRequests) -> None:
         """Note that this member leads."""
         self._leadership, self._leader = leadership, None
         self._release(len(self._parked))
@@ -223,7 +242,7 @@ class Requests:
         self._closed = True
         self._release(len(self._parked))
 
-    def lost_leadership(self, leadership: Leadership) -> None:
+    def lost_leadership(self, leadership: TakesRequests) -> None:
         """Note that this member leads no more; end what is in flight, and submit the rest again."""
         self._leadership = None
         self._submit_again(leadership.surrender())

@@ -1,4 +1,4 @@
-"""`quorate backup`: a snapshot of a cluster and its committed log, in a directory elsewhere."""
+"""`quorate backup`: the newest snapshot of a cluster and its committed log, in a directory."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from ..errors import PrunedError, TransportError, leaves
 from ..local.log_lines import print_bounded, unblocked
-from ..local.survey import Answer, ask
+from ..local.survey import Answer, ask, at
 from ..local.words import size, utc
 from ..node.readers.backup import Backup, open_backup
 from ..node.readers.replay_client import ReplayClient
@@ -41,23 +41,22 @@ async def backup(
     follow: Follow = False,
     as_json: AsJson = False,
 ) -> int:
-    """Copy a cluster's newest snapshot and the committed log behind it; the cluster runs on.
+    """Copy the newest snapshot of a running cluster, and the committed log behind it.
 
-    It comes from a follower, if there is one. Run again it goes on where it ended, from whichever
-    member; nothing is ever removed. `quorate log` looks into it, and `quorate restore` makes
+    It reads from a follower, if there is one. A second call goes on where the first ended, from any
+    member. Nothing is ever removed. `quorate log` looks into a backup, and `quorate restore` makes
     members of it.
 
-    Exit status: 0 - it holds all that was committed when it was called, or it has followed until
-    SIGTERM or Ctrl-C; 1 - refused: the cluster's log does not reach back to where the backup ends;
-    2 - no member can be reached; 78 - the directory is not this cluster's backup.
+    Exit status: 0 - it holds everything committed at the time of the call, or it has followed until
+    SIGTERM or Ctrl-C. 1 - refused: the cluster no longer has the log behind the end of the backup.
+    2 - no member can be reached. 78 - the directory is not a backup of this cluster.
 
     Args:
-        to: Directory of the backup; made if absent.
-        connect: Where a member listens for clients, HOST:PORT; it names the others, and where they
-            listen for members. May be given several times. 127.0.0.1:7000 if left out.
-        follow: Stay, and keep it current, whichever members come and go.
-        as_json: In the end print what it holds, for programs; what else there is to say goes to
-            standard error.
+        to: Directory of the backup; created if it is missing.
+        connect: Client port of a member, HOST:PORT; it names the others, and their member ports.
+            May be given several times. 127.0.0.1:7000 if left out.
+        follow: Stay, and keep the backup current, through any change of members.
+        as_json: Print what the backup holds, for programs; progress goes to standard error.
     """
     first = await _first_answer([part for text in connect for part in text.split(",")])
     if first is None or first.status is None:
@@ -95,7 +94,7 @@ async def _record(to: Path, client: ReplayClient, *, follow: bool, as_json: bool
 
 @attrs.frozen
 class Held:
-    """What a backup holds; positions are byte offsets of the log, times ms since the epoch."""
+    """What a backup holds. Positions are bytes of the log, times are ms since the epoch."""
 
     directory: str
     cluster: str
@@ -106,7 +105,7 @@ class Held:
 
     @classmethod
     def of(cls, opened: Backup) -> "Held":
-        """Look at one."""
+        """Read it from an open backup."""
         store = opened.store
         return cls(
             directory=str(opened.directory),
@@ -126,17 +125,17 @@ class Held:
 
 
 async def _first_answer(connect: Sequence[str]) -> Answer | None:
-    """Ask the first member that answers; tell why others do not."""
+    """Return the answer of the first member that gives one; print why those before it do not."""
     for address in [parse_address(text) for text in connect]:
         answer = await ask(address)
         if answer.status is not None:
             return answer
-        print(f"{address.host}:{address.client_port}: {answer.error}", file=sys.stderr)
+        print(f"{at(address)}: {answer.error}", file=sys.stderr)
     return None
 
 
 async def _follow(opened: Backup) -> None:
-    """Keep it current until a signal."""
+    """Keep a backup current until a signal."""
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             nursery.start_soon(functools.partial(opened.run, follow=True))

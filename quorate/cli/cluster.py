@@ -10,7 +10,13 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
-from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster
+from ..local.cluster import (
+    LocalCluster,
+    MemberProcess,
+    lay_out,
+    open_cluster,
+    risky_ports,
+)
 from ..local.log_lines import unblocked_console
 from ..local.survey import Survey, survey
 from ..node.config.config import MAX_MEMBERS
@@ -49,6 +55,12 @@ async def cluster(  # noqa: D417 - the help of --members is made from the code
     """
     console = Console(highlight=False, soft_wrap=True)
     configs = lay_out(directory, members=members, client_port=client_port, profile=profile)
+    if risky := risky_ports(configs):
+        console.print(
+            f"Ports {', '.join(map(str, risky))} are in the range of outgoing connections. One may "
+            "take the port of a member that is down. Choose a lower --client-port, such as 7000.",
+            style="yellow",
+        )
     with (
         trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received,
         unblocked_console(console),

@@ -44,14 +44,14 @@ __all__ = [
 ]
 
 PREVIEW_BYTES: Final = 60
-"""So much is shown of what an entry carries."""
+"""Bytes that are shown of an entry's payload."""
 
 
 def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
-    """Tell what a member's recording holds: whose it is, its terms, how far it is committed.
+    """Show what a member's recording holds: its owner, its terms, how far it is committed.
 
-    Each term says who leads it, why there was an election, and how long the winner took for it, as
-    far as the entry is kept that opens the term.
+    Each term shows its leader, why there was an election, and how long that took. This is missing
+    for a term whose first entry is no longer kept.
 
     Args:
         directory: The member's directory.
@@ -79,7 +79,7 @@ def describe(directory: Path, /, *, as_json: AsJson = False) -> int:
 
 
 def _events(store: Path) -> dict[int, TermEvent]:
-    """What the entries say that open the terms; those that make no sense are left out."""
+    """Return the first entry of each term, by term; malformed ones are left out."""
     found: dict[int, TermEvent] = {}
     for term, entry in openings(store).items():
         if entry.kind is EntryKind.NEW_LEADERSHIP_TERM:
@@ -111,7 +111,7 @@ def _show_description(found: Description, console: Console) -> None:
 
 
 def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Console) -> None:
-    """List the terms, and how each began."""
+    """Print the terms, and how each began."""
     table = Table(
         box=None, pad_edge=False, header_style="bold", title="\nTerms", title_justify="left"
     )
@@ -134,7 +134,7 @@ def _show_terms(found: Description, events: Mapping[int, TermEvent], console: Co
 
 
 def _standing(found: Description) -> str:
-    """Say whether a store has a vote."""
+    """Return in words whether a store has a vote."""
     match found.standing.kind:
         case VotingRight.VOTER:
             return "it has a vote"
@@ -147,11 +147,11 @@ def _standing(found: Description) -> str:
 
 
 def _show_forced(rows: Sequence[ForcedRow], console: Console) -> None:
-    """Tell where a quorum was forced."""
+    """Print where a quorum was forced."""
     for row in rows:
         console.print(
-            f"A quorum was FORCED here at {utc(row.timestamp_ms)}: the cluster began anew with "
-            f"what store {row.instance_id:016x} had, up to {row.position:,} in term {row.term}. "
+            f"A quorum was FORCED here at {utc(row.timestamp_ms)}: the cluster was founded again "
+            f"with store {row.instance_id:016x}, up to {row.position:,} in term {row.term}. "
             "What other members had behind that is lost.",
             style="yellow",
             soft_wrap=True,
@@ -159,9 +159,9 @@ def _show_forced(rows: Sequence[ForcedRow], console: Console) -> None:
 
 
 def verify(directory: Path, /, *, as_json: AsJson = False) -> int:
-    """Check every record of a member's recording and tables: checksums, order, terms, no hole.
+    """Check every record of a member's recording and tables: checksums, order, terms, no gap.
 
-    Exit status: 0 - all is sound; 1 - damage was found, and named.
+    Exit status: 0 - every record is sound; 1 - damage was found, and is listed.
 
     Args:
         directory: The member's directory.
@@ -205,7 +205,7 @@ def _show_report(report: VerifyReport, tables: TablesReport | None, console: Con
         return
     console.print(f"DAMAGED: {counted(count, 'finding', 'findings')}.", style="bold red")
     if report.ok:
-        console.print("The tables are made of the log: without their directory they are made anew.")
+        console.print("Only the tables are damaged. Delete their directory: they are rebuilt.")
 
 
 def _position(_kind: object, tokens: Sequence[Token]) -> int:
@@ -231,9 +231,9 @@ def dump(
 
     Args:
         directory: The member's directory.
-        from_position: Begin with the batch at this log position; at the first one if left out.
-        to_position: End in front of this log position.
-        as_json: One object a batch and line, payloads in base64.
+        from_position: Log position of the first batch to print; the first one kept if left out.
+        to_position: Log position to stop at.
+        as_json: One JSON object a batch and line, with payloads in base64.
     """
     place = store_of(directory)
     committed = describe_store(place).commit_position
@@ -261,7 +261,7 @@ def plain_batch(batch: DumpedBatch) -> dict[str, object]:
 
 
 def lines_of(batch: DumpedBatch, committed: int) -> Iterator[str]:
-    """Tell of a batch in a line, and in one more for each of its entries."""
+    """Yield a line for a batch, and one for each of its entries."""
     header = batch.header
     known = "" if header.end <= committed else "  not known to be committed"
     yield (
@@ -278,7 +278,7 @@ def _preview(entry: Entry) -> str:
 
 
 def preview(payload: bytes, begin: int = 0) -> str:
-    """Return a few bytes of a payload, from one of them on, in words."""
+    """Return the bytes of a payload from `begin` on, as printable text, cut short."""
     shown = repr(payload[begin : begin + PREVIEW_BYTES])[2:-1]
     rest = len(payload) - begin - PREVIEW_BYTES
     before = f"from byte {begin:,} on: " if begin else ""
@@ -286,12 +286,12 @@ def preview(payload: bytes, begin: int = 0) -> str:
 
 
 def recovery_plan(directory: Path, /, *, as_json: AsJson = False) -> int:
-    """Tell from what the next start of a member begins, and what it replays; touch nothing.
+    """Show which snapshot the next start of a member loads, and what it replays; change nothing.
 
     Every snapshot is read and checked.
 
-    Exit status: 0 - it can begin, and all snapshots are whole; 1 - one is damaged, or it can't
-    begin.
+    Exit status: 0 - it can start, and all snapshots are whole; 1 - a snapshot is damaged, or it
+    cannot start.
 
     Args:
         directory: The member's directory.
@@ -323,12 +323,12 @@ def _show_plan(plan: RecoveryPlan, console: Console) -> None:
         )
     console.print()
     if plan.trouble:
-        console.print(f"It can't begin: {escape(plan.trouble)}.", style="red")
+        console.print(f"It cannot start: {escape(plan.trouble)}.", style="red")
         return
     first = (
         f"It loads the snapshot at {plan.load.position:,}"
         if plan.load
-        else f"It begins with its tables at {plan.tables_position:,}"
+        else f"It starts with its tables at {plan.tables_position:,}"
     )
     left = plan.append_position - plan.replay_from
     rest = f"replays up to {size(left)} of log" if left else "has nothing to replay"

@@ -41,15 +41,15 @@ Directory = Annotated[Path | None, Parameter(show_default=False)]
 Connects = Annotated[str | None, Parameter(show_default=False)]
 
 _OURS: Final = re.compile(rf"\b{re.escape(errors.__name__)}\.(\w+): (.+)")
-"""An error of ours at the end of a traceback, which is all that Spark hands on of it."""
+"""An error of quorate in the text of a traceback; Spark passes on no more of it than that."""
 
 
 @contextmanager
 def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
-    """Open a session; what goes wrong inside of Spark for a reason of ours is told as ours.
+    """Open a session, and raise errors of quorate inside Spark as themselves.
 
     Raises:
-        ConfigurationError: a setting is none, PySpark or Java is missing.
+        ConfigurationError: a setting is malformed; PySpark or Java is missing.
     """
     pairs: dict[str, str] = {}
     for text in settings:
@@ -66,12 +66,13 @@ def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
             'the pipeline is an extra: pip install ".[pipeline]" in a checkout of quorate '
             f"({error})"
         ) from error
-    with open_session(master=master, settings=pairs) as spark, _in_our_words():
+    with open_session(master=master, settings=pairs) as spark, _translating_errors():
         yield spark
 
 
 @contextmanager
-def _in_our_words() -> Generator[None]:
+def _translating_errors() -> Generator[None]:
+    """Raise the error of quorate that an error of Spark quotes, if it does."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     try:
@@ -100,15 +101,15 @@ def export(
 ) -> int:
     """Write a member's log as tables of Parquet: log, kv_history and kv_current.
 
-    A second call adds what was committed since; one that was interrupted may be repeated.
+    A second call adds what was committed since. A call that was interrupted may be repeated.
 
     Args:
-        directory: A member's, running or not, or a copy of one; or else:
-        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
-            is read from a follower, if there is one.
-        to: The folder of the tables; made if absent.
+        directory: Directory of a member, running or not, or a copy of one. Or give:
+        connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
+            there is one.
+        to: Folder of the tables; created if it is missing.
         follow: Stay, and add what is committed, until SIGTERM or Ctrl-C.
-        master: Where Spark runs.
+        master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
         as_json: For programs.
     """
@@ -137,17 +138,17 @@ def state(
     master: Master = "local[*]",
     conf: Settings = (),
 ) -> int:
-    """Show the store as it was at a point of the log, by applying the log up to there.
+    """Show the key-value store as of a point of the log, by applying the log up to there.
 
     Args:
-        directory: A member's, running or not, or a copy of one; or else:
-        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
-            is read from a follower, if there is one.
+        directory: Directory of a member, running or not, or a copy of one. Or give:
+        connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
+            there is one.
         at: A log position, or a time such as 2026-11-21T12:00:00Z; the end of the log if left out.
-        snapshot: Write it into this directory as a snapshot, of which `quorate restore
-            --new-cluster` makes a cluster. Sessions are left out.
+        snapshot: Write it into this directory as a snapshot, for `quorate restore --new-cluster`.
+            Sessions are left out.
         to: Write all keys there, as Parquet; an older result is replaced, anything else is not.
-        master: Where Spark runs.
+        master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     _either(directory, connect)
@@ -179,10 +180,10 @@ def _write_snapshot(
 
 
 def _either(directory: object, connect: str | None) -> None:
-    """Refuse a call that says twice where the log is read from, or not at all.
+    """Check that a call names one source of the log.
 
     Raises:
-        ConfigurationError: it does.
+        UsageError: it names none, or both.
     """
     if bool(directory) == bool(connect):
         raise errors.UsageError("expected either a directory or --connect HOST:PORT")
@@ -210,15 +211,15 @@ def audit(
     conf: Settings = (),
     as_json: AsJson = False,
 ) -> int:
-    """Compare the logs of members, and check what the protocol promises about them.
+    """Compare the logs of members, and check the rules of the protocol on them.
 
-    Exit status: 0 - nothing is wrong; 1 - something is.
+    Exit status: 0 - no rule is broken; 1 - some rule is.
 
     Args:
         directories: The members' directories, or copies of them; or else:
         connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. All
             members that they name are compared.
-        master: Where Spark runs.
+        master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
         as_json: For programs.
     """
@@ -245,15 +246,15 @@ def report(
     master: Master = "local[*]",
     conf: Settings = (),
 ) -> int:
-    """Write a page of HTML on a member's log: elections, load, growth, hot keys; and its tables.
+    """Write a page of HTML about a member's log (elections, load, growth, hot keys), and tables.
 
     Args:
-        directory: A member's, running or not, or a copy of one; or else:
-        connect: Where members of a running cluster listen for clients, HOST:PORT,HOST:PORT. The log
-            is read from a follower, if there is one.
-        to: A folder: report.html, and the tables as Parquet beside it.
+        directory: Directory of a member, running or not, or a copy of one. Or give:
+        connect: Client ports of members, HOST:PORT,HOST:PORT. The log is read from a follower, if
+            there is one.
+        to: Folder of report.html, and of the tables as Parquet.
         separator: What the prefix of a key ends with.
-        master: Where Spark runs.
+        master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     _either(directory, connect)
@@ -287,9 +288,9 @@ def check(
     master: Master = "local[*]",
     conf: Settings = (),
 ) -> int:
-    """Check a history of what clients asked and were told: is it linearizable?
+    """Check whether a history of requests and replies is linearizable.
 
-    Exit status: 0 - it is; 1 - it is not, or that could not be decided for some key.
+    Exit status: 0 - it is; 1 - it is not, or some key could not be decided in time.
 
     Args:
         history: JSON lines, as `quorate torture --history` writes them, or a folder of such files.
@@ -297,7 +298,7 @@ def check(
         picture: Draw the operations of the keys that are not linearizable into this file, as SVG;
             of the first eight.
         to: Write the verdict of each key there, as Parquet.
-        master: Where Spark runs.
+        master: Master URL of Spark.
         conf: A setting of Spark, NAME=VALUE; may be given several times.
     """
     if not history.exists():

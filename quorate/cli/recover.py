@@ -1,7 +1,7 @@
 """`quorate recover`: a member whose disk was lost gets everything again, and its vote.
 
-It is safe to be asked for at any time: a store that has a vote is left alone, and one that is made
-here has none before the others have admitted it (:mod:`quorate.node.membership.admission`).
+It may be called at any time. A store that has a vote is left alone. A store that is created here
+has no vote until the other members admit it (:mod:`quorate.node.membership.admission`).
 """
 
 import json
@@ -34,8 +34,10 @@ __all__ = ["recover"]
 
 LOOK_SECONDS: Final = 0.2
 HINT_SECONDS: Final = 5.0
-"""After so long without progress it says what it waits for."""
-NOBODY: Final = 2
+"""Time without progress after which it prints why it waits. Shorter, and it prints that at each
+start; longer, and an operator wonders."""
+
+UNREACHABLE: Final = 2
 
 ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
 
@@ -43,30 +45,30 @@ ForceQuorum = Annotated[bool, Parameter(negative="", show_default=False)]
 async def recover(
     file: Path, /, *more: Path, force_quorum: ForceQuorum = False, as_json: AsJson = False
 ) -> int:
-    """Have a member whose disk was lost fetch everything, and be admitted by the others.
+    """Recover a member whose disk was lost: it fetches everything, and the others admit it.
 
-    Until it is, it has no vote: what it had acknowledged, and whom it had voted for, is lost with
-    its disk. It may be interrupted, and goes on when it is called again.
+    Until then it has no vote, since its promises were lost with the disk. It may be interrupted,
+    and goes on when it is called again.
 
-    With --force-quorum: so many members are lost, for good, that those which are left are no
-    quorum. The cluster begins anew with what the best of them has; what the lost ones alone had is
-    lost. You are told what that may be, and asked for the name of the cluster.
+    With --force-quorum: too many members are lost for good, and the rest is no quorum. The cluster
+    is founded again with what the best of the rest has. What only lost members had is lost. The
+    command shows what that may be, and asks for the name of the cluster.
 
-    Exit status: 0 - it is admitted, or the quorum is forced; start it with quorate run; 1 - there
-    is nothing to recover, or it was not confirmed; 2 - no other member answers, and nothing was
-    done.
+    Exit status: 0 - the member is admitted, or the quorum is forced; start it with quorate run.
+    1 - there is nothing to recover, or it was not confirmed. 2 - no other member answers, and
+    nothing was done.
 
     Args:
-        file: The member's configuration (TOML), in its new directory; with --force-quorum that of a
-            member that is left, with the members that the cluster is to have.
-        more: With --force-quorum: configurations of the other members that are left.
-        force_quorum: Begin anew with what is left of the cluster.
+        file: The member's configuration (TOML), in its new directory. With --force-quorum: that of
+            a member that is left, with the members that the cluster is to have.
+        more: With --force-quorum: the configurations of the other members that are left.
+        force_quorum: Found the cluster again with what is left of it.
         as_json: For programs; progress goes to standard error.
     """
     if force_quorum:
         return await force_a_quorum([file, *more], as_json=as_json)
     if more:
-        raise UsageError("quorate recover takes one configuration, unless --force-quorum")
+        raise UsageError("quorate recover takes one configuration, unless with --force-quorum")
     config = load_config(file)
     logging.basicConfig(level="WARNING", handlers=[line_handler(sys.stderr)], format="%(message)s")
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
@@ -89,7 +91,7 @@ async def recover(
 async def _run_until_admitted(
     config: NodeConfig, others: list[NodeStatus], console: Console
 ) -> tuple[NodeStatus, float]:
-    """Run the member until it has a vote; return what it said last, and the seconds it took."""
+    """Run the member until it has a vote; return its last status, and the seconds it took."""
     began = time.monotonic()
     last: NodeStatus | None = None
     async with open_node(config) as node:
@@ -104,11 +106,11 @@ def _address(config: NodeConfig, member_id: int) -> MemberAddress:
 
 
 def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | None:
-    """Say why there is nothing to do, and the exit status; None if there is."""
+    """Return an exit status and the reason if there is nothing to recover; else None."""
     if config.own.standby:
         return 1, "A standby has no vote, so nothing was lost with its disk. Start it: quorate run"
     if not others:
-        return NOBODY, "No other member answers. Nothing was done; start the others first."
+        return UNREACHABLE, "No other member answers. Nothing was done; start the others first."
     if all(each.standing in {"fresh", STANDBY} for each in others):
         return 1, "The cluster begins once all its members run. Start this one: quorate run"
     if not _environment(config, "log") and _environment(config, "tables"):
@@ -120,15 +122,15 @@ def _why_not(config: NodeConfig, others: list[NodeStatus]) -> tuple[int, str] | 
 
 
 def _environment(config: NodeConfig, name: str) -> bool:
-    """Whether a folder of the member has data; an empty one may be the root of a volume."""
+    """Whether a folder of the member has data. An empty one may be the root of a volume."""
     return (config.directory / name / DATA_FILE).exists()
 
 
 def _prepare(config: NodeConfig) -> tuple[int, str] | None:
-    """Make the store, durably without a vote; or say why there is nothing to do.
+    """Create the store, durably without a vote; or return why there is nothing to recover.
 
     Raises:
-        StorageError: the one that is there is another member's.
+        StorageError: there is a store of another member.
     """
     drawn = random.SystemRandom().getrandbits(64)
     identity = Identity(config.cluster, config.member_id, drawn)
@@ -142,12 +144,12 @@ def _prepare(config: NodeConfig) -> tuple[int, str] | None:
 
 
 def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: Console) -> None:
-    """Say what is missing, and who has it."""
+    """Print what the other members have, and what this one may have lost."""
     for each in others:
         vote = "" if each.standing == VOTING else ", and has no vote itself"
         console.print(
             f"Member {each.member_id} is a {each.role} in term {each.term}; its log goes to "
-            f"{each.append_position:,}, of which {each.commit_position:,} are committed{vote}."
+            f"{each.append_position:,}, and is committed up to {each.commit_position:,}{vote}."
         )
     for words in _other_addresses(config, seen):
         console.print(words, style="red")
@@ -165,18 +167,18 @@ def _tell(config: NodeConfig, seen: Survey, others: list[NodeStatus], console: C
     )
     if voting < needed:
         console.print(
-            f"{needed} others with a vote are needed for that, and {voting} answer: it waits.",
+            f"That needs {needed} other voters, and {voting} answer. It waits for them.",
             style="red",
         )
 
 
 def _other_addresses(config: NodeConfig, seen: Survey) -> list[str]:
-    """Say which members have another address of this member in their configuration."""
+    """Return which members have another address of this member in their configuration."""
     own = config.own
     return [
-        f"Member {answer.address.member_id} has this member at {one.host}:{one.member_port}, and "
-        f"{own.host}:{own.member_port} is meant: put that into its node.toml and restart it; it "
-        "dials this member, and counts it, only there."
+        f"Member {answer.address.member_id} expects this member at {one.host}:{one.member_port}, "
+        f"not at {own.host}:{own.member_port}. Put the new address into its node.toml, and restart "
+        "it. Until then it cannot reach this member."
         for answer in seen.answers
         for one in answer.members
         if one.member_id == own.member_id and (one.host, one.member_port) != _at(own)
@@ -192,7 +194,7 @@ def _ids(others: list[NodeStatus]) -> list[int]:
 
 
 async def _admitted(node: Node, others: list[NodeStatus], console: Console) -> NodeStatus:
-    """Wait until the member is admitted, and tell how it goes."""
+    """Wait until the member is admitted, and print its progress."""
     end, said, hinted = max(each.append_position for each in others), "", ""
     patience = trio.current_time() + HINT_SECONDS
     while (status := node.status()).standing != VOTING:
@@ -212,7 +214,7 @@ async def _admitted(node: Node, others: list[NodeStatus], console: Console) -> N
 
 
 async def _why_it_waits(status: NodeStatus, node: Node) -> str:
-    """Say which links are missing, by the words of both ends."""
+    """Return which links are missing, as both ends report it."""
     own = status.member_id
     words = [
         f"This member does not reach member {peer.member_id}: {peer.trouble}."
@@ -226,7 +228,7 @@ async def _why_it_waits(status: NodeStatus, node: Node) -> str:
             for peer in each.peers
             if peer.member_id == own and peer.trouble
         ]
-    return "\n".join(words) or "It waits for a leader; quorate status says how the others are."
+    return "\n".join(words) or "It waits for a leader; quorate status shows the other members."
 
 
 def _plain(last: NodeStatus, others: list[NodeStatus], seconds: float) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`quorate restore`: members of a backup, as of any point of its log."""
+"""`quorate restore`: make members from a backup, with the state of any point of its log."""
 
 import json
 import random
@@ -42,20 +42,22 @@ async def restore(
     client_port: int = 7000,
     as_json: AsJson = False,
 ) -> int:
-    """Make a member, or all members of a new cluster, of a backup, as of any point of its log.
+    """Make a member, or all members of a new cluster, from a backup, as of any point of its log.
 
-    What is written is verified and started once. Then `quorate run` serves just that state.
+    The result is verified, and started once. `quorate run` then serves exactly that state.
 
-    Exit status: 0 - done; 1 - that point can't be restored, and the range that can is told.
+    Exit status: 0 - done; 1 - that point cannot be restored; the message gives the range that can.
 
     Args:
-        source: Directory of the backup; that of a member will do too.
-        to: Directory of the member, with its node.toml. With --new-cluster: where those are made.
+        source: Directory of the backup, or of a member.
+        to: Directory of the member, with its node.toml. With --new-cluster: directory of all new
+            members.
         at: Log position, or time such as 2026-11-21T12:00:00Z: everything up to there, and nothing
-            else. Inside of a batch it becomes the end of the one before. If left out: everything.
-        new_cluster: Name of a new cluster of that state.
-        members: How many members it has; edit their node.toml for other machines than this.
-        client_port: Where its member 0 listens for clients; the others at the ports behind it.
+            else. A point inside a batch stands for the end of the batch before. If left out:
+            everything.
+        new_cluster: Name of a new cluster with that state.
+        members: Number of its members; edit their node.toml to run them on several machines.
+        client_port: Client port of its member 0; the other members take the ports behind it.
         as_json: For programs.
     """
     position, timestamp_ms = parse_point(at)
@@ -66,7 +68,7 @@ async def restore(
         print(refusal, file=sys.stderr)
         return REFUSED
     configs = _configs(to, members, client_port, new_cluster)
-    # With a node.toml that names another cluster, that one is new, too.
+    # A node.toml with another cluster name founds a new cluster, too.
     recovering = new_cluster is None and configs[0].cluster == plan.identity.cluster
     tell: Callable[[str], None] = (lambda _words: None) if as_json else print
     _tell(plan, position, tell)
@@ -134,7 +136,7 @@ def _config_in(directory: Path) -> NodeConfig:
 
 def _tell(plan: RestorePlan, asked: int | None, tell: Callable[[str], None]) -> None:
     for words in plan.damaged:
-        print(f"a damaged snapshot is passed over: {words}", file=sys.stderr)
+        print(f"a damaged snapshot is skipped: {words}", file=sys.stderr)
     begin = f"the snapshot at {plan.load.position} and the log" if plan.load else "the log"
     other = "" if asked in (None, plan.point.position) else f", the last end before {asked}"
     tell(

@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["make_console", "print_table"]
+__all__ = ["make_console", "print_table", "print_verdict"]
 
 _PLAIN_WIDTH: Final = 160
 """Width of a table in a file or a pipe. Smaller, and rows lose columns that programs look for."""
@@ -65,3 +66,19 @@ def _width(console: Console, table: Table) -> int:
         widest = max(Measurement.get(console, options, cell).maximum for cell in cells)
         widths += min(widest, _PROSE_WIDTH) if column.overflow == "fold" else widest
     return widths + _GAP * (len(table.columns) - 1)
+
+
+def print_verdict(console: Console, rows: Sequence[tuple[str, str]], *, held: bool) -> None:
+    """Print the facts of a demo or a torture, and whether everything held."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, escape(value))
+    console.print()
+    console.print(table)
+    console.print()
+    if held:
+        console.print("All of it held.", style="bold green")
+    else:
+        console.print("It did not hold: see above.", style="bold red")

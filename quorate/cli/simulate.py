@@ -35,7 +35,7 @@ def _is_scenario(_kind: object, value: object) -> None:
 
 Scenario = Annotated[
     str,
-    Parameter(validator=_is_scenario, help=f"What is done to them: {', '.join(SCENARIOS)}."),
+    Parameter(validator=_is_scenario, help=f"Which faults: {', '.join(SCENARIOS)}."),
 ]
 
 
@@ -51,36 +51,37 @@ def simulate_seeds(  # noqa: D417 - the help of --scenario is made from the code
     trace: Annotated[Path | None, Parameter(show_default=False)] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run simulated clusters through storms of faults, and check them after every event.
+    """Run simulated clusters through storms of faults, and check the invariants at every event.
 
-    Time is virtual, and a run is a function of its seed. Exit status: 0 - all held; 1 - not.
+    Time is virtual, and a run is a function of its seed. Exit status: 0 - every invariant held;
+    1 - one did not.
 
     Args:
         seed: Run this seed alone.
-        seeds: How many seeds to run.
-        first: The first of them.
+        seeds: Number of seeds to run.
+        first: The first seed.
         hours: Virtual hours of each seed.
-        members: Members of the cluster.
+        members: Number of members with a vote.
         service: A state machine of your own, as package.module:Class, instead of the key-value
             store.
         trace: With --seed: write every event into this file, as JSON lines.
-        as_json: One JSON object for each seed, instead of lines to be read.
+        as_json: Print one JSON object for each seed, for programs.
     """
     if trace is not None and seed is None:
         raise UsageError("--trace: needs --seed")
-    sys.path.insert(0, "")  # a service of the user's lies where he stands
+    sys.path.insert(0, "")  # a service of the user may be in the current directory
     each = range(first, first + seeds) if seed is None else (seed,)
     plans = (Plan(one, members, hours, scenario, service) for one in each)
     try:
         with _quiet():
-            return _run_all(plans, trace, _Teller(make_console(), as_json=as_json))
-    except ConfigurationError as error:  # all of a plan comes from the arguments
+            return _run_all(plans, trace, _Printer(make_console(), as_json=as_json))
+    except ConfigurationError as error:  # each value of a plan is an argument of this command
         raise UsageError(str(error)) from error
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Log nothing of what members say of the weather, which is ours."""
+    """Log nothing: simulated members log every fault, and each fault is made here."""
     logger = logging.getLogger("quorate")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -90,18 +91,18 @@ def _quiet() -> Generator[None]:
         logger.setLevel(before)
 
 
-def _run_all(plans: Iterable[Plan], trace: Path | None, teller: "_Teller") -> int:
-    """Run until something does not hold; return the exit status."""
+def _run_all(plans: Iterable[Plan], trace: Path | None, printer: "_Printer") -> int:
+    """Run all plans, up to the first violation; return the exit status."""
     for plan in plans:
         outcome = _run(plan, trace)
-        teller.tell(outcome)
+        printer.show(outcome)
         if outcome.violation is not None:
             path = trace or Path(f"quorate-{plan.seed}.trace")
             if trace is None:
-                _run(plan, path)  # the same again, this time with all that happens
-            teller.tell_violation(outcome, path)
+                _run(plan, path)  # the same run again, with a trace
+            printer.show_violation(outcome, path)
             return 1
-    teller.tell_end()
+    printer.show_end()
     return 0
 
 
@@ -112,8 +113,8 @@ def _run(plan: Plan, trace: Path | None) -> Outcome:
         return simulate(plan, file)
 
 
-class _Teller:
-    """Tells what the runs did."""
+class _Printer:
+    """Prints what the runs did."""
 
     def __init__(self, console: Console, *, as_json: bool) -> None:
         self._console = console
@@ -125,8 +126,8 @@ class _Teller:
         self._elections = 0
         self._faults: Counter[str] = Counter()
 
-    def tell(self, outcome: Outcome) -> None:
-        """Tell of one run."""
+    def show(self, outcome: Outcome) -> None:
+        """Print one run."""
         self._runs += 1
         self._hours += outcome.virtual_seconds / SECONDS_PER_HOUR
         self._operations += outcome.operations
@@ -143,14 +144,14 @@ class _Teller:
             f"{outcome.operations} operations checked; {self._speed()}"
         )
 
-    def tell_violation(self, outcome: Outcome, trace: Path) -> None:
-        """Tell what did not hold, and how to see it again."""
+    def show_violation(self, outcome: Outcome, trace: Path) -> None:
+        """Print what did not hold, and how to repeat it."""
         if not self._as_json:
             self._console.print(f"\n{outcome.story}\n{outcome.violation}\n")
             self._console.print(f"every event: {trace}\nagain: {outcome.plan.command}")
 
-    def tell_end(self) -> None:
-        """Tell the sum of all runs."""
+    def show_end(self) -> None:
+        """Print the sum of all runs."""
         if self._as_json:
             return
         faults = ", ".join(f"{count} x {name}" for name, count in sorted(self._faults.items()))

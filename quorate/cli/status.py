@@ -96,7 +96,9 @@ def _lag(seen: Survey, said: NodeStatus) -> str:
         words.append(f"{size(said.commit_position - said.applied_position)} to apply")
     if said.snapshot_activity:
         words.append(said.snapshot_activity)
-    if not words and seen.leader is None:
+    if not words and seen.is_unfounded:
+        words.append("empty" if not said.append_position else "not known yet")
+    elif not words and seen.leader is None:
         words.append("longest log")
     elif not words and said.state != SETTLED:
         words.append("not known yet")  # a log of equal length may have other contents

@@ -16,7 +16,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from ..demo.tell import summary
 from ..errors import ConfigurationError, UsageError
 from ..local.log_lines import unblocked_console
 from ..local.words import size, span
@@ -26,16 +25,16 @@ from ..torture.faults import FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
 from .params import AsJson
-from .show import make_console
+from .show import make_console, print_verdict
 
 __all__ = ["torture_members"]
 
 _INSIDE: Final = "QUORATE_TORTURE_NAMESPACE"
-"""Set in the process that runs in network namespaces of its own."""
+"""Set in the process that runs in its own network namespaces."""
 
 
 FEWEST_MEMBERS: Final = 3
-"""With fewer no member can be lost, and every fault stops the cluster."""
+"""With fewer, no member can be lost, and every fault stops the cluster."""
 
 ALL_FAULTS: Final = ",".join(FAULTS)
 
@@ -64,20 +63,20 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     seed: int = 1,
     as_json: AsJson = False,
 ) -> int:
-    """Run real members under faults and load, and check that they kept every promise.
+    """Run real members under faults and load, and check that they keep every promise.
 
-    Exit status 0 only if the clients' history is linearizable, the members' logs and states are
-    equal, every record is sound, no member ended by itself, and none stood still for good.
-    What a machine does not allow is left out, and said.
+    Exit status: 0 - the clients' history is linearizable, the members' logs and states are equal,
+    every record is sound, no member ended by itself, and none hung for good. 1 - otherwise. Faults
+    that this machine does not allow are left out, with a warning.
 
     Args:
-        seconds: How long the faults go on at least.
-        kills: How many members are killed at least, if kills are among the faults.
-        history: Keep what every client asked and was told in this file, as JSON lines.
-        seed: Of the choice of faults and of what the clients do.
-        as_json: Print the outcome for programs; what happens meanwhile goes to standard error.
+        seconds: Least time for which faults go on.
+        kills: Least number of members to kill, if kills are among the faults.
+        history: Keep every request and reply in this file, as JSON lines.
+        seed: Seed of the faults, and of the clients' choices.
+        as_json: Print the outcome for programs; progress goes to standard error.
     """
-    teller = _Teller(as_json=as_json)
+    printer = _Printer(as_json=as_json)
     chosen = _parse_faults(faults)
     options = ["--seconds", f"{seconds:g}", "--kills", str(kills)]
     options += ["--members", str(members), "--seed", str(seed)]
@@ -86,13 +85,13 @@ def torture_members(  # noqa: D417 - the help of two options is made from the co
     directory = Path(tempfile.mkdtemp(prefix="quorate-torture-"))
     library = _compile(chosen, directory, left_out)
     for fault, reason in left_out.items():
-        teller.warn(f"LEFT OUT: {fault}, which this machine does not allow: {reason}")
+        printer.warn(f"LEFT OUT: {fault}, which this machine does not allow: {reason}")
     possible: tuple[Fault, ...] = tuple(fault for fault in chosen if fault not in left_out)
     if not possible:
-        raise ConfigurationError(f"--faults {faults}: none of them can be had on this machine")
+        raise ConfigurationError(f"--faults {faults}: this machine allows none of them")
     file = history or directory / "history.jsonl"
     plan = Plan(directory, file, seconds, kills, members, seed, possible, library)
-    return _conclude(plan, teller, left_out)
+    return _conclude(plan, printer, left_out)
 
 
 def _parse_faults(text: str) -> list[Fault]:
@@ -109,10 +108,10 @@ def _parse_faults(text: str) -> list[Fault]:
 
 
 def _go_inside(chosen: Sequence[Fault], options: Sequence[str]) -> dict[Fault, str]:
-    """If there are to be partitions, become the same command in a network namespace of its own.
+    """For partitions, replace this process by the same command in its own network namespace.
 
     Returns:
-        Partitions, if they can't be had, with the reason.
+        Partitions with the reason if they are impossible here; else nothing.
     """
     if "partition" not in chosen or os.environ.pop(_INSIDE, ""):
         return {}
@@ -124,11 +123,11 @@ def _go_inside(chosen: Sequence[Fault], options: Sequence[str]) -> dict[Fault, s
     sys.stdout.flush()
     again = [sys.executable, "-m", "quorate", "torture", "--faults", ",".join(chosen), *options]
     os.execvp(command[0], [*command, *again])  # noqa: S606
-    raise AssertionError("it never returns")  # pragma: no cover - nor does the line above
+    raise AssertionError("execvp returned")  # pragma: no cover - it never does
 
 
 def _compile(chosen: Sequence[Fault], directory: Path, left_out: dict[Fault, str]) -> Path | None:
-    """Make what makes disks slow, if they are to be; note why that can't be."""
+    """Compile the library that slows down disks, if wanted; note the reason if that fails."""
     if "slow-disk" in chosen:
         try:
             return slow_library(directory)
@@ -137,12 +136,12 @@ def _compile(chosen: Sequence[Fault], directory: Path, left_out: dict[Fault, str
     return None
 
 
-def _conclude(plan: Plan, teller: "_Teller", left_out: Mapping[Fault, str]) -> int:
-    with unblocked_console(teller.console):
-        outcome = trio.run(torture, plan, teller.tell)
-    teller.conclude(plan, outcome, left_out)
+def _conclude(plan: Plan, printer: "_Printer", left_out: Mapping[Fault, str]) -> int:
+    with unblocked_console(printer.console):
+        outcome = trio.run(torture, plan, printer.tell)
+    printer.conclude(plan, outcome, left_out)
     if outcome.violations:
-        teller.warn(f"Stores and logs are in {plan.directory}; again: {_command(plan)}")
+        printer.warn(f"Stores and logs are in {plan.directory}; again: {_command(plan)}")
         return 1
     shutil.rmtree(plan.directory)
     return 0
@@ -156,8 +155,8 @@ def _command(plan: Plan) -> str:
     )
 
 
-class _Teller:
-    """Tells what goes on, to people on standard output, or to programs."""
+class _Printer:
+    """Prints what happens: for people to standard output, or for programs."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -165,23 +164,23 @@ class _Teller:
         self._began = time.monotonic()
 
     def tell(self, text: str) -> None:
-        """Tell what goes on."""
+        """Print what happens, with the seconds since the start."""
         since = time.monotonic() - self._began
         self.console.print(f"{since:7.2f} s  {text}", markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Tell what is not as asked for."""
+        """Print a warning."""
         self.console.print(text, style="bold red", markup=False, soft_wrap=True)
 
     def conclude(self, plan: Plan, outcome: Outcome, left_out: Mapping[Fault, str]) -> None:
-        """Tell what came of it all."""
+        """Print the outcome."""
         if self._as_json:
-            told = attrs.asdict(outcome) | {"left_out": dict(left_out), "seed": plan.seed}
-            print(json.dumps({"ok": not outcome.violations, **told}, indent=2))
+            found = attrs.asdict(outcome) | {"left_out": dict(left_out), "seed": plan.seed}
+            print(json.dumps({"ok": not outcome.violations, **found}, indent=2))
             return
         for violation in outcome.violations:
             self.warn(f"VIOLATION: {violation}")
-        summary(self.console, _rows(outcome, left_out), held=not outcome.violations)
+        print_verdict(self.console, _rows(outcome, left_out), held=not outcome.violations)
 
 
 def _rows(outcome: Outcome, left_out: Mapping[Fault, str]) -> list[tuple[str, str]]:

@@ -105,7 +105,7 @@ class RespClient:
             data = await self._stream.receive_some(_CHUNK_BYTES)
             if not data:
                 raise ConnectionResetError(
-                    "the connection was closed without an answer; is this a client port?"
+                    "the connection was closed without an answer (is it a client port?)"
                 )
             self._reader.feed(bytes(data))
 

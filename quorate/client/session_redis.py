@@ -18,9 +18,9 @@ last write, a new session replaces it, unless the command may have been done in 
 **Threads and forks.** Many threads may share a client. A forked child opens a session of its own.
 
 **What it refuses.** A command that cannot be done exactly once raises
-:class:`~quorate.errors.UnsupportedError` with the reason: the methods in `_UNSUPPORTED`, commands
-that members do not have, and commands of a single connection (``WATCH``, ``SELECT``), since each
-attempt may take another connection.
+:class:`~quorate.errors.UnsupportedError` with the reason. These are the methods in `_UNSUPPORTED`,
+and commands that members do not have. Commands of a single connection (``WATCH``, ``SELECT``) are
+refused, too, since each attempt may take another connection.
 
 It needs redis-py: ``pip install ".[redis]"`` in a checkout of quorate. A reply of more than 16 KiB
 is kept for no repeat; see docs/sessions.md.

@@ -19,7 +19,7 @@ import attrs
 import trio
 from cyclopts import App, Parameter
 
-from ..cli.show import make_console
+from ..cli.show import make_console, print_verdict
 from ..client.resp import Reply
 from ..errors import UsageError
 from ..histories.history import HistoryWriter
@@ -36,7 +36,6 @@ from ..pipeline.jobs.versions import moment_at, state
 from ..pipeline.spark.session import open_session
 from ..storage.lmdb.environment import content_of
 from ..torture.clients import Clients
-from .tell import summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +120,7 @@ class _Story:
         await _in_thread(query.processAllAvailable)
         await _in_thread(query.stop)
         await _in_thread(self._ask, spark, left)
-        summary(self._console, self._rows, held=self._held)
+        print_verdict(self._console, self._rows, held=self._held)
         return self._held
 
     async def _load(

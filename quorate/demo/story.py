@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from ..cli.show import make_console
+from ..cli.show import make_console, print_verdict
 from ..errors import UsageError
 from ..local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from ..local.log_lines import unblocked_console
@@ -29,7 +29,7 @@ from ..node.requests.status import NodeStatus
 from ..storage.lmdb.environment import content_of
 from ..storage.tools.verify import verify
 from .load import Loader, compare, library_files
-from .tell import LogTeller, show_progress, summary
+from .tell import LogTeller, show_progress
 
 __all__ = ["demo"]
 
@@ -101,7 +101,7 @@ class _Story:
                 self._fail(f"The cluster does not go on: {group.exceptions[0]}")
             self._say("Stopping all members in order.")
         self._verify(cluster)
-        summary(self.console, self._rows, held=not self._trouble)
+        print_verdict(self.console, self._rows, held=not self._trouble)
         return not self._trouble
 
     def _say(self, text: str) -> None:

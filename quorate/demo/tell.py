@@ -1,4 +1,4 @@
-"""What the demo shows: how the load goes, what members tell of elections, and a summary."""
+"""What the demo shows: the progress of the load, and what members log about elections."""
 
 import time
 from collections.abc import Sequence
@@ -10,13 +10,12 @@ import trio
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from ..local.cluster import MemberProcess
 from ..local.words import size
 from .load import Loader
 
-__all__ = ["LogTeller", "show_progress", "summary"]
+__all__ = ["LogTeller", "show_progress"]
 
 LOOK_SECONDS: Final = 0.05
 PLAIN_STEPS: Final = 4
@@ -109,19 +108,3 @@ async def show_progress(console: Console, loader: Loader) -> None:
 def _tell_progress(console: Console, loader: Loader) -> None:
     count = len(loader.acknowledged)
     console.print(f"{count:,} of {loader.files:,} files acknowledged, {size(loader.bytes)}.")
-
-
-def summary(console: Console, rows: Sequence[tuple[str, str]], *, held: bool) -> None:
-    """Print the facts and the verdict."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, value in rows:
-        table.add_row(name, escape(value))
-    console.print()
-    console.print(table)
-    console.print()
-    if held:
-        console.print("All of it held.", style="bold green")
-    else:
-        console.print("It did not hold: see above.", style="bold red")

@@ -1,1 +1,11 @@
-"""."""
+"""Members on this machine, and questions to members anywhere.
+
+`cluster` lays out the configurations of a local cluster and runs its members as child processes.
+`survey` asks members for their status, and waits for a state of the whole cluster (`until`).
+`restored` and `force_quorum` are the hard parts of `quorate restore` and `quorate recover`.
+`log_lines` writes log lines without ever blocking a member; `words` writes numbers for people.
+
+Nothing here parses a command line, and no member imports this folder: see :mod:`quorate.cli`.
+
+Read first: `cluster`, then `survey`.
+"""

@@ -1,13 +1,13 @@
-"""Members as child processes on this machine: for trying out, for the demo and for crash tests.
+"""Members as child processes on this machine: for trials, for the demo and for crash tests.
 
-A directory holds the cluster: ``member-<i>/node.toml`` is the configuration of member *i*,
-beside it lie its stores, its log lines (``member.log``) and, while it runs, its process id
-(``pid``). Nothing here is special: each child is ``quorate run member-<i>/node.toml``, so a member
-may as well be started, stopped and killed by hand.
+A directory holds the cluster. In it ``member-<i>/`` has the configuration of member *i*
+(``node.toml``), its stores, its log lines (``member.log``) and, while it runs, its process id
+(``pid``). Each child is ``quorate run member-<i>/node.toml``, so a member may be started, stopped
+and killed by hand, too.
 
-Caveats: a child's log lines go straight to its file, never through a pipe to this process, since
-a pipe that nobody empties would stop the member. A child watches its standard input, which is a
-pipe from here, and stops in order when this process is gone, however it went.
+A child writes its log lines to its file. A pipe to this process would stop the member if this
+process did not read. The standard input of a child is a pipe from this process. When it closes, the
+child stops in order, so children never outlive their parent.
 """
 
 import itertools
@@ -37,22 +37,24 @@ __all__ = [
     "lay_out",
     "local_configs",
     "open_cluster",
+    "risky_ports",
 ]
 
 HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 20.0
-"""How long a member has for an orderly end before it is killed."""
+"""How long a member has to stop in order before it is killed. Shorter, and a busy machine makes
+crashes of orderly stops; longer, and one that hangs holds up the command."""
 
 _MEMBER_PORT_OFFSET: Final = 10_000  # as Redis Cluster's bus port
 _REDIRECT_PORT_OFFSET: Final = 60
 _LAST_PORT: Final = 65_535
 _FIRST_OUTGOING_PORT: Final = 32_768
-"""From here on Linux usually takes the ports of outgoing connections. One of those takes the port
-of a member that is down, and keeps it from its restart for a minute after it is closed
-(TIME_WAIT); a dial to such a port may even be given that port, and is connected with itself."""
+"""Linux usually takes ports from here on for outgoing connections. Such a connection may take the
+port of a member that is down. The member cannot start before it closes, and for a minute more
+(TIME_WAIT). A connection to such a port may even get that port, and is connected with itself."""
 
 _FREE_PORTS: Final = range(10_240, 22_000)
-"""Where client ports that nobody chose are taken from; all member ports lie below the above."""
+"""Client ports for `free_client_port`. All ports that follow from them are below the above."""
 
 
 def lay_out(
@@ -67,19 +69,18 @@ def lay_out(
     """Write ``member-<i>/node.toml`` for each member that has none, and return all configurations.
 
     Args:
-        directory: of the cluster; made if absent.
-        members: how many.
+        directory: of the cluster; created if it is missing.
+        members: number of members.
         client_port: of member 0; member *i* listens for clients on ``client_port + i``, and on
             60 above that for cluster clients.
         cluster: name of the cluster.
-        profile: how patient the members are; if left out, what the files that are there say, or
-            "lan".
-        hosts: where member 0, 1 and so on is reached.
+        profile: how patient the members are; if left out, what existing files say, or "lan".
+        hosts: of member 0, 1 and so on.
 
     Raises:
         UsageError: a number is out of range.
-        ConfigurationError: a file that is there says otherwise.
-        OSError: the directory can't be made.
+        ConfigurationError: an existing file disagrees.
+        OSError: the directory cannot be created.
     """
     if not 1 <= members <= MAX_MEMBERS:
         raise UsageError(f"--members {members}: expected 1 to {MAX_MEMBERS}")
@@ -143,7 +144,7 @@ def _one(config: NodeConfig) -> NodeConfig:
             config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.write_text(attrs.evolve(config, directory=Path()).to_toml(), encoding="utf-8")
     except OSError as error:
-        error.filename = f"{config.directory}: can't be made"
+        error.filename = f"{config.directory}: cannot be created"
         raise
     found = load_config(file)
     plain = [
@@ -153,7 +154,7 @@ def _one(config: NodeConfig) -> NodeConfig:
         ports = [member.client_port for member in found.members]
         raise ConfigurationError(
             f"{file}: its members listen for clients on {ports}, not on "
-            f"{[member.client_port for member in config.members]}: ask for those, or take another "
+            f"{[member.client_port for member in config.members]}: use the former, or another "
             "directory"
         )
     return found
@@ -166,8 +167,8 @@ class MemberProcess:
         config: its configuration; ``node.toml`` lies in its directory.
 
     Attributes:
-        launcher: a command that runs the command that follows it in its own place (``nice``).
-        environment: variables that the child has besides those of this process.
+        launcher: a command that runs the member's command in its place, such as ``nice``.
+        environment: variables of the child in addition to those of this process.
     """
 
     def __init__(self, config: NodeConfig) -> None:
@@ -180,17 +181,17 @@ class MemberProcess:
 
     @property
     def address(self) -> MemberAddress:
-        """Where clients reach it."""
+        """The member's client port."""
         return MemberAddress(self.member_id, self.config.own.host, self.config.own.client_port)
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None if it doesn't run."""
+        """The process id of the child; None if it does not run."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
     def returncode(self) -> int | None:
-        """How the last child ended; None while it runs, or if there was none."""
+        """Exit status of the last child; None while it runs, or if there was none."""
         return self._process.poll() if self._process else None
 
     async def start(self) -> None:
@@ -204,7 +205,7 @@ class MemberProcess:
                 stdout=log.fileno(),
                 stderr=log.fileno(),
                 env={**os.environ, **self.environment},
-                process_group=0,  # a Ctrl-C is for this process, which passes it on in order
+                process_group=0,  # Ctrl-C goes to this process alone, which stops all in order
             )
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -218,16 +219,16 @@ class MemberProcess:
         return await self._process.wait()
 
     async def kill(self) -> None:
-        """End the child at once, as a crash does, and wait for it."""
+        """Kill the child, as a crash does, and wait for its end."""
         if self.pid is not None:
             self.send_signal(signal.SIGKILL)
             await self.wait()
 
     async def stop(self) -> None:
-        """End the child in order; at once if that takes too long."""
+        """Stop the child in order; kill it if that takes too long."""
         if self.pid is None:
             return
-        self.send_signal(signal.SIGCONT)  # a paused one could not hear us
+        self.send_signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         self.send_signal(signal.SIGTERM)
         with trio.move_on_after(STOP_SECONDS):
             await self.wait()
@@ -242,7 +243,7 @@ class LocalCluster:
 
     @property
     def addresses(self) -> list[MemberAddress]:
-        """Where clients reach them."""
+        """The client ports of all members."""
         return [member.address for member in self.members]
 
     async def start(self) -> None:
@@ -257,26 +258,30 @@ class LocalCluster:
             await member.start()
 
     async def stop(self) -> None:
-        """End all members in order, all at the same time."""
+        """Stop all members in order, at the same time."""
         async with trio.open_nursery() as nursery:
             for member in self.members:
                 nursery.start_soon(member.stop)
 
     async def kill(self) -> None:
-        """End all children at once, and wait for them."""
+        """Kill all children, and wait for their ends."""
         with trio.CancelScope(shield=True):
             for member in self.members:
                 await member.kill()
 
 
 def _check_ports(config: NodeConfig) -> None:
-    """Say which port is taken before a child fails for it."""
+    """Check that no port of a member is taken, before a child fails.
+
+    Raises:
+        OSError: a port is taken; the error names the member and the port.
+    """
     own = config.own
     for port in filter(None, (own.client_port, own.member_port, own.redirect_port)):
         try:
             _bind(port)
         except OSError as error:
-            error.filename = f"member {config.member_id} can't listen on {HOST}:{port}"
+            error.filename = f"member {config.member_id} cannot listen on {HOST}:{port}"
             raise
 
 
@@ -291,8 +296,18 @@ def _bind(port: int) -> None:
         probe.bind((HOST, port))
 
 
+def risky_ports(configs: Sequence[NodeConfig]) -> list[int]:
+    """Return ports of the members that an outgoing connection may take while a member is down."""
+    ports = [
+        port
+        for config in configs
+        for port in (config.own.client_port, config.own.member_port, config.own.redirect_port)
+    ]
+    return [port for port in ports if port >= _FIRST_OUTGOING_PORT]
+
+
 def free_client_port(members: int) -> int:
-    """A client port for :func:`lay_out` of which no port is taken now."""
+    """Return a client port for :func:`lay_out` such that no port of the members is taken now."""
     while True:
         first = secrets.choice(_FREE_PORTS)
         try:
@@ -318,7 +333,7 @@ def _ports(members: int, client_port: int) -> list[tuple[int, int, int]]:
 
 @asynccontextmanager
 async def open_cluster(configs: Sequence[NodeConfig]) -> AsyncGenerator[LocalCluster]:
-    """Run all members for the length of a block; then end them, in order unless it failed."""
+    """Run all members for the length of a block; then stop them, in order unless it failed."""
     cluster = LocalCluster(configs)
     try:
         await cluster.start()

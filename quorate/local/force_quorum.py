@@ -1,11 +1,10 @@
-"""`quorate recover --force-quorum`: so many members are lost that no quorum is left, for good.
+"""`quorate recover --force-quorum`: found a cluster again after its quorum is lost for good.
 
-Which of the members that are left has the most is found out from their directories; what may be
-lost is said in words, and the operator types the name of the cluster before anything is written.
-Then that member's store is made a fresh one with all that is in it, of a history of its own
-(:func:`quorate.storage.log.founding.force`). So no member of the old history can be mixed with the
-new one, and all members of the new one must be there for it to begin: the others with empty
-directories.
+The directories of the members that are left show which of them has the most. The operator reads
+what may be lost, and types the name of the cluster; nothing is written before. Then that member's
+store becomes a fresh one, with all its contents and a new history
+(:func:`quorate.storage.log.founding.force`). So no member of the old history can join the new
+cluster. Its first election needs all of its members, the others with empty directories.
 """
 
 import json
@@ -35,7 +34,7 @@ REFUSED: Final = 1
 
 @attrs.frozen
 class Left:
-    """A member that is left: what its store holds. Positions are bytes of the log."""
+    """What the store of a remaining member holds. Positions are bytes of the log."""
 
     config: NodeConfig
     term: int
@@ -47,16 +46,20 @@ class Left:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Who has more is greater: the order in which members vote for each other's logs."""
+        """Sorts members by their logs, in the order in which members vote."""
         return self.votes, self.term, self.append_position
 
 
 async def force_a_quorum(files: Sequence[Path], *, as_json: bool) -> int:
-    """Lead an operator through it; return the exit status.
+    """Lead an operator through the procedure; return the exit status.
+
+    Args:
+        files: configurations of the members that are left.
+        as_json: print the result for programs, and everything else to standard error.
 
     Raises:
-        ConfigurationError: the configurations are not of members of one cluster.
-        StorageError: a store is missing, damaged, or its member runs.
+        ConfigurationError: a configuration does not belong to its directory.
+        StorageError: a store is missing or damaged, or its member runs.
     """
     console = Console(stderr=as_json, highlight=False, markup=False, soft_wrap=True)
     left = [_look(load_config(file)) for file in files]
@@ -67,7 +70,7 @@ async def force_a_quorum(files: Sequence[Path], *, as_json: bool) -> int:
         return REFUSED
     _tell(left, best, console)
     if not _confirmed(best.config.cluster, console):
-        console.print("That is not its name. Nothing was done.", style="red")
+        console.print("That is not the name. Nothing was done.", style="red")
         return REFUSED
     row = force(
         best.config.directory / "log",
@@ -100,28 +103,28 @@ def _look(config: NodeConfig) -> Left:
 
 
 def _refusal(left: list[Left], best: Left) -> str:
-    """Say why it can't be done, or need not."""
+    """Return why it is impossible, or unnecessary; nothing if it may go on."""
     if len({each.config.cluster for each in left}) > 1:
         return "These are members of several clusters."
     if len({each.config.member_id for each in left}) < len(left):
         return "A member is named twice."
     if not best.votes:
         return (
-            "None of these stores has a vote: they may lack anything. If a member of the cluster "
-            "is left name that; else make a new cluster of a backup, or of the directory of a "
-            "standby: quorate restore"
+            "None of these stores has a vote, so any part of the log may be missing. If another "
+            "member is left, name it. Else make a new cluster from a backup, or from the directory "
+            "of a standby: quorate restore"
         )
     voting, needed = sum(each.votes for each in left), quorum(best.founders)
     if voting >= needed:
         return (
-            f"{voting} of {best.founders} members are left, which is a quorum: nothing needs to be "
-            "lost. Start them, and have the others recover: quorate recover"
+            f"{voting} of {best.founders} members are left, which is a quorum: nothing is lost. "
+            "Start them, and recover the other members: quorate recover"
         )
     return ""
 
 
 async def _running(config: NodeConfig) -> str:
-    """Say which members still run with the old history."""
+    """Return which members still run with the old history, in words."""
     seen = await survey(
         [MemberAddress(each.member_id, each.host, each.client_port) for each in config.members]
     )
@@ -132,26 +135,26 @@ async def _running(config: NodeConfig) -> str:
 
 def _tell(left: list[Left], best: Left, console: Console) -> None:
     for each in left:
-        vote = "" if each.votes else "; it has no vote, and may lack anything"
+        vote = "" if each.votes else "; it has no vote, and any part may be missing"
         console.print(
             f"Member {each.config.member_id}: its log goes to {each.append_position:,} in term "
-            f"{each.term}, the last of it is of {utc(each.timestamp_ms)}; up to "
-            f"{each.commit_position:,} it knows that it is committed{vote}."
+            f"{each.term}, written at {utc(each.timestamp_ms)}; it is known to be committed up to "
+            f"{each.commit_position:,}{vote}."
         )
     own, end = best.config.member_id, best.append_position
     members = counted(len(best.config.members), "member", "members")
     console.print(
-        f"\nMember {own} has the most. A cluster of {members} begins anew with what it has:\n"
+        f"\nMember {own} has the most. A cluster of {members} is founded with its log:\n"
         f"- Everything in its log up to {end:,} is kept, also what was not acknowledged.\n"
-        f"- Whatever the members that are lost had behind {end:,} is LOST, for good, though it "
-        "was acknowledged to clients. How much that is nobody can say any more.\n"
-        "- The stores of all other members are of no use any more. If one of them turns up again "
-        "it is refused.\n",
+        f"- Everything behind {end:,} that only lost members had is LOST for good, even if it was "
+        "acknowledged to clients. No one can tell how much that is.\n"
+        "- The stores of all other members become useless. If one of them comes back, it is "
+        "refused.\n",
         style="bold",
     )
     others = [str(each.config.member_id) for each in left if each is not best]
     if others:
-        console.print(f"What member {', '.join(others)} has in addition is not taken over.")
+        console.print(f"What else member {', '.join(others)} has is not used.")
 
 
 def _confirmed(cluster: str, console: Console) -> bool:
@@ -162,13 +165,13 @@ def _confirmed(cluster: str, console: Console) -> bool:
 def _tell_what_next(config: NodeConfig, console: Console) -> None:
     own = config.member_id
     others = ", ".join(str(each.member_id) for each in config.members if each.member_id != own)
-    console.print(f"Done: member {own} is what the cluster begins with.", style="green")
+    console.print(f"Done: the cluster starts with member {own}.", style="green")
     if others:
         console.print(
-            f"1. Members {others}: an empty directory each, with a node.toml that names the same "
-            "members. Keep what was in it elsewhere.\n"
-            "2. Start all of them, with quorate run. They fetch everything from member "
-            f"{own}; the first election needs all of them."
+            f"1. Members {others}: move the old directory of each away, and keep it. Make an empty "
+            "one, with a node.toml that names the same members.\n"
+            f"2. Start all members: quorate run. They fetch everything from member {own}. The "
+            "first election needs all of them."
         )
     else:
         console.print("Start it with quorate run.")

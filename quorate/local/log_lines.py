@@ -1,22 +1,23 @@
-"""Lines for standard error or standard output that never hold up the event loop.
+"""Lines for standard error or standard output that never block the event loop.
 
-**The problem.** A plain write to a pipe that nobody drains, or to a terminal that is stopped
-(Ctrl-S), blocks; and with it the event loop, the elections and the clients of a member.
+**The problem.** A plain write blocks if it goes to a pipe that no process reads, or to a terminal
+that is stopped (Ctrl-S). Then the event loop blocks, too, with the elections and the clients of a
+member.
 
-**What we do.** A line is written as far as it is taken at once. The rest is queued, up to
-:data:`MAX_QUEUED_BYTES`; what comes then is dropped, and counted by a line of its own. While
-:meth:`Lines.run` runs, what is queued is written as soon as it is taken. At the end
-:meth:`Lines.flush` waits for :data:`FLUSH_SECONDS` at most.
+**What we do.** A line is written as far as the kernel takes it at once. The rest is queued, up to
+:data:`MAX_QUEUED_BYTES`. Further lines are dropped, and a line of its own says how many. While
+:meth:`Lines.run` runs, queued lines are written as soon as the kernel takes them. At the end
+:meth:`Lines.close` waits for :data:`FLUSH_SECONDS` at most.
 
-**How a write is kept from blocking.** ``O_NONBLOCK`` is a property of the open file description,
-which other processes have too: the shell, or what writes to the same pipe. So it is never set on
-what we were given. A pipe or a terminal is opened once more, which makes a description of our own.
-A socket takes ``MSG_DONTWAIT``. Where it can't be opened (another user's terminal) we ask before
-each write, and write no more than a pipe takes whole; then only another writer of the same pipe,
-in that very moment, can make us wait. A regular file never says that it is full, but its disk may
-hang: while :meth:`Lines.run` runs, it is written behind the executor.
+**How a write is kept from blocking.** ``O_NONBLOCK`` belongs to the open file description, which
+other processes share: the shell, or another writer of the same pipe. So it is never set on a
+descriptor that we were given. A pipe or a terminal is opened once more, for a description of our
+own. A socket takes ``MSG_DONTWAIT``. If it cannot be opened (a terminal of another user), we poll
+before each write, and write no more than a pipe takes whole. Then we block only if another process
+writes to the same pipe in that very moment. A regular file is never full, but its disk may hang:
+while :meth:`Lines.run` runs, a file is written on another thread.
 
-Caveat: what other code writes to `sys.stderr` (Python's warnings) still goes there directly.
+Caveat: other code that writes to `sys.stderr` (Python's warnings) still writes directly.
 """
 
 from __future__ import annotations
@@ -55,23 +56,24 @@ __all__ = [
 ]
 
 MAX_QUEUED_BYTES: Final = 1 << 20
-"""Smaller, and a reader that is slow for a moment misses lines; larger is memory for nothing."""
+"""Smaller, and a reader that pauses for a moment misses lines. Larger, and memory is wasted."""
 
 FLUSH_SECONDS: Final = 1.0
-"""How long the end of a process waits for whoever should read its last lines."""
+"""How long the end of a process waits for a reader. Shorter, and the last lines are lost more
+often. Longer, and a stuck terminal delays each stop."""
 
 _LOOK_SECONDS: Final = 0.01
 
 _PIECE_BYTES: Final = select.PIPE_BUF
-"""What a pipe that polls as writable takes without blocking."""
+"""The most that a pipe takes without blocking once it polls as writable."""
 
 
 class Lines:
-    """Writes lines to a descriptor without waiting for it. It may be called on any thread.
+    """Writes lines to a descriptor without waiting for it; from any thread.
 
     Args:
-        fileno: of what is written to; it stays open, and its flags are not changed.
-        dropped: makes a line of how many lines were dropped.
+        fileno: the descriptor; it stays open, and its flags are not changed.
+        dropped: makes a line from the number of lines that were dropped.
     """
 
     def __init__(self, fileno: int, dropped: Callable[[int], bytes]) -> None:
@@ -81,9 +83,11 @@ class Lines:
         self._dropped = 0
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._lock = RLock()  # never held while a write may wait; a finaliser may log amidst
+        # Reentrant: a finaliser may log in the middle of `put`. It is never held in a write that
+        # may block.
+        self._lock = RLock()
         self._writing = False
-        self._wake: Callable[[], None] | None = None  # as long as `run` runs
+        self._wake: Callable[[], None] | None = None  # set while `run` runs
 
     def put(self, line: bytes) -> None:
         """Write a line, or queue it, or drop it."""
@@ -97,7 +101,7 @@ class Lines:
                 self._wake()
 
     def close(self) -> None:
-        """Write what is queued, but wait for that no longer than a second; then drop all."""
+        """Write what is queued, for `FLUSH_SECONDS` at most; then drop everything."""
         until = time.monotonic() + FLUSH_SECONDS
         with self._lock:
             while self._write() and (left := until - time.monotonic()) > 0:
@@ -109,13 +113,13 @@ class Lines:
             self._closes = ()
 
     async def written(self) -> None:
-        """Wait until all is written, while `run` runs; but no longer than a second."""
+        """Wait until everything is written while `run` runs, for `FLUSH_SECONDS` at most."""
         with trio.move_on_after(FLUSH_SECONDS):
-            while self._queued_bytes:  # noqa: ASYNC110 - lines come on any thread
+            while self._queued_bytes:  # noqa: ASYNC110 - another thread may write
                 await trio.sleep(_LOOK_SECONDS)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> Never:
-        """Write what is queued as soon as it is taken, until cancelled."""
+        """Write queued lines as soon as the kernel takes them, until cancelled."""
         token, arrived = trio.lowlevel.current_trio_token(), trio.Event()
         lane = ThreadExecutor[Job](_never)
 
@@ -147,7 +151,7 @@ class Lines:
         self._queued_bytes += len(line)
 
     def _write(self) -> bool:
-        """Write what is taken at once; whether something is left."""
+        """Write what the kernel takes at once; return whether something is left."""
         if self._writing:
             return True
         self._writing = True
@@ -163,35 +167,35 @@ class Lines:
                 sent = self._send(line[:_PIECE_BYTES])
             except BlockingIOError:
                 return True
-            except OSError:  # nobody will ever read it
+            except OSError:  # the reader is gone for good
                 sent = len(line)
             self._queued_bytes -= sent
             if sent < len(line):
                 self._queue[0] = line[sent:]
             else:
                 self._queue.popleft()
-                self._tell_dropped()
+                self._report_dropped()
         return False
 
     def _write_file(self) -> None:
-        """Write what is queued to a file, whose disk may hang (the executor's thread)."""
+        """Write queued lines to a file, on the executor's thread, since the disk may hang."""
         while self._queue:
             line = self._queue.popleft()
             with suppress(OSError):
                 _write_all(self._fileno, line)
             with self._lock:
                 self._queued_bytes -= len(line)
-                self._tell_dropped()
+                self._report_dropped()
 
-    def _tell_dropped(self) -> None:
-        """Behind the last line, say how many are missing."""
+    def _report_dropped(self) -> None:
+        """Append a line that says how many were dropped, once the queue is empty."""
         if self._dropped and not self._queue:
             count, self._dropped = self._dropped, 0
             self._append(self._dropped_line(count))
 
 
 def _never(_group: Sequence[Job]) -> None:
-    """Write nothing: only the executor's lane for reads is used."""
+    """Write nothing: this executor only runs reads."""
 
 
 def _write_all(fileno: int, data: bytes) -> None:
@@ -208,10 +212,11 @@ def _is_writable(fileno: int, seconds: float) -> bool:
 def _open_own(
     fileno: int,
 ) -> tuple[int, Callable[[bytes], int], Sequence[Callable[[], None]]]:
-    """Find a way to write without waiting.
+    """Find a way to write without blocking.
 
     Returns:
-        The descriptor to wait for, what writes and raises BlockingIOError, and what closes it all.
+        The descriptor to wait for, a function that writes or raises BlockingIOError, and functions
+        that close all of it.
     """
     mode = os.fstat(fileno).st_mode
     if stat.S_ISSOCK(mode):
@@ -240,7 +245,7 @@ class LineHandler(logging.Handler):
     """Logs to a descriptor without waiting for it.
 
     Args:
-        stream: whose descriptor and encoding are used.
+        stream: has the descriptor and the encoding.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -249,14 +254,14 @@ class LineHandler(logging.Handler):
         self.lines = Lines(stream.fileno(), self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or queue or drop it."""
+        """Write a record, or queue it, or drop it."""
         try:
             self.lines.put(self._encoded(record))
-        except Exception:  # noqa: BLE001 - as logging wants it
+        except Exception:  # noqa: BLE001 - logging's own way
             self.handleError(record)
 
     def close(self) -> None:
-        """Write what is queued, as far as it is taken soon."""
+        """Write what is queued, for `FLUSH_SECONDS` at most."""
         self.lines.close()
         super().close()
 
@@ -271,7 +276,7 @@ class LineHandler(logging.Handler):
 
 
 def line_handler(stream: TextIO) -> logging.Handler:
-    """Give a handler that logs to a stream; without waiting for it, if it has a descriptor."""
+    """Return a handler that logs to a stream, without waiting for it if it has a descriptor."""
     try:
         return LineHandler(stream)
     except (AttributeError, OSError, ValueError):  # it is closed, or not a real one
@@ -279,7 +284,7 @@ def line_handler(stream: TextIO) -> logging.Handler:
 
 
 class _LinesFile(io.TextIOBase):
-    """What `rich` and `print` write to."""
+    """A text file for `rich` and `print` that never blocks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -300,12 +305,14 @@ class _LinesFile(io.TextIOBase):
         return len(text)
 
     def _dropped(self, count: int) -> bytes:
-        return f"({count} pieces of output were dropped: nobody read them)\n".encode(self.encoding)
+        return f"({count} pieces of output were dropped: they were not read in time)\n".encode(
+            self.encoding
+        )
 
 
 @contextmanager
 def unblocked(stream: TextIO) -> Generator[TextIO]:
-    """Give a file that writes to a stream without waiting for it; at the end it waits a little."""
+    """Return a file that writes to a stream without blocking; the end waits `FLUSH_SECONDS`."""
     try:
         stream.flush()
         file = _LinesFile(stream)
@@ -320,7 +327,7 @@ def unblocked(stream: TextIO) -> Generator[TextIO]:
 
 @contextmanager
 def unblocked_console(console: Console) -> Generator[None]:
-    """For the length of the block have a console hold up nobody."""
+    """Make a console write without blocking, for the length of the block."""
     before = console.file
     with unblocked(cast("TextIO", before)) as file:
         console.file = file
@@ -331,7 +338,7 @@ def unblocked_console(console: Console) -> Generator[None]:
 
 
 def print_bounded(stream: TextIO | None, text: str) -> None:
-    """Print what is said at the end of a process, which is not to wait for its reader for ever."""
+    """Print the last words of a process, without waiting for a reader for ever."""
     if stream is None:
         return
     with unblocked(stream) as file:

@@ -1,13 +1,13 @@
-"""A first start of members that were just restored, before anybody relies on them.
+"""A first start of members that were just restored, before users depend on them.
 
-That their bytes are sound does not say that they can elect a leader. So the members of a new
-cluster are started together, on a network in memory: they found the cluster, elect a leader, which
-opens a term above all in the restored log, and have its entry everywhere. Then they stop in order.
-Members that can't do that alone, since others are missing, are opened and stopped again.
+Sound bytes do not prove that the members can elect a leader. So all members of a new cluster start
+together, on a network in memory. They found the cluster and elect a leader. The leader opens a term
+above all terms of the restored log, and commits its entry everywhere. Then they stop in order. If
+some members are restored elsewhere, those that are here are opened and stopped again.
 
-The state machine stands still: it is taken to have applied all that was restored, and it takes no
-entry. So this works for every service, and makes no tables. What it leaves is one more entry in the
-log, as each start does.
+The state machine does nothing: it starts with everything restored applied, and ignores entries. So
+this works for every service, and makes no tables. It leaves one more entry in the log, as each
+start does.
 """
 
 import random
@@ -24,18 +24,19 @@ from ..node import Command, NodeConfig
 from ..node.config.config import Timeouts
 from ..node.member import Member, open_member
 from ..node.state_machine.service import KEY_VALUE
+from ..state_machine import StateMachine
 from ..storage import ExecutorFactory, ThreadExecutor, Write, open_readonly
 from ..transport.testing import MemoryNetwork
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long the first election may take. It takes less than a second, unless the machine is busy:
-if this is shorter, a restore fails on such a machine; if it is longer, a defect shows later."""
+"""How long the first election may take; usually less than a second. Shorter, and a restore fails on
+a busy machine. Longer, and a defect shows later."""
 
 LOOK_SECONDS: Final = 0.02
 
 
-class _Still:
-    """A service that has applied everything up to a position, and does nothing more."""
+class _Still(StateMachine):
+    """A state machine that has applied everything up to a position, and does nothing more."""
 
     def __init__(self, position: int, kind: str) -> None:
         self.position = position
@@ -46,24 +47,10 @@ class _Still:
         del command
         return b""
 
-    def query(self, payload: bytes, flags: int) -> bytes:
-        """Answer nothing."""
-        del payload, flags
-        return b""
-
     def advance(self, position: int, timestamp_ms: int) -> None:
         """Note the position."""
         del timestamp_ms
         self.position = position
-
-    def next_deadline_ms(self) -> int | None:
-        """Wait for nothing."""
-        return None
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do nothing in the background."""
-        task_status.started()
-        await trio.sleep_forever()
 
 
 async def start_once(
@@ -90,10 +77,10 @@ async def start_once(
     try:
         with trio.fail_after(PATIENCE_SECONDS):
             await _start(configs, position, rng, executor, elect=elect)
-    except Exception as failure:  # whatever it is, it is why these directories must not be used
+    except Exception as failure:  # any error at all is a reason not to use these directories
         raise StorageError(
-            f"{names}: restored and sound, but a first start fails: {next(leaves(failure))!r}; do "
-            "not use it, and report this"
+            f"{names}: restored and sound, but the first start fails: {next(leaves(failure))!r}. "
+            "Do not use it, and report this"
         ) from failure
 
 
@@ -119,7 +106,7 @@ async def _start(
                 executor=executor,
             )
             members.append(await stack.enter_async_context(opened))
-        while elect and not _agreed(members):  # noqa: ASYNC110 - nothing tells of all of it
+        while elect and not _agreed(members):  # noqa: ASYNC110 - no event stands for all members
             await trio.sleep(LOOK_SECONDS)
         async with trio.open_nursery() as nursery:
             for member in members:
@@ -127,13 +114,13 @@ async def _start(
 
 
 def _kind_in(config: NodeConfig) -> str:
-    """Say whose service a store is; `quorate run` will serve an older one, which does not know."""
+    """Return the kind of service that a store is of; an old store is of the key-value store."""
     with open_readonly(config.directory / "log") as store:
         return store.recorded.service or KEY_VALUE
 
 
 def _alone(config: NodeConfig) -> NodeConfig:
-    """Give a configuration with hosts and timeouts for a network in memory."""
+    """Return the configuration with hosts and timeouts for a network in memory."""
     members = tuple(
         attrs.evolve(member, host=f"member-{member.member_id}") for member in config.members
     )
@@ -148,7 +135,7 @@ def _alone(config: NodeConfig) -> NodeConfig:
 
 
 def _agreed(members: Sequence[Member]) -> bool:
-    """Whether there is a leader that has committed an entry of its own, and all have applied it."""
+    """Whether a leader has committed an entry of its own, and all members have applied it."""
     statuses = [member.status() for member in members]
     ends = {(each.append_position, each.applied_position, each.term) for each in statuses}
     leads = any(each.role == "leader" for each in statuses)

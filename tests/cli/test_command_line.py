@@ -26,7 +26,7 @@ from quorate.cli.app import (
     run,
 )
 from quorate.errors import ConfigurationError
-from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.local.cluster import HOST, free_client_port, lay_out, risky_ports
 from quorate.node.config.config import load_config
 
 EXIT_STATUSES = Path(__file__).parents[2] / "docs" / "reference" / "exit-statuses.md"
@@ -240,6 +240,11 @@ def test_ports_of_members_stay_below_those_of_outgoing_connections(
     assert all(1 <= port <= 65535 for port in ports)
 
 
+def test_ports_of_clients_among_outgoing_connections_are_risky(tmp_path: Path) -> None:
+    assert risky_ports(lay_out(tmp_path / "low", members=3, client_port=22800)) == []
+    assert risky_ports(lay_out(tmp_path / "high", members=2, client_port=32767)) == [32768]
+
+
 def test_a_cluster_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
     first = lay_out(tmp_path, members=3, client_port=7000, profile="aeron")
     assert lay_out(tmp_path, members=3, client_port=7000) == first
@@ -258,7 +263,7 @@ def test_a_directory_that_cant_be_made_is_told(
 ) -> None:
     assert run([verb, "--dir", "/proc/here"]) == EX_OSERR
     told = capsys.readouterr().err
-    assert told == "quorate: /proc/here/member-0: can't be made: No such file or directory\n"
+    assert told == "quorate: /proc/here/member-0: cannot be created: No such file or directory\n"
 
 
 def test_a_cluster_that_is_there_with_other_ports_is_told(tmp_path: Path) -> None:
@@ -283,7 +288,7 @@ def test_a_taken_port_is_told_before_anything_starts(
         status = run(["cluster", "--dir", str(tmp_path), "--client-port", str(port)])
     assert status == EX_OSERR
     told = capsys.readouterr().err
-    assert told == f"quorate: member 1 can't listen on {HOST}:{port + 1}: Address already in use\n"
+    assert told == f"quorate: member 1 cannot listen on {HOST}:{port + 1}: Address already in use\n"
 
 
 @pytest.mark.parametrize("port", ["client_port", "member_port", "redirect_port"])

@@ -95,5 +95,5 @@ async def test_a_start_that_fails_is_told_with_the_directory(
         return ctx.store.log_term
 
     monkeypatch.setattr(ElectionContext, "next_term", property(term_of_the_log))
-    with pytest.raises(StorageError, match="member-0: restored and sound, but a first start fails"):
+    with pytest.raises(StorageError, match="member-0: restored and sound, but the first start"):
         await start(configs, end, elect=True)

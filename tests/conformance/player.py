@@ -254,7 +254,7 @@ def describe(message: Message) -> str:
 
 async def stand_at_once(prevote: PreVote) -> Next:
     """Stand without asking before."""
-    ctx = prevote._ctx
+    ctx = prevote.ctx
     terms = ctx.promised_term, ctx.highest_term_heard, ctx.state.leadership_term
     return await stand(ctx, max(terms) + 1)
 

@@ -270,7 +270,7 @@ class Elector:
             alive = not in_ballot
         elif member.role == FOLLOWING:
             in_ballot, alive = asks.force, not asks.force
-        reason = ballots.consider_scout(
+        reason = ballots.consider_prevote(
             scout, _voter(member), in_ballot=in_ballot, leader_alive=alive
         )
         if reason is VoteReason.GRANTED:

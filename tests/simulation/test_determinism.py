@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 import trio
 
 from quorate.simulation import Plan, run, simulate
@@ -71,5 +72,6 @@ def test_a_seed_gives_one_digest_in_all_processes() -> None:
     assert digests == {simulate(Plan(7, 3, SHORT)).digest}
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_digest() -> None:
     assert len({simulate(Plan(seed, 3, SHORT)).digest for seed in range(4)}) == 4

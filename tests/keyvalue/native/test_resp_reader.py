@@ -3,6 +3,7 @@
 import sys
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -103,7 +104,8 @@ def test_a_claim_in_a_header_allocates_nothing(split: object) -> None:
 
 
 def test_the_compiled_functions_refuse_other_types() -> None:
-    for wrong in ("text", bytearray(b"*1"), None):
+    values: list[Any] = ["text", bytearray(b"*1"), None]
+    for wrong in values:
         for call in (
             lambda wrong=wrong: split_untrusted(wrong, 1),
             lambda wrong=wrong: count_untrusted(wrong),

@@ -126,7 +126,7 @@ async def test_a_slow_disk_of_a_follower_unseats_nobody(
     await stays(world, leader)
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.4])
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(0.4, marks=pytest.mark.slow)])
 @settled
 async def test_a_slow_disk_of_the_leader_unseats_nobody(
     world: World[Ledger], seconds: float

@@ -57,7 +57,7 @@ def no_scouting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the term without having scouted."""
 
     async def stand_at_once(prevote: PreVote) -> Next | None:
-        ctx = prevote._ctx
+        ctx = prevote.ctx
         return await stand(ctx, max(ctx.promised_term, ctx.highest_term_heard) + 1)
 
     monkeypatch.setattr(PreVote, "ask_voters", stand_at_once)

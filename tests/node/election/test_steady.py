@@ -62,7 +62,7 @@ async def write(world: World[Ledger]) -> None:
         await trio.sleep(0.02)
 
 
-@pytest.mark.parametrize("members", [3, 5])
+@pytest.mark.parametrize("members", [3, pytest.param(5, marks=pytest.mark.slow)])
 async def test_nobody_is_elected_while_nothing_fails(
     tmp_path: Path, autojump_clock: MockClock, members: int
 ) -> None:

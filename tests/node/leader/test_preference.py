@@ -113,6 +113,7 @@ async def test_an_operators_choice_stands_until_there_is_trouble(
         await world.until(lambda: world.leaders() == [2], within=2 * STEADY)
 
 
+@pytest.mark.slow
 async def test_who_fails_again_and_again_gets_it_ever_more_rarely(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

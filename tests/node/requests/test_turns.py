@@ -137,13 +137,13 @@ async def test_few_commands_beside_many_that_are_under_way_wait_for_more(
         three, one = all_of_them[10:13], all_of_them[13:]
         member.submit_all(turn.commands(*eight))
         member.submit_all(turn.commands(*two))
-        assert len(role.proposals.waiting) == 2
+        assert len(role.replication.window.waiting) == 2
         member.submit_all(turn.commands(*three))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         member.submit_all(turn.commands(*one))
-        assert role.proposals.waiting
+        assert role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 14)
-        assert batches(member.core.store, start) == [eight, [*two, *three], one]
+        assert batches(member.store, start) == [eight, [*two, *three], one]
 
 
 async def test_a_command_does_not_wait_for_few_or_for_enough(
@@ -154,12 +154,12 @@ async def test_a_command_does_not_wait_for_few_or_for_enough(
         turn = Turn()
         member.submit_all(turn.commands(b"large" * 10_000))
         member.submit_all(turn.commands(b"small"))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 2)
         many = [*numbered(5 * ENOUGH_COMMANDS)]
         member.submit_all(turn.commands(*many[: 4 * ENOUGH_COMMANDS]))
         member.submit_all(turn.commands(*many[4 * ENOUGH_COMMANDS :]))
-        assert not role.proposals.waiting
+        assert not role.replication.window.waiting
         await world.until(lambda: len(turn.results) == 2 + len(many))
 
 

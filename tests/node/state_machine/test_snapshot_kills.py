@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import Member
-    from quorate.node.readers.pace import Pace
+    from quorate.node.readers.pace import SharedRate
     from quorate.simulation.ledger import Ledger
     from quorate.simulation.machines.host import Host
     from quorate.storage import BatchHeader, Entry
@@ -285,7 +285,7 @@ def doing(member: Member | None) -> str:
     return snapshots.activity.partition(" ")[0]
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("who", [pytest.param("leader", marks=pytest.mark.slow), "follower"])
 async def test_a_member_killed_at_each_of_its_steps_while_it_takes_one_comes_back(
     tmp_path: Path, autojump_clock: MockClock, who: str
 ) -> None:
@@ -331,7 +331,9 @@ def watch_senders(monkeypatch: pytest.MonkeyPatch) -> set[Snapshots]:
     sending: set[Snapshots] = set()
     serve = serving.serve_snapshot
 
-    async def watched(snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None) -> None:
+    async def watched(
+        snapshots: Snapshots, stream: FrameStream, pace: SharedRate | None = None
+    ) -> None:
         sending.add(snapshots)
         try:
             await serve(snapshots, stream, pace)

@@ -96,7 +96,7 @@ def test_the_recovery_plan_in_words(whole: RealCluster) -> None:
     done = quorate("log", "recovery-plan", str(whole.directory / "member-1"))
     assert done.returncode == 0, done.stderr
     assert "complete up to" in done.stdout
-    assert "It begins with its tables" in done.stdout or "It loads" in done.stdout
+    assert "It starts with its tables" in done.stdout or "It loads" in done.stdout
 
 
 def test_a_suspended_cluster_reads_and_does_not_write(whole: RealCluster) -> None:

@@ -75,7 +75,7 @@ def test_a_member_at_a_new_address_is_told_what_the_others_must_change(directory
                 said += running.stdout.readline()
             running.terminate()
         for other in {0, 1, 2} - {lost}:
-            has = f"Member {other} has this member at 127.0.0.1:{old}, and 127.0.0.1:{new} is meant"
+            has = f"Member {other} expects this member at 127.0.0.1:{old}, not at 127.0.0.1:{new}."
             assert has in said
         assert f"does not reach this member: 127.0.0.1:{old}: " in said
 
@@ -106,7 +106,7 @@ def test_a_quorum_that_is_lost_for_good_is_forced(directory: Path) -> None:
     others = [str(directory / f"member-{i}" / "node.toml") for i in (1, 2)]
     needless = quorate("recover", "--force-quorum", file, others[0])
     assert needless.returncode == 1
-    assert "nothing needs to be lost" in needless.stdout
+    assert "which is a quorum: nothing is lost" in needless.stdout
     for other in others:
         text = Path(other).read_text()
         shutil.rmtree(Path(other).parent)
@@ -116,7 +116,7 @@ def test_a_quorum_that_is_lost_for_good_is_forced(directory: Path) -> None:
     assert (wrong.returncode, "Nothing was done" in wrong.stdout) == (1, True)
     done = quorate("recover", "--force-quorum", file, typed="local\n")
     assert done.returncode == 0, done.stderr
-    assert "is LOST, for good" in done.stdout
+    assert "is LOST for good" in done.stdout
     told = quorate("log", "describe", str(directory / "member-0")).stdout
     assert "A quorum was FORCED here" in told
     with RealCluster.run(directory, ports[0]) as cluster:

@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from quorate.histories.history import read_history_untrusted
 
 SECONDS = 6
 KILLS = 10
 
 
+@pytest.mark.slow
 def test_members_under_all_faults_keep_every_promise(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     options = ["--seconds", str(SECONDS), "--kills", str(KILLS), "--seed", "1", "--json"]

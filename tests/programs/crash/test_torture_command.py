@@ -31,4 +31,4 @@ def test_what_the_machine_does_not_allow_is_left_out_loudly(tmp_path: Path) -> N
     assert ended.returncode == EX_CONFIG
     assert "LEFT OUT: partition, which this machine does not allow: [Errno 2] " in ended.stdout
     assert "LEFT OUT: slow-disk, which this machine does not allow: no C compiler" in ended.stdout
-    assert "--faults partition,slow-disk: none of them can be had" in ended.stderr
+    assert "--faults partition,slow-disk: this machine allows none of them" in ended.stderr
