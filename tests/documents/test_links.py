@@ -35,7 +35,8 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if (ROOT / name).is_file()])
 def test_every_link_of_a_document_leads_somewhere(name: str) -> None:
-    document, broken = ROOT / name, []
+    document = ROOT / name
+    broken: list[str] = []
     for target in LINK.findall(prose(document)):
         path, _, anchor = target.partition("#")
         if re.match(r"[a-z]+:", path):
