@@ -70,8 +70,8 @@ from ...storage import NodeState
 from ...transport import RequestVote, Vote
 from ..protocol import ballots
 from ..protocol.states import State
-from .follower_states import following
-from .leader_states import leading
+from .follower_states import run_follower
+from .leader_states import run_leader
 from .prevote import NOT_WAITED_FOR, PreVote
 from .transition import Adoption, Candidacy, Next
 
@@ -107,9 +107,9 @@ async def _run_state(ctx: ElectionContext, step: Next) -> Next:
         case State.FOLLOWER_BALLOT, _:
             return await follower_ballot(ctx)
         case State.LEADER_LOG_REPLICATION, Candidacy() as candidacy:
-            return await leading(ctx, candidacy)
+            return await run_leader(ctx, candidacy)
         case ((State.FOLLOWER_LOG_REPLICATION | State.FOLLOWER_REPLAY), Adoption() as adoption):
-            return await following(ctx, adoption)
+            return await run_follower(ctx, adoption)
         case state, data:
             raise AssertionError(f"{state.name} can't be entered with {data}")
 
