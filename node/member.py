@@ -53,7 +53,7 @@ from .membership.founding import Founders
 from .one_error import one_error
 from .protocol.states import State
 from .protocol.untrusted import TermBound
-from .readers.pace import Pace
+from .readers.pace import SharedRate
 from .readers.serving import Server
 from .requests.request import COMMAND, QUERY, UNSTAMPED, RequestKind
 from .requests.router import Requests
@@ -139,7 +139,7 @@ class Member:
             snapshots=self.snapshots,
             voter=self.voter,
         )
-        pace = Pace(config.limits.reader_bytes_per_second)
+        pace = SharedRate(config.limits.reader_bytes_per_second)
         self._server = Server(state, store, self.applier, self.snapshots, self.repair, pace)
         self.election = self._elections()
         self._since = trio.current_time()
@@ -201,6 +201,7 @@ class Member:
             clocks=self.clocks,
             voter=self.voter,
             read=self.repair.read,
+            is_startup=self.election.count == 1,
         )
 
     def _follow(self, message: NewLeadershipTerm, *, way: WayToJoin) -> Following:

@@ -39,7 +39,6 @@ async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
     state.leadership_term = won.term
     state.leader_id = state.member_id
     state.role = role = ctx.lead(won.term)
-    role.is_startup = ctx.count == 1
     # What waits is from before our term: members repeat what still matters.
     ctx.inbox.clear()
     try:

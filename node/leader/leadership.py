@@ -94,10 +94,10 @@ class Leadership(Role):
         clocks: the members' clocks, by which the log's time goes.
         voter: answers candidates.
         read: reads the log for followers that lag, and repairs it.
+        is_startup: the election was the first since the member started.
 
     Attributes:
         base: where the term begins: our append position when the ballot was won.
-        is_startup: the election was the first since the member started.
         followers: the other members, as the leader knows them.
     """
 
@@ -115,12 +115,13 @@ class Leadership(Role):
         clocks: Clocks,
         voter: Voter,
         read: ReadLog,
+        is_startup: bool,
     ) -> None:
         super().__init__()
         self.term = term
         self.session_id = session_id
         self.base = store.append_position
-        self.is_startup = False
+        self._is_startup = is_startup
         self._since = trio.current_time()
         self._state = state
         self._store = store
@@ -456,7 +457,7 @@ class Leadership(Role):
             leader_member_id=self._state.member_id,
             log_session_id=self.session_id,
             app_version=APP_VERSION,
-            is_startup=self.is_startup,
+            is_startup=self._is_startup,
             commit_position=self._applier.commit_position,
             replication_position=self.commit.replication_position,
             terms=log_matching.spans_around(terms, log_term, leader_term=term, base=base),

@@ -1,16 +1,15 @@
-"""Reads without a round: the lease of a leader, and what its followers promise for it.
+"""Reads without a round: the lease of a leader, from the promises of its followers.
 
-Whoever echoes a confirmation number helps nobody else to lead for as long as the term's lease is:
-it neither stands nor votes (Raft dissertation, section 6.4.1). So once a quorum has echoed a number
-nobody else leads until a lease has passed since the leader made that number, and until then it
-answers reads at once. Two clocks are compared by how fast they go, never by what they show.
+A follower that echoes a confirmation number promises to help no other member to lead, by standing
+or voting, for the length of the term's lease (Raft dissertation, section 6.4.1;
+:mod:`..protocol.promise`). Once a quorum has echoed a number, no other member can lead until a
+lease has passed since the leader made that number. Until then the leader answers reads at once.
 
-A promise outlives the role in which it was given, and a restart: how long one may last is durable
-before the first is counted, and a member that starts waits for so long. Only the leader can release
-from it: by what it says when it leads no more, and whom it asks to take over. What had been
-promised before it asked does not count for it any more.
+Clocks are compared by their rate, never by what they show. Only the leader can release followers
+from a promise: when it leads no more, and when it asks a member to take over. What was promised
+before it asked does not count for it any more.
 
-With no lease (`Timeouts.leader_lease` is 0) nothing is promised, and each read waits for a round.
+Without a lease (`Timeouts.leader_lease` is 0) nothing is promised, and each read waits for a round.
 """
 
 from __future__ import annotations
@@ -28,15 +27,17 @@ if TYPE_CHECKING:
     from .follower_progress import Follower
 
 HELD_SHARE: Final = 0.9
-"""What a leader takes of the lease: its clock may be slower than a follower's by a tenth."""
+"""The share of a lease that the leader uses. If larger, a leader whose clock is slower than a
+follower's may answer stale reads; 0.9 allows for a tenth. If smaller, more reads wait for a round.
+"""
 
 
 class Lease:
-    """What a leader knows of the promises of its followers.
+    """What a leader knows of its followers' promises.
 
     Args:
-        seconds: that they are given for, 0 for never.
-        members: of the cluster, the leader included.
+        seconds: for how long each is given, 0 for never.
+        members: number of members of the cluster that have a vote, the leader included.
     """
 
     def __init__(self, seconds: float, members: int) -> None:
@@ -45,23 +46,23 @@ class Lease:
         self._made: dict[int, float] = {}
 
     def make(self, confirm_id: int) -> None:
-        """Note that a number is made, and nobody has heard it yet."""
+        """Note that a number was made; no follower has heard it yet."""
         now = trio.current_time()
         self._made = {each: at for each, at in self._made.items() if at + self.seconds > now}
         self._made[confirm_id] = now
 
     def echoed(self, follower: Follower, confirm_id: int) -> None:
-        """A follower that is ready has echoed a number, and so has promised later than it."""
+        """Note a follower's echo of a number: it has promised after that was made."""
         follower.promised_at = max(follower.promised_at, self._made.get(confirm_id, -math.inf))
 
     def void(self, followers: Iterable[Follower]) -> None:
-        """Count nothing any more of what was promised up to now."""
+        """Count no promise any more that was given up to now."""
         self._made.clear()
         for follower in followers:
             follower.promised_at = -math.inf
 
     def left(self, followers: Iterable[Follower]) -> float:
-        """For how many seconds from now on nobody else can lead, 0 without a lease."""
+        """Return for how many seconds from now on no other member can lead, 0 without a lease."""
         if not self.seconds:
             return 0.0
         now = trio.current_time()

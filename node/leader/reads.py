@@ -1,11 +1,12 @@
 """Linearizable reads on the leader, without touching the log.
 
-A read may be answered from the applied state once the leader knows that it still led after the
-read came. So a number is sent to all followers, and when a quorum has echoed it, whoever waited
-for that number is answered (ReadIndex, Raft dissertation §6.4). All reads of a turn of the loop
-share one number. While a lease holds (:mod:`.lease`) the leader knows it, and asks nobody.
-Answering takes turns with the other tasks, in slices as applying does: a few dozen walks over many
-keys must not keep the leader silent.
+A read may be answered from the applied state once the leader knows that it still led after the read
+came. So it sends a number to all followers, and when a quorum has echoed that, the reads that
+waited for it are answered (ReadIndex, Raft dissertation §6.4). All reads of a turn of the event
+loop share one number. While a lease holds (:mod:`.lease`), the leader knows it without asking.
+
+Answering takes turns with other tasks, in slices as applying does: otherwise a few dozen walks over
+many keys would keep the leader silent.
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ if TYPE_CHECKING:
     from ..state_machine.applier import Applier
     from .follower_progress import Follower
 
-# Rounds on their way at once: a second one may start while the first is answered.
 MAX_ROUNDS = 2
+"""Rounds under way at once. If 1, reads wait for the round before theirs. If larger, rounds are
+smaller, and each costs every member a message."""
 
 
 @attrs.frozen
-class Round:
-    """Reads that wait for a quorum to echo `confirm_id`, and for `position` to be applied.
+class ReadRound:
+    """Reads that share one number.
 
-    For those under a lease the number is 0: that needs no echo.
+    Args:
+        confirm_id: the number that a quorum must echo; 0 under a lease, which needs no echo.
+        position: must be applied before they are answered.
+        reads: the requests.
     """
 
     confirm_id: int
@@ -51,15 +56,15 @@ class Reads:
     """The reads that wait on a leader.
 
     Args:
-        state: of the leader.
-        applier: has the state that is read.
-        followers: the leader's, by their ids.
+        state: of the member.
+        applier: of the service that answers them.
+        followers: the other members.
 
     Attributes:
         confirm_id: the newest number that followers are asked to echo.
-        lease: under which no number is needed.
-        waiting: for a round.
-        rounds: that wait for a quorum.
+        lease: while it holds, no number is needed.
+        waiting: reads that are in no round yet.
+        rounds: rounds that wait for a quorum.
     """
 
     def __init__(
@@ -71,17 +76,17 @@ class Reads:
         self._applier = applier
         self._followers = followers
         self.waiting: list[Request] = []
-        self.rounds: deque[Round] = deque()
+        self.rounds: deque[ReadRound] = deque()
         self._confirmed: deque[Request] = deque()
         self._left = Signal()
-        self._asked_on = False  # clients that were just answered ask for more
+        self._asked_on = False  # clients that were just answered have sent more
 
     def submit(self, request: Request) -> None:
-        """Take a read; it is part of the next round."""
+        """Take a read; the next round includes it."""
         self.waiting.append(request)
 
     def surrender(self) -> list[Request]:
-        """Give up all reads; they have no effect and can be asked anew."""
+        """Remove and return all reads; they have no effect and can be sent again."""
         in_rounds = (read for one in self.rounds for read in one.reads)
         given = [*self._confirmed, *in_rounds, *self.waiting]
         self._confirmed.clear()
@@ -90,17 +95,22 @@ class Reads:
         return given
 
     def start_round(self) -> bool:
-        """Start a round if reads wait; whether its number has to be sent to the followers."""
+        """Start a round if reads wait.
+
+        Returns:
+            Whether its number has to be sent to the followers.
+        """
         if not self.waiting or len(self.rounds) >= MAX_ROUNDS:
             return False
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
         certain = self._state.size == 1 or self.lease_left > 0
         number = 0 if certain else self.make_number()
-        self.rounds.append(Round(number, self._applier.commit_position, reads))
+        self.rounds.append(ReadRound(number, self._applier.commit_position, reads))
         if certain:
             self.answer(())
-            if self.waiting:  # perhaps it was the leadership's own task that called us
+            # The caller may be the very task that would be woken for these.
+            if self.waiting:
                 self._asked_on = True
                 self._left.notify()
         return not certain
@@ -111,14 +121,14 @@ class Reads:
         return self.lease.left(self._followers.values())
 
     def make_number(self) -> int:
-        """Make a number for the followers to echo."""
+        """Make a number for the followers to echo, and return it."""
         self.confirm_id += 1
         if self.lease.seconds:
             self.lease.make(self.confirm_id)
         return self.confirm_id
 
     def renew_lease(self) -> None:
-        """Have the followers promise anew with what they are told next, if there are leases."""
+        """Make a number if there are leases; the next message has the followers promise anew."""
         if self.lease.seconds:
             self.make_number()
 
@@ -129,24 +139,26 @@ class Reads:
             self.lease.echoed(follower, confirm_id)
 
     def answer(self, echoed: Iterable[int]) -> bool:
-        """Answer the rounds that a quorum has echoed, as far as a slice goes.
+        """Answer the rounds that a quorum has echoed, for one slice of time.
 
         Args:
-            echoed: the highest number that each follower has echoed.
+            echoed: the highest number that each voting follower has echoed.
 
         Returns:
             Whether more reads wait for a round.
         """
         if not self.rounds:
             return bool(self.waiting)
+        # Our own echo is implied: we have not been deposed.
         confirmed = quorum.quorum_position([self.confirm_id, *echoed], self._state.size)
         applied = self._applier.applied_position
         busy = bool(self._confirmed)
         while self.rounds and self.rounds[0].confirm_id <= confirmed:
             if applied < self.rounds[0].position:
-                break  # still being read back; the next report looks again
+                break  # not applied yet; the next report checks again
             self._confirmed += self.rounds.popleft().reads
-            stay_awake()  # clients get answers, and ask again
+            stay_awake()  # clients get answers, and send more
+        # If busy, `run` is in the middle of them, and goes on in order.
         if not busy:
             self._answer_confirmed()
             if self._confirmed:
@@ -154,7 +166,7 @@ class Reads:
         return bool(self.waiting)
 
     async def run(self) -> Never:
-        """Answer what one slice left, and what clients ask upon an answer; until cancelled."""
+        """Answer what one slice left, and what clients send upon an answer; until cancelled."""
         while True:
             if not (self._confirmed or self._asked_on):
                 await self._left.wait()
@@ -165,11 +177,12 @@ class Reads:
                 self.start_round()
 
     def _answer_confirmed(self) -> None:
-        """Answer for one slice."""
+        """Answer confirmed reads for one slice."""
         query = self._applier.service.query
         until = trio.current_time() + SLICE_SECONDS
         while self._confirmed:
             read = self._confirmed.popleft()
+            # A request of many clients may need several calls; it keeps its place.
             if not read.answer(query):
                 self._confirmed.appendleft(read)
             if trio.current_time() > until:

@@ -1,9 +1,9 @@
-"""What the entry says that opens a leadership term: who leads it, and of the election before it.
+"""The entry that opens a leadership term: which member leads it, and how it was elected.
 
-The payload of an entry of kind NEW_LEADERSHIP_TERM is a JSON object. So every member's log tells
-for ever why there was an election, and how long its winner took, by the winner's own clock: from
-when it left the role that it had before, or from its start, to this entry. Failed ballots are in
-that time; the time in which nobody had noticed yet that the leader was lost is not.
+The payload of an entry of kind NEW_LEADERSHIP_TERM is a JSON object. So every member's log records
+for ever why there was an election and how long its winner took. That time is measured by the
+winner's clock, from the moment when it left its former role, or started, to this entry. Failed
+ballots are included; the time in which the loss of the leader was not noticed is not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ APP_VERSION: Final = 1
 """The version of the leader's software, as its terms record it."""
 
 MAX_REASON_CHARACTERS: Final = 200
+"""Characters of the reason that are recorded. If smaller, reasons are cut off; if larger, the event
+may exceed `MAX_EVENT_BYTES`."""
 MAX_EVENT_BYTES: Final = 4096
+"""The longest payload that is decoded. If smaller, events of newer versions are refused; if larger,
+a damaged entry costs more."""
 
 _MAX_ID: Final = 2**31 - 1
 _MAX_MS: Final = 2**53
@@ -44,11 +48,11 @@ _MAX_MS: Final = 2**53
 
 @attrs.frozen
 class ForcedQuorum:
-    """An operator has forced a quorum where the term begins.
+    """An operator forced a quorum where the term begins.
 
     Args:
-        timestamp_ms: when, by the clock of the machine.
-        instance_before: instance id of the store that the cluster goes on with, in hexadecimal.
+        timestamp_ms: when, by the clock of the machine, milliseconds since the epoch.
+        instance_before: instance id of the store with which the cluster continues, in hexadecimal.
     """
 
     timestamp_ms: int
@@ -57,18 +61,18 @@ class ForcedQuorum:
 
 @attrs.frozen
 class TermEvent:
-    """What the entry says.
+    """What the entry records.
 
     Args:
-        leader_member_id: who leads.
-        log_session_id: of its publication of the log.
+        leader_member_id: the leader.
+        log_session_id: names its live log.
         term_base_log_position: where the term begins.
-        app_version: of the leader's software.
-        reason: why the winner has left its role, and so begun the election; in the words that it
-            logged then, at most `MAX_REASON_CHARACTERS` of them.
-        election_ms: from then to this entry, by the winner's monotonic clock.
-        ready_members: how many members had the term in their recording log, the winner included.
-        forced: set if an operator has forced a quorum just there.
+        app_version: version of the leader's software.
+        reason: why the winner left its role and so began the election, as it logged that; at most
+            `MAX_REASON_CHARACTERS`.
+        election_ms: from then to this entry, in milliseconds of the winner's monotonic clock.
+        ready_members: how many members, the winner included, had the term in their recording log.
+        forced: set if an operator forced a quorum at this position.
     """
 
     leader_member_id: int
@@ -94,23 +98,23 @@ def forced_at(forced: Sequence[ForcedRow], base: int) -> ForcedQuorum | None:
 
 
 def encode_term_event(event: TermEvent) -> bytes:
-    """Return the payload of the entry; what it does not have to say is left out."""
+    """Return the payload of the entry; fields that are None are omitted."""
     fields = attrs.asdict(event)
     return json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
 
 
 def decode_term_event_untrusted(payload: bytes) -> TermEvent:
-    """Decode the payload of an entry that opens a term; its words can be printed as they are.
+    """Decode the payload of an entry that opens a term; its texts are safe to print.
 
     Raises:
-        WireError: it is none.
+        WireError: it is no such payload.
     """
     if len(payload) > MAX_EVENT_BYTES:
         raise WireError(f"term event: {len(payload)} bytes, at most {MAX_EVENT_BYTES}")
     try:
         event = cattrs.structure(json.loads(payload), TermEvent)
     except (ValueError, TypeError, OverflowError, RecursionError, cattrs.BaseValidationError) as e:
-        raise WireError(f"term event: it makes no sense: {e}") from e
+        raise WireError(f"term event: not decodable: {e}") from e
     if not (
         0 <= event.leader_member_id <= _MAX_ID
         and 0 <= event.election_ms <= _MAX_MS

@@ -30,7 +30,7 @@ class WaitRequest:
     Args:
         request: gets the number of followers as its reply.
         position: they must have everything below it.
-        count: so many followers are enough.
+        count: of followers that are enough.
         deadline: when it is answered at the latest (trio's clock).
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 
-class Pace:
+class SharedRate:
     """A rate that several senders share: each waits until earlier sends are paid for.
 
     Args:

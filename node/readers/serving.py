@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..state_machine.applier import Applier
     from ..state_machine.snapshots import Snapshots
     from ..upkeep.repair import Repair
-    from .pace import Pace
+    from .pace import SharedRate
 
 log = logging.getLogger("quorate.node")
 
@@ -75,7 +75,7 @@ class Server:
     applier: Applier
     snapshots: Snapshots
     repair: Repair
-    pace: Pace
+    pace: SharedRate
 
     async def serve(self, hello: Hello, stream: FrameStream) -> bool:
         """Serve a stream that asks for our data, and close it; False if it is another kind."""
@@ -205,7 +205,7 @@ class Server:
 
 
 async def serve_snapshot(
-    snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None
+    snapshots: Snapshots, stream: FrameStream, pace: SharedRate | None = None
 ) -> None:
     """Send our newest snapshot, or the rest of it from an offset.
 

@@ -9,11 +9,16 @@ import pytest
 import trio
 
 from quorate.errors import RefusedError, UnknownOutcomeError
+from quorate.keyvalue.native.plain import NATIVE
 from quorate.node.leader.leadership import Leadership
 from quorate.node.leader.operator import Transfer, Verb, Wait, parse_untrusted
 from quorate.node.upkeep.disk_space import IDLE_SECONDS
 from quorate.simulation.ledger import equal, open_ledgers
 from quorate.simulation.world import TIMEOUTS
+from quorate.transport import AppendFlags, TimeoutNow
+from tests.support.client_port_world import command
+from tests.support.joined_world import open_port
+from tests.support.script import Script, scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,11 +74,32 @@ def test_an_operator_cannot_ask_for_what_the_grammar_does_not_have(words: str) -
         parse_untrusted(words.encode(), MEMBERS)
 
 
-@pytest.mark.parametrize("option", ["disk-stalled", "DISK-STALLED", "by-priority"])
-async def test_what_the_members_parts_ask_for_is_not_reachable_from_a_client_port(
+@pytest.mark.skipif(not NATIVE, reason="keyvalue/native/plain.c was not compiled")
+@pytest.mark.parametrize("option", ["DISK-STALLED", "BY-PRIORITY"])
+@scripted()
+async def test_a_client_cannot_use_what_the_members_own_parts_ask_for(
+    s: Script, option: str
+) -> None:
+    term = await s.lead()
+    role = s.member.state.role
+    assert isinstance(role, Leadership)
+    role.followers[1].live = True
+    for peer in s.peers.values():
+        peer.append_position(term, role.replication.end, AppendFlags.READY)
+    with open_port(s.member) as port:
+        client = port.connect()
+        port.turn((client, command("QUORATE.CONTROL", "TRANSFER", "1", option)))
+        await s.until(lambda: client.idle)
+        refusal = f"-REFUSED transfer to '1 {option.lower()}': expected the id of a member"
+        assert client.take().startswith(refusal.encode())
+    assert role.accepting
+    assert s.peers[1].messages(TimeoutNow) == []
+
+
+@pytest.mark.parametrize("option", ["disk-stalled", "by-priority"])
+async def test_nor_can_an_operator_whose_request_is_forwarded(
     tmp_path: Path, autojump_clock: MockClock, option: str
 ) -> None:
-    """A port hands the words of QUORATE.CONTROL to its member as they are."""
     async with open_ledgers(tmp_path) as world:
         await world.start()
         leader = await world.settled()

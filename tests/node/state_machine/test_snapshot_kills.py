@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from quorate.node import Member
-    from quorate.node.readers.pace import Pace
+    from quorate.node.readers.pace import SharedRate
     from quorate.simulation.ledger import Ledger
     from quorate.simulation.machines.host import Host
     from quorate.storage import BatchHeader, Entry
@@ -338,7 +338,9 @@ def watch_senders(monkeypatch: pytest.MonkeyPatch) -> set[Snapshots]:
     sending: set[Snapshots] = set()
     serve = serving.serve_snapshot
 
-    async def watched(snapshots: Snapshots, stream: FrameStream, pace: Pace | None = None) -> None:
+    async def watched(
+        snapshots: Snapshots, stream: FrameStream, pace: SharedRate | None = None
+    ) -> None:
         sending.add(snapshots)
         try:
             await serve(snapshots, stream, pace)
