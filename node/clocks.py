@@ -43,9 +43,9 @@ MAX_SKEW_MS: Final = 5000
 keys live longer or shorter by that much after a change of leader."""
 
 JUMP_SECONDS: Final = 60.0
-"""How long a jump of our clock must last before it is believed. Shorter: a clock that is wrong for a
-moment is followed. Longer: a clock that was corrected, or that of a suspended machine, is late for
-longer, unless other members have the right time."""
+"""How long a jump of our clock must last before it is believed. Shorter: a clock that is wrong for
+a moment is followed. Longer: a clock that was corrected, or that of a suspended machine, is late
+for longer, unless other members have the right time."""
 
 MAX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999; nobody's clock shows more."""
