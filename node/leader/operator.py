@@ -267,9 +267,9 @@ class Operator:
         """Hand the leadership over, unless the member leads already."""
         target = order.member_id
         if target != self._state.member_id:
+            # The end of the role is the answer: see `surrender`.
             behind = order.even_if_behind
             await self._handover.to(target, even_if_behind=behind, by_operator=True)
-            await trio.sleep_forever()  # the end of the role is the answer: see `surrender`
         return f"member {target} leads already"
 
     async def _snapshot(self) -> str:
