@@ -2,7 +2,7 @@
 
 Four parts of a member want that, and all of them use this file:
 
-- an operator, who names the member (:mod:`.operator`);
+- an operator: the request names the member (:mod:`.operator`);
 - the configuration, by priority (:mod:`.preference`);
 - the watch over the log's disk, when it stalls (:mod:`.disk_watch`);
 - the watch over the free disk space, when it runs out (:mod:`..upkeep.disk_space`).

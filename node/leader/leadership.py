@@ -228,6 +228,7 @@ class Leadership(Role):
     def submit_all(self, requests: list[Request]) -> None:
         """Take all requests of one turn of the event loop, and make a batch of them at once."""
         self._take(requests)
+        # Nothing more of this turn is expected, so waiting for a task would only cost time.
         self.flush()
 
     def _take(self, requests: list[Request]) -> None:
@@ -329,6 +330,7 @@ class Leadership(Role):
     def _advance(self) -> None:
         """A position or an echo is new: commit what a quorum has, and answer reads."""
         self.commit.advance()
+        # After the commit: a round may wait for what was just applied.
         under_way = self.reads.rounds or self.reads.waiting
         if under_way and self.reads.answer([each.confirm_id for each in self.followers.voters]):
             self._work.notify()
@@ -429,6 +431,7 @@ class Leadership(Role):
             # The leader of that term had a quorum, which refuses ours: our election is lost.
             self.end(f"member {sender} has log of term {term}", message=(sender, message))
             return
+        # It follows us no more, or not yet: batches on the link would be ignored.
         follower.rejoins()
         # A member's log of our term never gets shorter, unless its disk was lost.
         follower.match = min(follower.match, message.log_position)

@@ -286,7 +286,7 @@ class Operator:
         return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
 
     async def _set_suspended(self, *, suspended: bool) -> str:
-        """Have the cluster take no commands, whoever leads, or take them again; reads go on."""
+        """Have the cluster take no commands under any leader, or take them again; reads go on."""
         if self._state.suspended is suspended:
             now = "suspended already" if suspended else "not suspended"
             raise RefusedError(f"the cluster is {now}")
