@@ -4,7 +4,7 @@
 from a session to DataFrames. See docs/pipeline.md.
 """
 
+from .session import open_session
 from .source.columns import TABLES, Column
-from .spark.session import open_session
 
 __all__ = ["TABLES", "Column", "open_session"]

@@ -8,9 +8,9 @@ from .invariants import Invariant, ViolationError
 from .ledger import Ledger
 from .machines.host import Host, Place, ServiceFactory
 from .machines.scheduler import run, seeded_scheduler
+from .observer import Observer
 from .plan import Outcome, Plan, simulate
 from .scenarios import SCENARIOS, Scenario
-from .watching.observer import Observer
 from .watching.trace import Event, Trace
 from .workloads import Sample
 from .world import Setting, World, open_world

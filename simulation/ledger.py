@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .machines.host import Place
-    from .watching.observer import Observer
+    from .observer import Observer
 
 
 class Ledger:

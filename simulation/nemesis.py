@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..node import Service
-    from .watching.observer import Observer
+    from .observer import Observer
     from .world import World
 
 PAUSES: Final = (0.02, 0.2, 1.0, 3.0)

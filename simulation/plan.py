@@ -14,10 +14,10 @@ import trio
 
 from ..errors import ConfigurationError
 from .machines import scheduler
+from .observer import Observer
 from .scenarios import SCENARIOS
 from .store import stores
 from .storm import Storm
-from .watching.observer import Observer
 from .watching.trace import Trace
 from .watching.watched import watch
 from .workloads import Bank, Expiry, Samples, Sampling, Sessions, Strings, Workload

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..node import Service
+    from .observer import Observer
     from .scenarios import Scenario
     from .watching.facts import Batch
-    from .watching.observer import Observer
     from .workloads import Workload
     from .world import World
 

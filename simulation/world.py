@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..node import Member, Timeouts, Transition
     from ..transport import Message
     from .machines.host import ServiceFactory
-    from .watching.observer import Observer
+    from .observer import Observer
 
 __all__ = ["TIMEOUTS", "Setting", "World", "open_world"]
 

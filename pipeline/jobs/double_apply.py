@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from ..payloads.once import unapplied
 from ..source.logs import open_log
 from .invariants import union, violations
+from .once import unapplied
 from .versions import read_log
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from ...storage.tables.memtable import stored_key
 from ...storage.tables.rows import encode_deadline, encode_note, encode_record
 from ...storage.tables.stream import encode_tables
 from ...storage.tools.restore import check_empty, make_source
-from ..payloads.once import sessions_at
 from ..source.logs import open_log
+from .once import sessions_at
 from .versions import present, read_log
 
 if TYPE_CHECKING:

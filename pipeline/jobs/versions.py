@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from ...errors import PrunedError
-from ..payloads.once import unapplied
 from ..source.columns import ddl
 from ..source.logs import Connect, Moment, Origin, open_log
+from .once import unapplied
 from .replay import Sizes, shard_of
 from .version_tasks import (
     BEFORE,

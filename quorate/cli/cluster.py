@@ -10,13 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 
-from ..local.cluster import (
-    LocalCluster,
-    MemberProcess,
-    lay_out,
-    open_cluster,
-    risky_ports,
-)
+from ..local.cluster import LocalCluster, MemberProcess, lay_out, open_cluster, risky_ports
 from ..local.log_lines import unblocked_console
 from ..local.survey import Survey, survey
 from ..node.config.config import MAX_MEMBERS

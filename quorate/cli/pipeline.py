@@ -60,7 +60,7 @@ def _spark(master: str, settings: Sequence[str]) -> "Generator[SparkSession]":
     if sys.stderr.isatty():
         pairs.setdefault("spark.ui.showConsoleProgress", "true")
     try:
-        from ..pipeline.spark.session import open_session  # noqa: PLC0415 - an extra
+        from ..pipeline.session import open_session  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise errors.ConfigurationError(
             'the pipeline is an extra: pip install ".[pipeline]" in a checkout of quorate '

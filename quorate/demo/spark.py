@@ -33,7 +33,7 @@ from ..pipeline.jobs.export import export, exported_tables
 from ..pipeline.jobs.page import render
 from ..pipeline.jobs.report import report
 from ..pipeline.jobs.versions import moment_at, state
-from ..pipeline.spark.session import open_session
+from ..pipeline.session import open_session
 from ..storage.lmdb.environment import content_of
 from ..torture.clients import Clients
 

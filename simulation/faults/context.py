@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ...node import Service
+    from ..observer import Observer
     from ..watching.facts import Batch
-    from ..watching.observer import Observer
     from ..world import World
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.errors import ConfigurationError
+from quorate.pipeline.session import open_session
 from quorate.pipeline.spark.java import find_java_home
-from quorate.pipeline.spark.session import open_session
 from tests.pipeline.jobs.quick import QUICK
 from tests.support.real import RealCluster
 

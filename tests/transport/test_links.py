@@ -8,15 +8,7 @@ import trio
 import trio.testing
 
 from quorate.errors import ConfigurationError
-from quorate.transport import (
-    Address,
-    Connection,
-    LinkLimits,
-    LogBatch,
-    Message,
-    TcpNetwork,
-    encode,
-)
+from quorate.transport import Address, Connection, LinkLimits, LogBatch, Message, TcpNetwork, encode
 from quorate.transport.network import TcpConnection
 from quorate.transport.testing import MemoryNetwork
 from quorate.transport.testing.memory_network import MemoryConnection, MemoryHost

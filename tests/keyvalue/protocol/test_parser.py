@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from quorate.errors import WireError
 from quorate.keyvalue.limits import MAX_ARGUMENTS
 from quorate.keyvalue.native.resp_reader import split_untrusted
-from quorate.keyvalue.protocol.parser import (
-    CommandParser,
-    ParserLimits,
-    split_line_untrusted,
-)
+from quorate.keyvalue.protocol.parser import CommandParser, ParserLimits, split_line_untrusted
 from tests.support.client_port_world import command
 
 SMALL = ParserLimits(request_bytes=300, array_elements=8)

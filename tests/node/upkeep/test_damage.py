@@ -13,7 +13,7 @@ from quorate.keyvalue.service import KeyValueService
 from quorate.node.protocol.ballots import consider
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.simulation.watching.observer import Observer
+from quorate.simulation.observer import Observer
 from quorate.simulation.world import Setting, open_world
 from quorate.storage import (
     EMPTY_LOG,

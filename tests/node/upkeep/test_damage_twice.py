@@ -8,7 +8,7 @@ import trio
 
 from quorate.simulation import Ledger
 from quorate.simulation.ledger import equal, open_ledgers
-from quorate.simulation.watching.observer import Observer
+from quorate.simulation.observer import Observer
 from quorate.storage import EMPTY_LOG
 from quorate.storage.log.journal import JOURNAL_FILE
 from tests.support.damage import filled, spoil, write

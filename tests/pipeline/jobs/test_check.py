@@ -49,9 +49,7 @@ def test_a_history_is_checked_key_by_key_and_drawn(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
-    )
+    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     with (tmp_path / "history.jsonl").open("wb") as file:
         writer = HistoryWriter(file)
         for one in history():

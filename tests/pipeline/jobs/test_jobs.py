@@ -19,10 +19,10 @@ from quorate.keyvalue.protocol.payload import IN_PARTS
 from quorate.keyvalue.protocol.resp import encode_command
 from quorate.keyvalue.service import KeyValueService
 from quorate.pipeline.jobs.export import Exported, export, exported_tables
+from quorate.pipeline.jobs.once import unapplied
 from quorate.pipeline.jobs.page import render
 from quorate.pipeline.jobs.report import growth, report
 from quorate.pipeline.jobs.versions import moment_at, state
-from quorate.pipeline.payloads.once import unapplied
 from quorate.pipeline.source.logs import open_log
 from quorate.storage import decode_header_untrusted
 from tests.pipeline.pipeline_world import (

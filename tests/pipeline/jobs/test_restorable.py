@@ -21,9 +21,9 @@ from quorate.keyvalue.protocol.resp import encode_command
 from quorate.local.cluster import free_client_port
 from quorate.node.state_machine.actions import RESUME, SUSPEND
 from quorate.node.state_machine.service import KEY_VALUE
+from quorate.pipeline.jobs.once import sessions_at
 from quorate.pipeline.jobs.restorable import write_snapshot
 from quorate.pipeline.jobs.versions import Moment, moment_at
-from quorate.pipeline.payloads.once import sessions_at
 from quorate.pipeline.source.logs import open_log
 from quorate.storage import EntryKind, SnapshotReader, decode_header_untrusted
 from quorate.storage.snapshots.file import check_snapshot
@@ -88,9 +88,7 @@ def test_a_state_is_written_as_a_member_would_and_restored_as_a_new_cluster(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
-    )
+    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     monkeypatch.setattr("quorate.pipeline.jobs.restorable.PARTITION_BYTES", 1000)
     for name in ("whole", "member"):
         write_log(tmp_path / name, BATCHES)

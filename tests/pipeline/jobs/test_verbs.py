@@ -46,9 +46,7 @@ def test_state_and_audit_tell_what_they_find(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
-    )
+    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     for member in (0, 1):
         write_log(tmp_path / str(member), BATCHES, member_id=member)
     status, text = told(capsys, "state", tmp_path / "0", "--at", "100")

@@ -155,9 +155,7 @@ def test_the_jobs_ask_members(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "quorate.pipeline.spark.session.open_session", lambda **_: nullcontext(spark)
-    )
+    monkeypatch.setattr("quorate.pipeline.session.open_session", lambda **_: nullcontext(spark))
     status = run(["pipeline", "audit", "--connect", connect(whole)])
     text = capsys.readouterr().out
     assert (status, "The logs agree" in text) == (0, True)

@@ -25,9 +25,9 @@ import pyspark
 import pytest
 
 from quorate.pipeline.jobs.export import export, exported_tables, read_manifest
+from quorate.pipeline.session import open_session
 from quorate.pipeline.spark.home import find_spark_home
 from quorate.pipeline.spark.java import find_java_home
-from quorate.pipeline.spark.session import open_session
 from tests.pipeline.jobs.quick import QUICK, QUICK_JAVA
 from tests.pipeline.pipeline_world import one_each, write_log
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from ...node.leader.leadership import Leadership
-from ...storage import EMPTY_LOG, decode_header_untrusted
-from ...transport import (
+from ..node.leader.leadership import Leadership
+from ..storage import EMPTY_LOG, decode_header_untrusted
+from ..transport import (
     AppendPosition,
     CommitPosition,
     ForwardReply,
@@ -25,8 +25,8 @@ from ...transport import (
     RequestVote,
     Vote,
 )
-from ..invariants import INVARIANTS, ViolationError
-from .facts import (
+from .invariants import INVARIANTS, ViolationError
+from .watching.facts import (
     Batch,
     Claimed,
     Committed,
@@ -47,16 +47,16 @@ from .facts import (
     Wiped,
     Writes,
 )
-from .knowledge import NOTHING, Knowledge
+from .watching.knowledge import NOTHING, Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ...node import Member
-    from ...storage import NodeState, TermRow
-    from ...storage.log.state import Recorded as StoreState
-    from ...transport import Message
-    from .facts import Fact
+    from ..node import Member
+    from ..storage import NodeState, TermRow
+    from ..storage.log.state import Recorded as StoreState
+    from ..transport import Message
+    from .watching.facts import Fact
 
 CLAIMS = RequestVote | Vote | AppendPosition | NewLeadershipTerm
 AT_WORK = AppendPosition | CommitPosition | LogBatch | ForwardRequest | ForwardReply

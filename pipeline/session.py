@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from ...errors import ConfigurationError
-from ..payloads.bounded import BATCH_BYTES
-from .home import spark_home
-from .java import find_java_home
+from ..errors import ConfigurationError
+from .payloads.bounded import BATCH_BYTES
+from .spark.home import spark_home
+from .spark.java import find_java_home
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -62,7 +62,7 @@ def open_session(
             f'the pipeline needs PySpark: pip install ".[pipeline]" in a checkout '
             f"of quorate ({error})"
         ) from error
-    from ..source.source import QuorateSource  # noqa: PLC0415 - needs PySpark
+    from .source.source import QuorateSource  # noqa: PLC0415 - needs PySpark
 
     with TemporaryDirectory(prefix="quorate-spark-") as directory:
         os.environ["JAVA_HOME"] = str(find_java_home())

@@ -21,7 +21,7 @@ from ...keyvalue.protocol.resp import CommandError
 from ...keyvalue.state.sessions import LAST_ID, Sessions
 from ...storage import EntryKind, decode_entries_untrusted, decode_header_untrusted
 from ...storage.tables.notes import Notes
-from ..jobs.replay import commands_of
+from .replay import commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
