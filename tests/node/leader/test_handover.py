@@ -42,6 +42,7 @@ RESERVE = 64 << 20
         ("transfer 1", Transfer(1)),
         ("transfer 1 even-if-behind", Transfer(1, even_if_behind=True)),
         ("snapshot", Verb.SNAPSHOT),
+        ("found 2", Verb.FOUND),
         ("wait 2 1500", Wait(2, 1.5)),
         ("wait 0 0", Wait(0, float("inf"))),
     ],
