@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
+from ..storage import VotingRight
 from ..storage.log.log_end import EMPTY_LOG
 from .follower.following import Following
 from .leader.leadership import Leadership
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from .state import MemberState
     from .state_machine.applier import Applier
     from .state_machine.snapshots import Snapshots
+
+_STANDINGS: Final = {
+    VotingRight.NEW: "fresh",
+    VotingRight.RECOVERING: "recovering",
+    VotingRight.VOTER: "member",
+}
+"""Voting statuses as users see them in `quorate status --json` and INFO."""
 
 
 @attrs.frozen(eq=False)
@@ -78,9 +86,7 @@ class Status:
             suspended=self.state.suspended,
             disk_full=self.state.disk_full,
             damage=self._damage,
-            standing="standby"
-            if self.state.standby
-            else self.store.voting_status.kind.name.lower(),
+            standing="standby" if self.state.standby else _STANDINGS[self.store.voting_status.kind],
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
