@@ -1,23 +1,26 @@
-"""The members' wall clocks: which of them is believed, by which the log's time goes.
+"""The members' wall clocks: which of them is believed, and so by which the log's time goes.
 
-The log's time says when keys expire, timers are due and sessions end, and it never goes back. So
-one wrong reading, stamped on one batch, harms for as long as it is ahead. Two rules keep such a
-reading out. Both compare clocks with the monotonic one, so delays of messages hardly matter.
+The log's time decides when keys expire, timers are due and sessions end, and it never goes back. So
+one wrong reading, stamped on one batch, does harm for as long as it is ahead. Two rules keep such a
+reading out. Both compare clocks with the monotonic one, so message delays hardly matter.
 
-**Our own clock is not believed at once when it jumps.** A reading that differs by more than
-`MAX_SKEW_MS` from what the monotonic clock expects is passed over, and time goes on by the
-monotonic clock, until the new reading has lasted for `JUMP_SECONDS`. A cluster of one member, or
-members that share a machine, have nothing else to go by. A machine that was suspended, whose
-monotonic clock stood still, is late by as much once.
+A jump of our own clock is not believed at once
+===============================================
+The monotonic clock predicts what our wall clock shows. A reading that is off by more than
+`MAX_SKEW_MS` is ignored, and time goes on by the monotonic clock, until the new reading has lasted
+for `JUMP_SECONDS`. A cluster of one member has nothing else to go by, nor have members that share a
+machine. After a suspension, in which its monotonic clock stood still, a machine is late once.
 
-**A clock that is far from the other members' is not followed.** Members send what their clocks
-show with their votes and reports. The time *reached* is the latest that a quorum of clocks shows
-at least: one clock that is ahead does not move it, nor does one that is behind as long as a quorum
-is right. A leader follows its own clock while that is within `MAX_SKEW_MS` of the time reached,
-and else the time reached. It need not step down, and clocks that all differ stop nobody.
+A clock that is far from other members' clocks is not followed
+==============================================================
+Members send their readings with votes and reports. The time *reached* is the latest time that a
+quorum of clocks shows, at least. One clock that is ahead does not move it, nor does one that is
+behind, as long as a quorum is right. A leader follows its own clock while that is within
+`MAX_SKEW_MS` of the time reached, and the time reached otherwise. It need not step down, and clocks
+that all differ stop nobody.
 
-What we do not do: measure how long messages take. A late one makes its sender's clock look slow,
-never fast, and the next one puts that right.
+What we do not do: measure how long messages take. A late message makes its sender's clock look
+slow, never fast, and the next one corrects that.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ MAX_SKEW_MS: Final = 5000
 keys live longer or shorter by that much after a change of leader."""
 
 JUMP_SECONDS: Final = 60.0
-"""How long a clock that has jumped must go on so before it is believed. Shorter: a clock that is
-wrong for a moment is followed. Longer: one that was put right, or a suspended machine, stays late
-for as long, unless other members have the right time."""
+"""How long a jump of our clock must last before it is believed. Shorter: a clock that is wrong for
+a moment is followed. Longer: a clock that was corrected, or that of a suspended machine, is late
+for longer, unless other members have the right time."""
 
 MAX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999; nobody's clock shows more."""

@@ -1,4 +1,8 @@
-"""What a member says of itself: one frozen picture of all its parts, made when it is asked for."""
+"""What a member reports of itself: one frozen picture of all its parts, made when it is asked for.
+
+It looks at the election and at both roles, so it stands above the rooms that it describes. The data
+that it returns is :mod:`.requests.status`.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,13 @@ if TYPE_CHECKING:
     from .state_machine.applier import Applier
     from .state_machine.snapshots import Snapshots
 
-_STANDINGS: Final = {
+
+STANDINGS: Final = {
     VotingRight.NEW: "fresh",
     VotingRight.RECOVERING: "recovering",
     VotingRight.VOTER: "member",
 }
-"""Voting statuses as users see them in `quorate status --json` and INFO."""
+"""The words for a store's right to vote in `INFO` and JSON; programs read them."""
 
 
 @attrs.frozen(eq=False)
@@ -38,8 +43,17 @@ class Status:
     """Describes a member, from its parts.
 
     Args:
-        incarnation: the number that was drawn for this run of its process.
+        incarnation: the random number of this run of its process.
         since: when this run began (trio's clock).
+        state: of the member.
+        store: its log.
+        links: to the other members.
+        applier: of the service.
+        snapshots: of the service.
+        clocks: the members' clocks.
+        founders: knows which members a new cluster waits for.
+        election: its current state, and how many elections there were.
+        requests: of this member's clients.
     """
 
     incarnation: int
@@ -55,7 +69,7 @@ class Status:
     requests: Requests
 
     def now(self, now_ms: int) -> NodeStatus:
-        """Describe a member; `now_ms` is the log's time by now."""
+        """Describe the member; `now_ms` is the log's time now."""
         now, newest, role = trio.current_time(), self.snapshots.newest, self.state.role
         return NodeStatus(
             member_id=self.state.member_id,
@@ -86,7 +100,7 @@ class Status:
             suspended=self.state.suspended,
             disk_full=self.state.disk_full,
             damage=self._damage,
-            standing="standby" if self.state.standby else _STANDINGS[self.store.voting_status.kind],
+            standing="standby" if self.state.standby else STANDINGS[self.store.voting_status.kind],
             not_heard=tuple(self.founders.missing),
             snapshot_timestamp_ms=newest.timestamp_ms if newest else 0,
             clock_skew_ms=self.clocks.skew_ms(now_ms),
@@ -116,7 +130,7 @@ class Status:
 
     @property
     def _damage(self) -> str:
-        """The damage that has not been repaired yet, in words; empty if there is none."""
+        """The damage that is not repaired yet, in words; empty if there is none."""
         applier, store = self.applier, self.store
         if self.state.tables_damage:
             return f"its tables are damaged, and it begins anew: {self.state.tables_damage}"
@@ -127,7 +141,7 @@ class Status:
             return "its tables are gone, and it waits for another member's snapshot"
         if store.recorded.lost != EMPTY_LOG:
             return (
-                f"the end of its log, from {store.append_position} on, was damaged; until it "
-                "has it again it votes for nobody who lacks it"
+                f"the end of its log, from {store.append_position} on, was damaged; until that is "
+                "back, it votes only for candidates that have it"
             )
         return ""

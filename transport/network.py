@@ -283,7 +283,7 @@ async def _resolve(
 ) -> list[tuple[int, int, int, tuple[object, ...]]]:
     """Return family, kind, protocol and socket address of each of the host's addresses."""
     try:
-        found = await trio.socket.getaddrinfo(
+        addresses = await trio.socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=flags
         )
     except socket.gaierror as error:
@@ -291,7 +291,7 @@ async def _resolve(
         raise
     except UnicodeError as error:  # a name that can't be written in DNS
         raise OSError(errno.EINVAL, f"{address}: {error}") from None
-    return [(family, kind, protocol, target) for family, kind, protocol, _, target in found]
+    return [(family, kind, protocol, target) for family, kind, protocol, _, target in addresses]
 
 
 async def _connect(sock: socket.socket, target: tuple[object, ...]) -> None:

@@ -16,8 +16,8 @@ from rich.console import Console
 from bench.lib.checking import LostError
 from bench.report.results import FIGURES, Results, Row, save, tell_circumstances
 from bench.report.tables import section
-from quorate.cli.show import make_console
 from quorate.local.cluster import HOST, free_client_port, lay_out
+from quorate.local.show import make_console
 from quorate.node.config.config import Limits, NodeConfig, SnapshotPolicy, Timeouts
 
 NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)

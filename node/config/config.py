@@ -1,4 +1,4 @@
-"""The configuration of a member: who it is, where the members are, its timeouts and its limits.
+"""The configuration of a member: its id, all members' addresses, its timeouts and its limits.
 
 A configuration is frozen data. It comes from a TOML file through :func:`load_config`, or an
 embedding program builds a :class:`NodeConfig`. Both ways run the same checks (:mod:`.settings`), so
@@ -162,7 +162,7 @@ TIMEOUTS_AT_LEAST: Final = (
     # Heartbeats renew the lease, and a renewal takes a round trip.
     ("leader_lease", 2, "leader_heartbeat_interval"),
 )
-"""Rules between two timeouts: the first is at least so many times the second, unless it is 0."""
+"""Rules between two timeouts: the first is at least this multiple of the second, unless it is 0."""
 
 
 @attrs.frozen

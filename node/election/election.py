@@ -1,24 +1,27 @@
 """The election: how the members of a cluster agree on a leader, and how followers join it.
 
 A cluster keeps one log on several members. At any time one member, the leader, appends to it; the
-others are followers and copy what the leader appends. An entry is committed once a majority of the
-members (a quorum) has it on disk: then it survives the loss of any minority. Who leads is decided
-anew whenever the leader is lost, and each leader has a number, its term, that grows with every
-election. Three rules keep committed entries safe. A member votes at most once in a term, and its
-vote is durable before anybody hears of it. It votes only for a candidate whose log goes at least as
-far as its own. And it follows no leader of a term below the one that it has promised. Any two
-quorums share a member; so a winner has every committed entry, and no two members win one term.
+followers copy what the leader appends. An entry is committed once a majority of the members (a
+quorum) has it on disk: then it survives the loss of any minority. If the leader is lost, a new one
+is elected. Each leader has a number, its term, which grows with every election.
+
+Three rules keep committed entries safe. A member votes at most once in a term, and its vote is
+durable before anybody hears of it. It votes only for a candidate whose log goes at least as far as
+its own. And it follows no leader of a term below the one that it has promised. Any two quorums
+share a member; so no two members win one term, and a winner has every committed entry.
 
 The happy path
 ==============
-INIT waits until our disk has settled. In CANVASS a member reports how far its log goes,
-and listens. Once every member would vote for it, or after a while a quorum, it nominates itself. In
-NOMINATE it waits for a random moment, so that not all stand at once, and asks in a pre-vote whether
-it would win; only if so does it raise its term and vote for itself. In CANDIDATE_BALLOT it asks for
-votes. All of them win at once; when the ballot's time is over a majority is enough. A member that
-votes waits in FOLLOWER_BALLOT for the winner to announce its term. The winner goes through its four
-LEADER states, in which a quorum gets its whole log and the number of its term; the others go
-through FOLLOWER states, until they copy the log live. For both the election then is CLOSED.
+1. INIT: our disk settles.
+2. CANVASS: we report how far our log goes, and listen. We stand once every member would vote for
+   us, or after a while a quorum.
+3. NOMINATE: we wait for a random moment, so that not all stand at once. Then we ask in a pre-vote
+   whether we would win. Only if so do we raise our term, and vote for ourselves.
+4. CANDIDATE_BALLOT: we ask for votes. All of them win at once; when the time is over a majority is
+   enough. Members that have voted wait in FOLLOWER_BALLOT for the winner to announce its term.
+5. The winner goes through its four LEADER states: a quorum gets its whole log, and the number of
+   its term. The other members go through FOLLOWER states, until they copy the log live.
+6. CLOSED: the election is over.
 
 The four ways to join
 =====================
@@ -52,8 +55,8 @@ Where to look
 whose store may vote, leases, transfers. The names are those of Aeron Cluster, whose protocol this
 is; ``ARCHITECTURE.md`` lists where it differs, and what would happen without.
 
-What this does not do: it does not add or remove members, and it does not defend against
-members that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
+What this does not do: it does not add or remove members, and it does not defend against members
+that lie. A member that contradicts itself is refused, which covers forged frames and bugs.
 """
 
 from __future__ import annotations
@@ -67,8 +70,8 @@ from ...storage import NodeState
 from ...transport import RequestVote, Vote
 from ..protocol import ballots
 from ..protocol.states import State
-from .follower_states import following
-from .leader_states import leading
+from .follower_states import run_follower
+from .leader_states import run_leader
 from .prevote import NOT_WAITED_FOR, PreVote
 from .transition import Adoption, Candidacy, Next
 
@@ -104,9 +107,9 @@ async def _run_state(ctx: ElectionContext, step: Next) -> Next:
         case State.FOLLOWER_BALLOT, _:
             return await follower_ballot(ctx)
         case State.LEADER_LOG_REPLICATION, Candidacy() as candidacy:
-            return await leading(ctx, candidacy)
+            return await run_leader(ctx, candidacy)
         case ((State.FOLLOWER_LOG_REPLICATION | State.FOLLOWER_REPLAY), Adoption() as adoption):
-            return await following(ctx, adoption)
+            return await run_follower(ctx, adoption)
         case state, data:
             raise AssertionError(f"{state.name} can't be entered with {data}")
 

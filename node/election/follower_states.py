@@ -33,7 +33,7 @@ JOIN_WINDOW_BYTES: Final = 4 << 20
 Smaller: a fast writer stays ahead of it for longer. Larger: more live batches wait in memory."""
 
 
-async def following(ctx: ElectionContext, adoption: Adoption) -> Next:
+async def run_follower(ctx: ElectionContext, adoption: Adoption) -> Next:
     """Run the role of a follower until it ends or asks for another canvass."""
     state = ctx.state
     state.role = role = ctx.follow(adoption.message, way=adoption.way)

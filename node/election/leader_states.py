@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .transition import Candidacy
 
 
-async def leading(ctx: ElectionContext, won: Candidacy) -> Next:
+async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
     """Run the role of the leader until it ends.
 
     Args:

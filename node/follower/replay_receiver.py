@@ -93,7 +93,8 @@ class ReplayReceiver:
             trio's errors of streams: the link broke.
         """
         certain = committed if self._stop is None else self._stop
-        # The first batch of a stream is recorded at once, the later ones in groups.
+        # The first batch of a stream is recorded at once, the later ones in groups: a member whose
+        # link breaks again and again, before there are more, would get nowhere.
         held_until = trio.current_time() + HELD_SECONDS if self._goes_on else -math.inf
         message = await self._source.receive()
         while message is not None:

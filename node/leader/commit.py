@@ -81,6 +81,7 @@ class Commit:
 
     def advance(self) -> None:
         """Compute the quorum's position anew; commit and apply what it passed."""
+        # Mostly nothing is in flight when a follower reports: it echoes a heartbeat.
         if self.replication_position >= self._replication.end:
             return
         durable = self._store.recorded.append_position
@@ -98,6 +99,7 @@ class Commit:
     def _commit(self, reached: int) -> None:
         """Commit up to a position: apply it, which answers its clients, and announce it."""
         replication = self._replication
+        # First, so that the clients answered below find room in the window.
         replication.window.committed(reached)
         if reached - replication.announced >= AT_ONCE_BYTES and not self._carried():
             replication.announce_commit(reached)

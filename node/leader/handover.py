@@ -2,7 +2,7 @@
 
 Four parts of a member want that, and all of them use this file:
 
-- an operator, who names the member (:mod:`.operator`);
+- an operator: the request names the member (:mod:`.operator`);
 - the configuration, by priority (:mod:`.preference`);
 - the watch over the log's disk, when it stalls (:mod:`.disk_watch`);
 - the watch over the free disk space, when it runs out (:mod:`..upkeep.disk_space`).
@@ -24,7 +24,7 @@ not come within a heartbeat timeout, this leader takes requests again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import trio
 
@@ -105,8 +105,8 @@ class Handover:
 
     async def to(
         self, target: int, *, even_if_behind: bool = False, by_operator: bool = False
-    ) -> None:
-        """Hand over to a member; return when the leadership has ended.
+    ) -> Never:
+        """Hand over to a member; wait until the end of the leadership cancels the caller.
 
         Args:
             target: the member.
@@ -132,8 +132,8 @@ class Handover:
             target, drain=True, even_if_behind=even_if_behind, by_operator=by_operator
         )
 
-    async def to_best(self, *, drain: bool) -> None:
-        """Hand over to the best successor; return when the leadership has ended.
+    async def to_best(self, *, drain: bool) -> Never:
+        """Hand over to the best successor; wait until the end of the leadership cancels the caller.
 
         It does not wait for an operator's request that is under way.
 
@@ -152,7 +152,7 @@ class Handover:
 
     async def _hand_over(
         self, target: int | None, *, drain: bool, even_if_behind: bool, by_operator: bool
-    ) -> None:
+    ) -> Never:
         """Go through the steps at the top of this file; `target` is None for the best successor."""
         if not self._replication.accepting:
             raise RefusedError("this leader hands over or stops already")
@@ -167,7 +167,6 @@ class Handover:
                 if not even_if_behind:
                     await self._replication.wait_caught_up(self._followers[target])
                 await self._ask(target, even_if_behind=even_if_behind, by_operator=by_operator)
-                return
         finally:
             self.under_way, self.successor = False, None
             if self._role.ended is None:
@@ -176,11 +175,12 @@ class Handover:
         taker = "the best successor" if target is None else f"member {target}"
         raise RefusedError(f"{taker} did not take over in time")
 
-    async def _ask(self, target: int, *, even_if_behind: bool, by_operator: bool) -> None:
-        """Ask a member to take over, and wait until the leadership has ended."""
+    async def _ask(self, target: int, *, even_if_behind: bool, by_operator: bool) -> Never:
+        """Ask a member to take over, and wait until the end of the role cancels us."""
         self.successor = target
         # It may lead from now on, although its promise to us has not expired.
         self._lease.void(self._followers.values())
         own = self._state.member_id
         self._links.send(target, TimeoutNow(self._term, own, target, even_if_behind, by_operator))
-        await self._role.wait_ended()
+        await trio.sleep_forever()
+        raise AssertionError("it sleeps for ever")  # pragma: no cover - never reached

@@ -118,14 +118,11 @@ class Leadership(Role):
         is_startup: bool,
     ) -> None:
         super().__init__()
-        self.term = term
-        self.session_id = session_id
+        self.term, self.session_id = term, session_id
         self.base = store.append_position
         self._is_startup = is_startup
         self._since = trio.current_time()
-        self._state = state
-        self._store = store
-        self._links = links
+        self._state, self._store, self._links = state, store, links
         self._applier = applier
         self._snapshots = snapshots
         self._clocks = clocks
@@ -136,50 +133,13 @@ class Leadership(Role):
         self.reads = Reads(state, applier, self.followers)
         self._clock = LogClock(clocks.now_ms, store.last_timestamp_ms)
         self._disk = DiskWatch(state, store, applier)
-        self.replication = Replication(
-            term,
-            session_id,
-            role=self,
-            state=state,
-            store=store,
-            links=links,
-            applier=applier,
-            followers=self.followers,
-            now_ms=self._clock.now_ms,
-            reads=self.reads,
-            before_append=self._disk.look,
-        )
+        self.replication = self._make_replication()
         self._timer_entries = TimerEntries(self._clock, applier, self.replication)
-        self.commit = Commit(
-            self,
-            base=self.base,
-            size=state.size,
-            store=store,
-            applier=applier,
-            followers=self.followers,
-            replication=self.replication,
-            on_commit=self._on_commit,
-        )
+        self.commit = self._make_commit()
         self._catchups = CatchupSender(term, session_id, store=store, read=read, links=links)
         self._waits = ReplicaWaits(applier, self.followers)
-        self.handover = Handover(
-            term,
-            role=self,
-            state=state,
-            links=links,
-            lease=self.reads.lease,
-            followers=self.followers,
-            replication=self.replication,
-            reopen=self.open,
-        )
-        self._termination = Termination(
-            term,
-            state=state,
-            links=links,
-            followers=self.followers,
-            replication=self.replication,
-            reopen=self.open,
-        )
+        self.handover = self._make_handover()
+        self._termination = self._make_termination()
         self._operator = Operator(
             self,
             state=state,
@@ -189,6 +149,57 @@ class Leadership(Role):
             handover=self.handover,
             termination=self._termination,
             waits=self._waits,
+        )
+
+    # --- its parts --------------------------------------------------------------------------------
+
+    def _make_replication(self) -> Replication:
+        return Replication(
+            self.term,
+            self.session_id,
+            role=self,
+            state=self._state,
+            store=self._store,
+            links=self._links,
+            applier=self._applier,
+            followers=self.followers,
+            now_ms=self._clock.now_ms,
+            reads=self.reads,
+            before_append=self._disk.look,
+        )
+
+    def _make_commit(self) -> Commit:
+        return Commit(
+            self,
+            base=self.base,
+            size=self._state.size,
+            store=self._store,
+            applier=self._applier,
+            followers=self.followers,
+            replication=self.replication,
+            on_commit=self._on_commit,
+        )
+
+    def _make_handover(self) -> Handover:
+        return Handover(
+            self.term,
+            role=self,
+            state=self._state,
+            links=self._links,
+            lease=self.reads.lease,
+            followers=self.followers,
+            replication=self.replication,
+            reopen=self.open,
+        )
+
+    def _make_termination(self) -> Termination:
+        return Termination(
+            self.term,
+            state=self._state,
+            links=self._links,
+            followers=self.followers,
+            replication=self.replication,
+            reopen=self.open,
         )
 
     # --- for observers ----------------------------------------------------------------------------
@@ -217,6 +228,7 @@ class Leadership(Role):
     def submit_all(self, requests: list[Request]) -> None:
         """Take all requests of one turn of the event loop, and make a batch of them at once."""
         self._take(requests)
+        # Nothing more of this turn is expected, so waiting for a task would only cost time.
         self.flush()
 
     def _take(self, requests: list[Request]) -> None:
@@ -318,6 +330,7 @@ class Leadership(Role):
     def _advance(self) -> None:
         """A position or an echo is new: commit what a quorum has, and answer reads."""
         self.commit.advance()
+        # After the commit: a round may wait for what was just applied.
         under_way = self.reads.rounds or self.reads.waiting
         if under_way and self.reads.answer([each.confirm_id for each in self.followers.voters]):
             self._work.notify()
@@ -418,6 +431,7 @@ class Leadership(Role):
             # The leader of that term had a quorum, which refuses ours: our election is lost.
             self.end(f"member {sender} has log of term {term}", message=(sender, message))
             return
+        # It follows us no more, or not yet: batches on the link would be ignored.
         follower.rejoins()
         # A member's log of our term never gets shorter, unless its disk was lost.
         follower.match = min(follower.match, message.log_position)

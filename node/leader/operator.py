@@ -267,9 +267,9 @@ class Operator:
         """Hand the leadership over, unless the member leads already."""
         target = order.member_id
         if target != self._state.member_id:
+            # The end of the role is the answer: see `surrender`.
             behind = order.even_if_behind
             await self._handover.to(target, even_if_behind=behind, by_operator=True)
-            await trio.sleep_forever()  # the end of the role is the answer: see `surrender`
         return f"member {target} leads already"
 
     async def _snapshot(self) -> str:
@@ -286,7 +286,7 @@ class Operator:
         return f"snapshot at {position}, after {trio.current_time() - began:.1f} s"
 
     async def _set_suspended(self, *, suspended: bool) -> str:
-        """Have the cluster take no commands, whoever leads, or take them again; reads go on."""
+        """Have the cluster take no commands under any leader, or take them again; reads go on."""
         if self._state.suspended is suspended:
             now = "suspended already" if suspended else "not suspended"
             raise RefusedError(f"the cluster is {now}")

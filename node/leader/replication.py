@@ -79,10 +79,12 @@ class Window:
                         RefusedError("the cluster is suspended by an operator; nothing was done")
                     )
             return []
+        # Clients may have gone; after this point their commands will take effect all the same.
         self.waiting = [*still_wanted(self.waiting)]
         size, limit = 0, self._state.config.limits.max_batch_bytes
         for count, request in enumerate(self.waiting):
             size += len(request.payload) + DESCRIPTOR_BYTES
+            # A larger command is a batch of its own; it must not block the log for ever.
             if size > limit and count:
                 taken, self.waiting = self.waiting[:count], self.waiting[count:]
                 break
@@ -196,7 +198,9 @@ class Replication:
             entries: of the batch.
             requests: for each entry the request that waits for its reply; none unless given.
         """
+        # The disk watch counts from here if nothing waited to be written before.
         self._before_append()
+        # The header carries it, so no message has to.
         self.announced = self._applier.commit_position
         position, now_ms = self.end, self._now_ms()
         batch = encode_batch(
@@ -206,6 +210,7 @@ class Replication:
             timestamp_ms=now_ms,
             commit_position=self.announced,
         )
+        # Encoded once: all followers get the same bytes, whose checksum they check.
         frame = encode(LogBatch(self._term, self._reads.confirm_id, batch))
         for follower in self._followers.values():
             if follower.live:
@@ -229,6 +234,7 @@ class Replication:
 
     def subscribe(self, follower: Follower) -> None:
         """Let a follower join the live log: it gets every batch from here on, in order."""
+        # Sent on the same ordered link as the batches: the next one begins exactly at `position`.
         position = self.end
         joined = LogJoined(self._term, self._session_id, position, self._own)
         follower.live = self._links.send_frame(follower.member_id, encode(joined))

@@ -216,7 +216,7 @@ class Requests:
         self._parked_bytes += len(request.payload)
         self._begun.notify()
 
-    # --- who leads --------------------------------------------------------------------------------
+    # --- the leader -------------------------------------------------------------------------------
 
     def lead(self, leadership: TakesRequests) -> None:
         """Note that this member leads."""

@@ -117,6 +117,7 @@ class Applier:
             return
         self._waiting.append(waiting)
         self._waiting_bytes += header.length
+        # Only a follower drops batches: a leader's have requests, and its window bounds them.
         if waiting.requests is None and self._waiting_bytes > MAX_WAITING_BYTES:
             self.forget()
 
@@ -225,6 +226,7 @@ class Applier:
             header = waiting[0].header
             if header.position == applied:
                 return header.end <= self.commit_position
+            # A gap: what lies between was dropped from memory, and must be read back first.
             if header.end > applied:
                 return False
             self._drop_first()
@@ -246,6 +248,7 @@ class Applier:
     def _apply(self, waiting: PendingBatch, until: float) -> bool:
         """Apply a batch and answer its requests; False if the time was up before its end."""
         header, service = waiting.header, self.service
+        # Decoded only now, and one entry at a time: a batch that is truncated never is.
         if waiting.batch is not None:
             waiting.entries, waiting.batch = CheckedEntries(waiting.batch, header), None
         entries, requests = waiting.entries, waiting.requests

@@ -33,8 +33,8 @@ IDLE_SECONDS: Final = 1.0
 """How often a member that appends nothing checks. If smaller, an idle member costs more. If larger,
 space that other programs use is noticed later."""
 
-
 REASON: Final = "our disk is full"
+"""Why a role ends, for the log."""
 
 
 class DiskSpaceWatch:
@@ -97,13 +97,19 @@ class DiskSpaceWatch:
 
     async def _leave(self) -> None:
         """Leave the role; a leader first hands over, if it can."""
-        role, timeouts = self._state.role, self._state.timeouts
+        role = self._state.role
         if isinstance(role, Leadership) and role.accepting:
-            # The successor's candidacy ends our role; it may take one more timeout to come.
-            with trio.move_on_after(2 * timeouts.leader_heartbeat_timeout):
-                try:
-                    await role.handover.to_best(drain=True)
-                except RefusedError as error:
-                    log.warning("member %d: not handed over: %s", self._state.member_id, error)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hand_over, role)
+                await role.wait_ended()
+                nursery.cancel_scope.cancel()
         if isinstance(self._state.role, Leadership | Following):
             self._state.role.end(REASON)
+
+    async def _hand_over(self, role: Leadership) -> None:
+        """Hand over to the best successor; end the role if there is none, or it does not come."""
+        try:
+            await role.handover.to_best(drain=True)
+        except RefusedError as error:
+            log.warning("member %d: not handed over: %s", self._state.member_id, error)
+            role.end(REASON)

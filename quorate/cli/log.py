@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import WireError
+from ..local.show import make_console, print_table
 from ..local.stores import store_of, whose
 from ..local.words import counted, parse_position, size, utc
 from ..node.leader.term_event import TermEvent, decode_term_event_untrusted
@@ -30,7 +31,6 @@ from ..storage.tools.verify import VerifyReport
 from ..storage.tools.verify import verify as verify_store
 from ..storage.tools.verify_tables import TablesReport, verify_tables
 from .params import AsJson
-from .show import make_console, print_table
 
 __all__ = [
     "PREVIEW_BYTES",

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from .. import errors
+from ..local.show import make_console
 from ..local.words import counted
 from ..storage.tools.restore import check_empty
 from .params import AsJson, parse_point
@@ -24,7 +25,6 @@ from .pipeline_show import (
     show_state,
     show_written,
 )
-from .show import make_console
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..local.show import make_console, print_table
 from ..local.words import counted, size, utc
 from ..storage.tools.describe import DumpedBatch
 from .log import PREVIEW_BYTES, lines_of, plain_batch, preview
-from .show import make_console, print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

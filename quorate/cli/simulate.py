@@ -16,10 +16,10 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from ..errors import ConfigurationError, UsageError
+from ..local.show import make_console
 from ..simulation import SCENARIOS, Outcome, Plan, simulate
 from ..simulation.plan import SECONDS_PER_HOUR
 from .params import AsJson
-from .show import make_console
 
 __all__ = ["simulate_seeds"]
 

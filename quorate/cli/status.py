@@ -7,11 +7,11 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from ..local.show import make_console, print_table
 from ..local.survey import SETTLED, Answer, Survey, Verdict, ask, at, survey
 from ..local.words import age, counted, size
 from ..node.requests.status import NodeStatus
 from .params import Address, Addresses, AsJson, parse_address
-from .show import make_console, print_table
 
 __all__ = ["is_leader", "render", "status"]
 

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ..errors import ConfigurationError, UsageError
 from ..local.log_lines import unblocked_console
+from ..local.show import make_console, print_verdict
 from ..local.words import size, span
 from ..node.config.config import MAX_MEMBERS
 from ..torture.disk import DiskError, slow_library
@@ -25,7 +26,6 @@ from ..torture.faults import FAULTS, Fault
 from ..torture.network import NamespaceError, namespace_command
 from ..torture.plan import Outcome, Plan, torture
 from .params import AsJson
-from .show import make_console, print_verdict
 
 __all__ = ["torture_members"]
 

@@ -19,11 +19,11 @@ import attrs
 import trio
 from cyclopts import App, Parameter
 
-from ..cli.show import make_console, print_verdict
 from ..client.resp import Reply
 from ..errors import UsageError
 from ..histories.history import HistoryWriter
 from ..local.cluster import LocalCluster, free_client_port, lay_out, open_cluster
+from ..local.show import make_console, print_verdict
 from ..local.survey import Survey, agreed, agreed_and_applied, until
 from ..local.words import span
 from ..node.requests.status import NodeStatus

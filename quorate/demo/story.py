@@ -18,10 +18,10 @@ from typing import Annotated, Final
 import trio
 from cyclopts import Parameter
 
-from ..cli.show import make_console, print_verdict
 from ..errors import UsageError
 from ..local.cluster import LocalCluster, MemberProcess, free_client_port, lay_out, open_cluster
 from ..local.log_lines import unblocked_console
+from ..local.show import make_console, print_verdict
 from ..local.stores import store_of
 from ..local.survey import SETTLED, StuckError, Survey, agreed, agreed_and_applied, until
 from ..local.words import size, span

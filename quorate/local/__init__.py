@@ -3,7 +3,8 @@
 `cluster` lays out the configurations of a local cluster and runs its members as child processes.
 `survey` asks members for their status, and waits for a state of the whole cluster (`until`).
 `restored` and `force_quorum` are the hard parts of `quorate restore` and `quorate recover`.
-`log_lines` writes log lines without ever blocking a member; `words` writes numbers for people.
+`log_lines` writes log lines without ever blocking a member. `show` prints tables, and `words`
+writes numbers for people.
 
 Nothing here parses a command line, and no member imports this folder: see :mod:`quorate.cli`.
 

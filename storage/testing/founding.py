@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def found_cluster(directories: Mapping[int, Path], *, cluster: str, rng: random.Random) -> None:
     """Make the stores of a new cluster with exactly these members, each with a vote.
 
-    Members found their cluster themselves, see :mod:`quorate.node.membership.founding`; this skips
+    Members found their cluster themselves, see :mod:`quorate.node.membership`; this skips
     it where one process has all directories.
 
     Args:

@@ -115,7 +115,7 @@ class PythonWriter:
                 closed, or belongs to another process.
             OSError: there is no memory.
         """
-        if not isinstance(data, bytes):
+        if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"data: expected bytes, found {type(data).__name__}")
         if self._owner != os.getpid():
             raise RuntimeError(f"the writer belongs to process {self._owner}")

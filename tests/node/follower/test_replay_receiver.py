@@ -150,7 +150,9 @@ async def test_on_a_slow_link_none_waits_for_more_than_the_next(autojump_clock: 
     assert await world.receive_and_record() == [384, 480]
 
 
-async def test_no_more_than_the_disk_writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_than_the_disk_writes_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "TOGETHER_BYTES", TOGETHER_BYTES)
     world = World(*replays(192 + 96 * (MAX_GROUP_JOBS + 1)))
     assert len(await world.receive_and_record(1 << 30)) == MAX_GROUP_JOBS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quorate.cli.pipeline_show import plain_audit, show_audit
-from quorate.cli.show import make_console
+from quorate.local.show import make_console
 from quorate.pipeline.jobs.audit import Audit, Divergent, Finding, audit
 from quorate.pipeline.jobs.double_apply import doubly_applied, session_commands
 from quorate.pipeline.jobs.invariants import holes, terms_that_go_back

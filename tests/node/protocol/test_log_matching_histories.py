@@ -24,7 +24,7 @@ from quorate.node.protocol.log_matching import (
     spans_around,
 )
 from quorate.transport import NULL_VALUE, NewLeadershipTerm, TermSpan
-from tests.node.protocol.test_rules_terms import message, rows
+from tests.node.protocol.test_log_matching import message, rows
 
 if TYPE_CHECKING:
     from quorate.storage import TermRow

@@ -1,4 +1,4 @@
-"""Where the quorum is: which position so many members have reached, and who counts."""
+"""The position that a quorum has reached, and which members count for it."""
 
 from __future__ import annotations
 

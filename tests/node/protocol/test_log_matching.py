@@ -1,4 +1,4 @@
-"""What a leader tells of its terms, and what a follower makes of it, one line each."""
+"""What a leader announces of its terms, and what that means for a follower's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judgements about candidates, ballots and quorums, one line each.
+"""The rules about candidates, ballots and majorities, a line for each case.
 
 Where a table repeats a published case of Aeron's ClusterMemberTest its comment says so; members
 are counted from 0, and the candidate is the member whose log end is given as `own`.
