@@ -61,7 +61,6 @@ def test_help_shows_each_name_with_its_meaning() -> None:
         assert getattr(quorate, name).__doc__
 
 
-@pytest.mark.xfail(strict=False, reason="the classes of node/ have no such sections yet")
 def test_fields_are_explained() -> None:
     """Each field of a public data class is under Args or Attributes of its docstring."""
     missing: list[str] = []
