@@ -120,11 +120,12 @@ static PyObject *writer_write(Writer *self, PyObject *args)
     self->file = file;
     self->offset = offset;
     self->data = Py_NewRef(data);
-    int error = copy(self);
-    if (error) {
-        Py_CLEAR(self->data);
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
+    self->error = copy(self);
+    if (self->error) { /* an outcome like that of any failed write; its owner must hear of it likewise */
+        static const uint64_t one = 1;
+        if (write(self->wake, &one, sizeof one) < 0)
+            return PyErr_SetFromErrno(PyExc_OSError);
+        Py_RETURN_NONE;
     }
     atomic_store(&self->under_way, 1);
     sem_post(&self->asked);

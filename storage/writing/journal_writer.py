@@ -113,7 +113,6 @@ class PythonWriter:
         Raises:
             RuntimeError: the outcome of the write before was not asked for, or the writer is
                 closed, or belongs to another process.
-            OSError: there is no memory.
         """
         if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"data: expected bytes, found {type(data).__name__}")
@@ -129,8 +128,10 @@ class PythonWriter:
 
         None while it is under way, or if there is none.
         """
-        error, self._error = self._error, None
-        self._at_work &= error is None
+        # Read once: the thread may set it at any moment, and must not lose what it has set.
+        if (error := self._error) is None:
+            return None
+        self._error, self._at_work = None, False
         return error
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import attrs
 
 from quorate.node.leader.leadership import Leadership
 from quorate.node.protocol import log_matching, quorum
-from quorate.storage.log.store import Store
+from quorate.storage.log import changes
 from quorate.transport import (
     AppendFlags,
     AppendPosition,
@@ -78,20 +78,11 @@ def without_f6(patch: pytest.MonkeyPatch) -> None:
 
 def without_f7(patch: pytest.MonkeyPatch) -> None:
     """Record a term's first entry without the term's row."""
-    append = Store.append
 
-    def without_row(
-        self: Store,
-        batch: bytes,
-        *,
-        header: BatchHeader | None = None,
-        term_row: TermRow | None = None,
-        done: None = None,
-    ) -> None:
-        del term_row
-        append(self, batch, header=header, done=done)
+    def unchanged(terms: tuple[TermRow, ...], _header: BatchHeader) -> tuple[TermRow, ...]:
+        return terms
 
-    patch.setattr(Store, "append", without_row)
+    patch.setattr(changes, "with_row_of", unchanged)
 
 
 def without_f8(patch: pytest.MonkeyPatch) -> None:

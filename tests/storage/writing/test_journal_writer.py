@@ -7,6 +7,8 @@ import fcntl
 import os
 import resource
 import select
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -251,3 +253,25 @@ def test_other_types_are_refused(make: type[PythonWriter], wake: int, file: int)
     with pytest.raises(TypeError):
         writer.write(file, 0, bytearray(1))  # type: ignore[arg-type]
     writer.close()
+
+
+@needs_native
+def test_a_write_for_which_there_is_no_memory_is_a_failed_write(path: Path) -> None:
+    """In a process of its own, whose memory is limited."""
+    script = f"""
+import os, resource, select
+from quorate.storage.writing.journal_writer import Writer, open_synced
+wake = os.eventfd(0)
+writer = Writer(wake)
+data = bytes(64 << 20)
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (16 << 20),) * 2)
+writer.write(os.open({str(path)!r}, os.O_RDWR), 0, data)
+assert select.select([wake], [], [], 60)[0], "no signal came"
+print(writer.outcome(), writer.outcome())
+writer.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(errno.ENOMEM), "None"]
