@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def drawn_level(member: Member, given: Sequence[VoteGiven]) -> Log:
-    """The log with which a winner leads: see `node.levelling`."""
+    """The log with which a winner leads: see :mod:`quorate.node.election.adopt_voter_log`."""
     logs = [member.log, *(vote.log for vote in given)]
     return max(logs, key=end_of) if member.forced == BEHIND else member.log
 

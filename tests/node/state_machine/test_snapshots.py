@@ -203,7 +203,7 @@ async def test_what_a_snapshot_is_to_replace_is_not_applied_while_it_is_fetched(
     async def noted(
         self: SnapshotInstall, member: int, judge: Callable[[SnapshotHead], None]
     ) -> SnapshotHead:
-        applier, store = self._applier, self._store
+        applier, store = self._applier, self._store  # pyright: ignore[reportPrivateUsage]
         before = applier.applied_position
         applier.commit(store.append_position)  # as if it had not come to apply that yet
         assert before < applier.commit_position

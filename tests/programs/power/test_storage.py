@@ -7,7 +7,6 @@ reported until then must be there. That the test can fail is shown with disks th
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 import subprocess
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from quorate.storage.writing.journal_writer import Writer, open_synced
 from tests.programs.power.check_store import check_log, check_tables
 from tests.programs.power.journal import Chance, PowerLoss, Record, Tree, read_journal, replace
 
@@ -103,21 +101,6 @@ def without(file: bytes, writes: Sequence[Record]) -> bytes:
     return bytes(left)
 
 
-def writes_in_background(path: Path) -> bool:
-    """Whether the kernel does so here with what is written to a member's journal."""
-    path.touch()
-    file, wake = open_synced(path, bytes(4096)), os.eventfd(0)
-    writer = Writer(wake)
-    try:
-        past_the_cache = bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT)
-        return past_the_cache and "[aio]" in Path("/proc/self/maps").read_text()
-    finally:
-        if writer is not None:
-            writer.close()
-        os.close(wake)
-        os.close(file)
-
-
 def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path) -> None:
     """All of it, kept, is the directory as it is; but for LMDB's lock file, which is mapped."""
     done = run(library, tmp_path, "appender.py", reports=60, report_bytes=LOG_REPORT.size)
@@ -133,9 +116,6 @@ def test_the_journal_holds_everything_that_is_done(tmp_path: Path, library: Path
         assert without(told, blanks) == without(there.files[name], blanks)
     synced = done.until(count, Chance(Random(0), 0.0, 0.0))
     assert synced.keys() == everything.keys()
-    submitted = {one.number for one in done.records if one.kind == "W" and one.two == 2}
-    by_the_kernel = bool(submitted - {one.number for one in unsynced})
-    assert by_the_kernel == writes_in_background(tmp_path / "probe"), "the way of a member"
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
