@@ -114,7 +114,7 @@ def _known(arguments: list[bytes]) -> CommandSpec | None:
 
 
 def sizes(payload: bytes) -> Sizes:
-    """Return by how much one entry may lengthen values."""
+    """Return the bounds on values that one entry adds."""
     found = Sizes()
     for arguments in commands_of(payload):
         longest = max(map(len, arguments))
