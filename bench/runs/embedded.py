@@ -150,8 +150,7 @@ async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
             await settled(cluster)
             await lead(node)
             await fill(cluster, LOAD)
-            gc.collect()  # as in `quorate run`, and as recommended for programs with an embedded
-            # member
+            gc.collect()  # as in `quorate run`; programs with a member should do it, too
             gc.freeze()
             gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
             await in_turns(bench, node, cluster, runs, seconds)

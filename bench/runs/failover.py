@@ -105,8 +105,7 @@ class Writers:
         """Check that all members have the writes acknowledged since the last check.
 
         No client may write during the check. Writes that were not acknowledged may still arrive,
-        from
-        a member that was stopped.
+        from a member that was stopped.
 
         Raises:
             LostError: an acknowledged write is missing.

@@ -2,8 +2,7 @@
  * Preloaded (LD_PRELOAD) into members by lone_set.py, which reads the records.
  *
  * Each process writes its own file in the folder that QUORATE_NOTES names. A record has four
-   numbers
- * of eight bytes: begin and end of the call (nanoseconds of the monotonic clock), the kind of call,
+ * numbers of eight bytes: begin and end of the call (nanoseconds of the monotonic clock), the kind of call,
  * and the number of bytes or writes. After ROOM calls nothing more is recorded.
  */
 #define _GNU_SOURCE
@@ -66,9 +65,8 @@ static long noted(int64_t began, int call, long size)
     return size;
 }
 
-/* The first call, not begin(), looks up the original functions: libraries that are initialized
-before
- * this one may call them. */
+/* The first call, not begin(), looks up the original functions: libraries that are
+ * initialized before this one may call them. */
 ssize_t send(int socket, const void *data, size_t length, int flags)
 {
     static ssize_t (*next)(int, const void *, size_t, int);

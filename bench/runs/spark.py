@@ -65,8 +65,7 @@ async def write_log(directory: Path, count: int) -> None:
     value = chance.randbytes(VALUE_BYTES)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        for at in range(0, count + PER_BATCH, PER_BATCH):  # the last batch is not known to be
-            # committed
+        for at in range(0, count + PER_BATCH, PER_BATCH):  # the last one may be uncommitted
             keys = (b"key:%07d" % chance.randrange(KEYS) for _ in range(PER_BATCH))
             entries = [
                 Entry(EntryKind.COMMAND, encode_command((b"SET", key, value))) for key in keys

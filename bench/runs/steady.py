@@ -2,9 +2,8 @@
 
 Writers set keys as in `failover.py`, while other processes at the usual priority use as much of the
 processors as they get. Nothing fails, so there should be no election: the leader, its term, and
-each
-member's number of elections must not change. Then the exit status is 0. Every member must have each
-acknowledged write in its log, of which nothing is dropped.
+each member's number of elections must not change. Then the exit status is 0. Every member must have
+each acknowledged write in its log, of which nothing is dropped.
 
 The other processes end by themselves shortly after their time, even if this process was killed.
 """

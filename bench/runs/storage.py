@@ -222,8 +222,7 @@ async def measure(
     """Run everything, the contestants in turns."""
     appends: dict[Load, dict[str, Appends]] = {}
     for load in LOADS:
-        console.print(f"[dim]{load.name} ...[/dim]")  # no live display, since its thread would
-        # disturb
+        console.print(f"[dim]{load.name} ...[/dim]")  # a live display needs a thread
         runs: dict[str, list[Appends]] = {name: [] for name in CONTESTANTS}
         for _ in range(plan.rounds):
             for name, opener in CONTESTANTS.items():

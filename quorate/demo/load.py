@@ -2,9 +2,8 @@
 
 Several workers take one file after another, each over a connection to a different member. A write
 counts when the reply is OK. After any other outcome (a lost connection, an error, no answer in
-time)
-the write may or may not have happened. So the worker goes to the next member and writes the same
-file again; it is safe to repeat SET. Nothing else is needed to get through an election.
+time) the write may or may not have happened. So the worker goes to the next member and writes the
+same file again; it is safe to repeat SET. Nothing else is needed to get through an election.
 """
 
 import itertools
@@ -26,8 +25,7 @@ ANSWER_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 0.02
 GIVE_UP_SECONDS: Final = 60.0
 """A write that takes longer fails the demo. Smaller: a slow election fails it. Larger: the user
-waits
-longer for the bad news."""
+waits longer for the bad news."""
 COMPARE_AT_ONCE: Final = 64
 
 

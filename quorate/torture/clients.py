@@ -39,8 +39,7 @@ STAY_OPERATIONS: Final = 60
 connections are tested. Larger: clients gather at few members."""
 KEY_OPERATIONS: Final = 400
 """A key is retired after this many operations. Larger: checking its history takes too long.
-Smaller:
-too few conflicts for each key."""
+Smaller: too few conflicts for each key."""
 _RETRY_SECONDS: Final = 0.01
 _PADDING_BYTES: Final = 2048
 _READ_AT_ONCE: Final = 256
@@ -192,8 +191,8 @@ class _Client:
         """Read a key, and replace the value unless another client has changed it.
 
         The key is read both before and after WATCH. No value is ever written twice. So if both
-        reads
-        agree, the value was current in between, and how an absent key is watched does not matter.
+        reads agree, the value was current in between, and how an absent key is watched does not
+        matter.
 
         No earlier WATCH without EXEC may be left on the connection. It might have watched the key
         while it was absent, and watching a key again does not replace that.

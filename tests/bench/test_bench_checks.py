@@ -130,7 +130,7 @@ def test_writes_are_counted() -> None:
     [
         (PAIRS[:3], "4 writes were acknowledged, and the log has 3"),
         ([*PAIRS, PAIRS[0]], "4 writes were acknowledged, and the log has 5"),
-        ([*PAIRS[:3], (KEYS[3], b"short")], "has 5 bytes in the log, and not 8"),
+        ([*PAIRS[:3], (KEYS[3], b"short")], "has 5 bytes in the log, expected 8"),
         ([*PAIRS[:3], (b"key:000000000004", VALUES[3])], "a key that was not sent"),
         ([*PAIRS[:3], (b"another", VALUES[3])], "a key that was not sent"),
     ],
