@@ -156,7 +156,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "every fault there is", USUAL | _STRIKES, clocks=True, wipes=0.2, snapshots=0.3
     ),
     "standby": Scenario(
-        "every fault there is, and a standby beside the members, which has no vote",
+        "every fault there is, and a standby, which has no vote",
         USUAL | _STRIKES,
         clocks=True,
         wipes=0.2,

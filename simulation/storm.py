@@ -276,7 +276,7 @@ class Storm:
                 return False
             return min(known) >= last.end or self._says_nothing(ids[0], last)
 
-        words = f"the directories of members {ids} tell that {last.end} is committed"
+        words = f"the directories of members {ids} show that {last.end} is committed"
         await self._within(told, words)
 
     def _says_nothing(self, member: int, batch: Batch) -> bool:

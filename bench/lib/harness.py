@@ -160,9 +160,8 @@ def stop_without(program: str, package: str, *, by: str = "on Debian: apt instal
     Raises:
         SystemExit: the program is missing; nothing is measured or written.
     """
-    beside = str(Path(sys.executable).parent)  # pip installs it there, also in a venv that is not
-    # activated
+    beside = str(Path(sys.executable).parent)  # where pip puts it, also in an inactive venv
     path = shutil.which(program) or shutil.which(program, path=beside)
     if path is None:
-        sys.exit(f"{program} is not there, and no figures are written; {by} {package}")
+        sys.exit(f"{program} not found, so nothing was measured: {by} {package}")
     return path

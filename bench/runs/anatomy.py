@@ -1,9 +1,15 @@
 """Where the microseconds go: for one client that waits, and for the leader under load.
 
-A lone client with a plain socket sends requests. Each kind of request needs one more step than the
-one before: PING, a GET that a follower answers by itself, a GET for which the leader asks a quorum,
-a SET in a cluster of one, and a SET in a cluster of three. So the difference between two kinds is
-the cost of that step. For comparison there are a durable append of this disk, and one of the store.
+A lone client with a plain socket sends requests. Each kind needs one more step than the one before:
+
+- PING
+- a GET that a follower answers by itself
+- a GET for which the leader asks a quorum
+- a SET in a cluster of one
+- a SET in a cluster of three
+
+So the difference between two kinds is the cost of a step. For comparison there are a durable append
+of this disk, and one of the store.
 
 Then 64 clients set keys, and `py-spy` samples the leader's threads 200 times a second. The shares
 are of its processor time, by the module on top of the stack; C functions and system calls count for

@@ -1,8 +1,12 @@
 """Too many clients and slow followers: effects on memory, latencies and clients.
 
 Two thousand clients (`crowd.py`), each waiting for its reply, load the leader in several phases:
-with all members healthy, with a follower that is stopped for nine tenths of the time (SIGSTOP),
-with the followers stopped in turns, and with both stopped for longer than a request may wait.
+
+- with all members healthy
+- with a follower that is stopped for nine tenths of the time (SIGSTOP)
+- with the followers stopped in turns
+- with both followers stopped for longer than a request may wait
+
 Before and after, there are 64 clients. In each phase every command is counted: answered, answered
 with an error, or connection closed without a reply. At the end of each phase, every acknowledged
 value must be in the log of each member, and every key must have its last value.

@@ -1,11 +1,11 @@
 """The speed of the pipeline: its source on a log, and its check of histories.
 
 A log with SETs of 100 bytes to a million keys is written, and read completely in several ways: by
-plain Python in one process, by Spark from the source in 1, 2 and 4 partitions, and by Spark from
-Parquet made of it. Each way reads three columns, and all columns; the table has the median of
-several runs. A longer log is used for a count and a sum, and for the state of the store. The memory
-is the maximum of this process, its JVM and its Python workers together; shared pages count for each
-process.
+plain Python in one process, by Spark from the source, and by Spark from Parquet made of it. The
+source has 1, 2 and 4 partitions. Each way reads three columns, and all columns; the table has the
+median of several runs. A longer log is used for a count and a sum, and for the state of the store.
+The memory is the maximum of this process, its JVM and its Python workers together; shared pages
+count for each process.
 
 Histories of single keys with five clients are checked by plain Python and by Spark.
 

@@ -47,7 +47,7 @@ def session_commands(spark: SparkSession, origin: Origin) -> DataFrame:
     """
     names = ("member", "session", "sequence", "term", "position", "entry")
     with open_log(origin) as log:
-        stop = log.facts.committed  # the log may grow meanwhile
+        stop = log.facts.committed  # the log may grow during the read
         beginnings = _beginnings(log)
         found = [(since, *place) for since in beginnings for place in unapplied(log, since, stop)]
     commands = read_log(spark, origin, "entries", names, endPosition=stop).where("session != 0")
@@ -88,8 +88,8 @@ def doubly_applied(commands: DataFrame) -> DataFrame:
         {"term": F.col("last.term"), "position": F.col("last.position")}
     )
     text = F.format_string(
-        "session %d#%d is applied by entry %d of this batch, by whoever begins at %d, and by entry "
-        "%d at %d",
+        "session %d#%d is applied by entry %d of this batch (by members that begin at %d), and by "
+        "entry %d at %d",
         *("session", "sequence", "last.entry", "last.since", "first.entry", "first.position"),
     )
     return violations(wrong, "session", text, member="member")

@@ -71,7 +71,7 @@ def parse_target(options: Mapping[str, str], columns: Sequence[str], *, overwrit
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or "key" not in columns:
         raise ConfigurationError(
-            f"columns {', '.join(columns)}: expected key, and any of {', '.join(_COLUMNS[1:])} any"
+            f"columns {', '.join(columns)}: expected key, and any of {', '.join(_COLUMNS[1:])}"
         )
     members, job = options.get("connect") or "", options.get("job") or ""
     parse_members(members)

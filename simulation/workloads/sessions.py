@@ -118,7 +118,7 @@ class Sessions(Workload):
         if self._lost(owner, reply) or reply == b":%d\r\n" % (_NUMBER_BYTES * owner.answered):
             return
         if not reply.startswith(b"-FORGOTTEN "):
-            raise ViolationError(f"Sessions: {owner} was then told {reply!r}")
+            raise ViolationError(f"Sessions: {owner} repeated a command and received {reply!r}")
 
     async def _append(self, door: Door, owner: _Owner, *, twice: bool = False) -> None:
         """Send the next command, perhaps twice at once, until it is answered."""

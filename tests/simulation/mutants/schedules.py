@@ -57,7 +57,7 @@ async def _ask(stage: World[Ledger], member: int) -> None:
     """
     with contextlib.suppress(RequestError):
         reply = await stage.hosts[member].running.query(b"")
-        assert int(reply) >= len(stage.acked), "StaleRead: a reply lacks what was acknowledged"
+        assert int(reply) >= len(stage.acked), "StaleRead: a reply misses acknowledged commands"
 
 
 async def a_clock_is_years_ahead(stage: World[Ledger]) -> None:
@@ -260,7 +260,7 @@ async def a_write_outlives_its_leader(stage: World[Ledger]) -> None:
     await rest(stage)
     (done,) = {host.service.payloads.count(b"x") for host in stage.hosts.values()}
     assert done == 1, f"Twice: it was done {done} times"
-    assert b"x" not in stage.refused, "ToldWrong: its client was told that it was not done"
+    assert b"x" not in stage.refused, "ToldWrong: its client learned that it was refused"
 
 
 async def a_leader_with_a_lease_is_alone(stage: World[Ledger]) -> None:
