@@ -3,7 +3,7 @@
 Writers set keys as in `failover.py`, while other processes at the usual priority use as much of the
 processors as they get. Nothing fails, so there should be no election: the leader, its term, and
 each member's number of elections must not change. Then the exit status is 0. Every member must have
-each acknowledged write in its log, of which nothing is dropped.
+each acknowledged write in its log. No log is dropped during the run.
 
 The other processes end by themselves shortly after their time, even if this process was killed.
 """
@@ -89,7 +89,7 @@ async def main(*, options: Common = USUAL, seconds: float = 600.0, others: int =
     seconds
         Duration.
     others
-        Number of other processes, each of which uses a whole processor.
+        Number of other processes; each uses a whole processor.
     """
     if options.quick:
         seconds = 20.0

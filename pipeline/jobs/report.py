@@ -123,12 +123,12 @@ def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
         batches: of the same member, as the source's table "batches".
 
     Returns:
-        A row for each term in which something is committed: term, leader (a member id), reason (of
-        the election), base, began and ended (times of its first and last batch), seconds (between
-        them), batches, entries, bytes, election_seconds (by the winner's clock), pause_seconds
-        (since the last batch of the previous term, in log time) and without_leader_seconds (the
-        shorter one of these two). The last two are null for the first term of all. Columns from
-        the first entry of a term are null if that entry was pruned.
+        A row for each term with a commit. The term itself: term, leader (a member id), reason (of
+        the election), base. Its batches: began and ended (times of the first and the last one),
+        seconds (between them), batches, entries, bytes. Its election: election_seconds (by the
+        winner's clock), pause_seconds (since the last batch of the previous term, in log time) and
+        without_leader_seconds (the shorter one). The last two are null for the first term of all.
+        Columns from the first entry of a term are null if that entry was pruned.
     """
     by_term = batches.groupBy("term").agg(
         F.min("position").alias("base"),

@@ -119,7 +119,7 @@ class RemoteLog(Log):
         return self._last
 
     def _some(self, position: int, stop: int, limit_bytes: int) -> list[Batch]:
-        """Fetch committed batches, the first of which covers a position."""
+        """Fetch committed batches; the first one covers a position."""
 
         def ask() -> list[Batch]:
             arguments = self._client, position, stop, limit_bytes
