@@ -1,8 +1,9 @@
-"""All benches, one after the other, then the tables of NOTEBOOK.md and the plots.
+"""Runs all benches one after the other, then makes the tables of NOTEBOOK.md and the plots.
 
-Each is a process of its own, for a bench that fails must not take the others with it; which did
-is told in the end. Run by hand are those that need other products (`peers.py`, `spark.py`) or
-hours (`steady.py`), and `failover.py`, whose figures stand in docs/election.md too.
+Each bench is its own process, so that a failure does not end the others. Failed benches are named
+at the end. Some benches are run by hand only: those that need other products (`peers.py`,
+`spark.py`), one that takes hours (`steady.py`), and `failover.py`, which docs/election.md also
+quotes.
 """
 
 import subprocess
@@ -17,7 +18,7 @@ from bench.lib.harness import USUAL, Common
 
 ROOT: Final = Path(__file__).parents[1]
 LONGEST_SECONDS: Final = 1800.0
-"""One that takes longer hangs, and is ended."""
+"""A bench that takes longer is regarded as hung, and ended."""
 
 BENCHES: Final[tuple[tuple[str, ...], ...]] = (
     ("runs.cluster",),
@@ -44,7 +45,7 @@ def main(
     options: Common = USUAL,
     only: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
 ) -> int:
-    """Run all benches, write their results, and make of these the tables and the plots.
+    """Run all benches, write their results, and make the tables and plots from them.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def main(
 
 
 def _run(script: str, *arguments: str) -> bool:
-    """Run a module of this package; return whether it ended well, and in time."""
+    """Run a module of this package; return whether it succeeded in time."""
     command = [sys.executable, "-m", f"bench.{script}", *arguments]
     try:
         return (

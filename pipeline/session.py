@@ -1,7 +1,7 @@
-"""A Spark session that suits the source: quiet, on loopback unless told otherwise, filters pushed.
+"""Opens a Spark session for the source: few log lines, loopback by default, pushed filters.
 
-Nothing here is needed on a cluster that has a session already: there,
-``spark.dataSource.register(QuorateSource)`` is all.
+A cluster that has a session already needs nothing of this, except
+``spark.dataSource.register(QuorateSource)``.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -45,15 +45,15 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %m%n
 def open_session(
     *, master: str = "local[*]", settings: Mapping[str, str] | None = None, name: str = "quorate"
 ) -> Generator[SparkSession]:
-    """Open a Spark session with the source ``quorate`` for the length of a block.
+    """Open a Spark session with the source ``quorate`` for the duration of a block.
 
     Args:
-        master: where it runs, as Spark says it: ``local[4]``, ``spark://host:7077``, ``yarn``.
-        settings: of Spark, over the ones from here.
-        name: of the application.
+        master: Spark's master: ``local[4]``, ``spark://host:7077``, ``yarn``.
+        settings: Spark's settings; they override the ones from here.
+        name: name of the application.
 
     Raises:
-        ConfigurationError: PySpark is not installed, or there is no Java that it can use.
+        ConfigurationError: PySpark is not installed, or there is no Java for it.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -88,7 +88,7 @@ def _usual(master: str, directory: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-        # Spark's own bound, 64 MiB, is held several times by each task
+        # each task holds several batches, which is too much with Spark's own 64 MiB
         "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log}",

@@ -1,7 +1,14 @@
 """Simulated clusters: real members under simulated time, network and disk, from a seed.
 
-:func:`simulate` runs a whole plan, storms and checks included; :func:`open_world` gives a
-cluster to a script of one's own. Nothing that a member needs imports this room.
+:func:`simulate` runs a whole plan, with storms and checks. :func:`open_world` gives a cluster to a
+script. Nothing that a member needs imports this package.
+
+- ``world``, ``machines``: the simulated cluster: clocks, disks, processes, the scheduler
+- ``nemesis``, ``faults``: what goes wrong; ``storm``, ``scenarios``: when, and how often
+- ``door``, ``workloads``: clients and what they do
+- ``watching``, ``invariants``: what is recorded and checked after every event
+
+Read ``plan.py`` first, then ``storm.py`` and ``world.py``.
 """
 
 from .invariants import Invariant, ViolationError

@@ -1,8 +1,8 @@
-"""A client's way into the cluster: it asks some member and waits for one of three outcomes.
+"""A client's access to the cluster: it sends to one member and waits for one of three outcomes.
 
-An operation is acknowledged with a reply, refused (it has no effect, ever), or unknown: the client
-gave up waiting, or the member lost track of it. A process that is paused or gone does not answer.
-A client that asked it waits until its patience ends, or its connection is refused.
+An operation is acknowledged with a reply, refused (it never has an effect), or unknown: the client
+gave up waiting, or the member lost the request. A process that is paused or dead does not answer.
+Its client waits until its patience ends, or until the connection is refused.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ PATIENCE: Final = (0.4, 2.0, 12.0)
 
 
 class Serials:
-    """Numbers of operations, each one once."""
+    """Serial numbers of operations."""
 
     def __init__(self) -> None:
         self.last = 0
 
     def next(self) -> int:
-        """Give a new one."""
+        """Return a new number."""
         self.last += 1
         return self.last
 
 
 class Door:
-    """The way in for one client.
+    """One client's access to the cluster.
 
     Args:
-        client: its number.
+        client: number of the client.
         world: the cluster.
         rng: chooses the member, the network delay and the patience.
         tell: receives the facts.
         serials: shared by all clients.
 
     Attributes:
-        counts: of answers, refusals and unknown outcomes.
+        counts: number of answers, refusals and unknown outcomes.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Door:
         stamp: Stamp = UNSTAMPED,
         among: Sequence[int] = (),
     ) -> bytes:
-        """Have a command done, through one of some members; return the service's reply.
+        """Execute a command through one of some members; return the service's reply.
 
         Raises:
-            NoLeaderError: it was not done, and never will be.
-            UnknownOutcomeError: it may have been done, or may still be done.
+            NoLeaderError: the command was not executed, and never will be.
+            UnknownOutcomeError: the command may have been executed, or may still be.
         """
         serial = self._serials.next()
         sealed = seal(serial, payload)
@@ -91,10 +91,10 @@ class Door:
         )
 
     async def query(self, payload: bytes, flags: int = 0, *, among: Sequence[int] = ()) -> bytes:
-        """Have a query answered.
+        """Execute a query; return the service's reply.
 
         Raises:
-            RequestError: it was not.
+            RequestError: the query was not answered.
         """
         serial = self._serials.next()
         return await self._ask(

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """A volatile service: it remembers every command, and its reply is how many there are.
+    """A volatile service: it remembers every command, and replies with their number.
 
     Attributes:
-        commands: what was applied, in order.
+        commands: the applied commands, in order.
         timestamp_ms: log time.
-        deadline_ms: set by a test that wants log time to move; None once it has come.
+        deadline_ms: set by a test that wants log time to advance; None once it is reached.
     """
 
     def __init__(self, place: Place | None = None, /) -> None:
@@ -41,7 +41,7 @@ class Ledger:
         return 0
 
     def apply(self, command: Command) -> bytes:
-        """Remember the command; reply how many there are."""
+        """Remember the command; reply with the number of commands."""
         self.commands.append(command)
         return b"%d" % len(self.commands)
 
@@ -53,12 +53,12 @@ class Ledger:
             self.deadline_ms = None
 
     def query(self, payload: bytes, flags: int) -> bytes:
-        """Say how many commands there are."""
+        """Reply with the number of commands."""
         del payload, flags
         return b"%d" % len(self.commands)
 
     def next_deadline_ms(self) -> int | None:
-        """Say what the test has set."""
+        """Return the deadline that the test has set."""
         return self.deadline_ms
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -69,7 +69,7 @@ class Ledger:
     async def save(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> Iterator[bytes]:
-        """Give the commands, a hundred in a piece."""
+        """Yield the commands, a hundred in each piece."""
         commands = [*self.commands]
         task_status.started()
         return (
@@ -78,7 +78,7 @@ class Ledger:
         )
 
     async def load(self, pieces: Iterator[bytes], position: int, timestamp_ms: int) -> None:
-        """Take the commands."""
+        """Replace the commands by those of a snapshot."""
         del position
         found: list[Command] = []
         for piece in pieces:
@@ -89,7 +89,7 @@ class Ledger:
 
     @property
     def payloads(self) -> list[bytes]:
-        """The payloads of all commands, in order."""
+        """Return the payloads of all commands, in order."""
         return [command.payload for command in self.commands]
 
 
@@ -107,7 +107,7 @@ async def equal(
     """Wait until all running members have applied the same commands (these, if given).
 
     Raises:
-        trio.TooSlowError: they have not.
+        trio.TooSlowError: the wait takes too long.
     """
     alive = [host for host in world.hosts.values() if host.member]
     want = payloads
@@ -134,7 +134,7 @@ class Book(Ledger):
     """A ledger that reports when it has applied a batch.
 
     Attributes:
-        patient: whether it was asked to put off work that may wait.
+        patient: whether it was asked to defer work that can wait.
     """
 
     def __init__(self) -> None:

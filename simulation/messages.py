@@ -1,4 +1,4 @@
-"""Messages under a script's control: it may drop them, or hold them back and deliver them later."""
+"""Messages under a script's control: it can drop them, or hold them back and deliver them later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Held:
-    """A message that was held back on its way."""
+    """A message that was held back."""
 
     sender: int
     receiver: int
@@ -37,11 +37,11 @@ class Messages:
         self._deliver: dict[int, Callable[[int, Message], None]] = {}
 
     def attend(self, receiver: int, deliver: Callable[[int, Message], None]) -> None:
-        """Note how a message is delivered to a member."""
+        """Register how messages are delivered to a member."""
         self._deliver[receiver] = deliver
 
     def passes(self, sender: int, receiver: int, message: Message) -> bool:
-        """Say whether a message arrives now; it may be held back instead."""
+        """Return whether a message arrives now; a rule may hold it back."""
         if any(rule(sender, receiver, message) for rule in self._drops):
             return False
         if any(rule(sender, receiver, message) for rule in self._holds):
@@ -50,15 +50,15 @@ class Messages:
         return True
 
     def drop(self, rule: Rule) -> Callable[[], None]:
-        """Drop messages from now on; returns what undoes it."""
+        """Drop messages from now on; return a function that ends the rule."""
         self._drops.append(rule)
         return lambda: self._drops.remove(rule)
 
     def hold(self, rule: Rule) -> Callable[[], None]:
-        """Hold messages back from now on; returns what undoes it, but delivers nothing."""
+        """Hold messages back from now on; return a function that ends this without deliveries."""
         self._holds.append(rule)
         return lambda: self._holds.remove(rule)
 
     def deliver(self, held: Held) -> None:
-        """Deliver a message late."""
+        """Deliver a held message."""
         self._deliver[held.receiver](held.sender, held.message)

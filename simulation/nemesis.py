@@ -1,8 +1,8 @@
 """The nemesis: injects faults into a cluster, one after another, by a seeded choice.
 
-Most faults come at random times. Some come at the very moment when a member enters a state, a
-leader's states more often: between a decision and its consequences a fault does the most harm.
-:mod:`.faults` lists the faults, and says which of them the cluster must survive.
+Most faults come at random times. Some come at the moment when a member enters a state, more often a
+leader's state: a fault between a decision and its consequences does the most harm. :mod:`.faults`
+lists the faults, and says which of them the cluster must survive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .world import World
 
 PAUSES: Final = (0.02, 0.2, 1.0, 3.0)
-"""Longest pauses between two faults, in heartbeat timeouts; one of them is chosen each time."""
+"""Maximum pauses between two faults, in heartbeat timeouts; one of them is chosen each time."""
 
 AT_A_LEADERS_STATE: Final = 0.15
 AT_ANY_STATE: Final = 0.02
@@ -37,9 +37,9 @@ class Nemesis:
 
     Args:
         world: the cluster.
-        observer: what is known of it.
+        observer: records what happens in it.
         rng: chooses the faults, their times and their victims.
-        weights: how likely each fault is, by its name.
+        weights: relative probability of each fault, by name.
 
     Attributes:
         context: the cluster as the faults see it.
@@ -64,7 +64,7 @@ class Nemesis:
         world.after_every_event(self._watch)
 
     async def run(self, seconds: float) -> None:
-        """Inject faults for `seconds`, then undo what can be undone.
+        """Inject faults for `seconds`, then undo all faults that can be undone.
 
         Raises:
             BaseException: a member failed for a reason other than its faults.
@@ -73,14 +73,14 @@ class Nemesis:
         async with trio.open_nursery() as self.context.nursery:
             try:
                 await self._rage(end)
-            finally:  # a trap that springs later would find the nursery closed
+            finally:  # a trap that springs later would use a closed nursery
                 self._disarm()
             self.context.nursery.cancel_scope.cancel()
         self.context.nursery = None
         self.calm()
 
     async def _rage(self, end: float) -> None:
-        """Strike again and again, up to a time."""
+        """Inject one fault after the other until `end`."""
         while self._names and trio.current_time() < end:
             with trio.move_on_after(
                 self.rng.choice(PAUSES) * self.context.unit * self.rng.random()
@@ -122,7 +122,7 @@ class Nemesis:
             self.context.counts["stopped itself"] += 1
 
     def _watch(self, _member: int) -> None:
-        """Mark some members for a fault at the very moment when they enter a state."""
+        """Choose some members for a fault at the moment when they enter a state."""
         for transition in self.world.transitions[self._seen :]:
             leads = transition.after in LEADER_STATES
             likely = AT_A_LEADERS_STATE if leads else AT_ANY_STATE
@@ -149,7 +149,7 @@ class Nemesis:
 
 
 def leaves_and_causes(failure: BaseException) -> list[BaseException]:
-    """Give the errors in a tree of groups, and what they came from."""
+    """Yield the errors in a tree of groups, and their causes."""
     found = [*leaves(failure)]
     for error in found:
         if error.__cause__ is not None:

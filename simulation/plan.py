@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from .machines.host import ServiceFactory
     from .world import World
 
-RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+RAM_DISK: Final = Path("/dev/shm")  # noqa: S108 - used for a new folder
 SECONDS_PER_HOUR: Final = 3600.0
 
 SESSIONS_IN: Final = 3
-"""In one of so many runs there is a client with sessions. It never leaves the cluster in peace, and
-where it was in all of them some mistakes were found much later."""
+"""One run in this many has a client with sessions. Smaller: that client never lets the cluster
+rest, which delays the discovery of some defects. Larger: sessions are tested less."""
 
 
 @attrs.frozen
 class Plan:
-    """What is run: the same plan is always the same run.
+    """The plan of a run; equal plans give equal runs.
 
     Args:
-        seed: of everything that is left to chance.
-        members: how many have a vote.
-        hours: virtual hours, at least.
-        scenario: what is done to them; a name of `scenarios.SCENARIOS`.
-        service: a state machine of one's own as ``package.module:Class``, else the key-value store.
+        seed: seed of all random choices.
+        members: number of voters.
+        hours: minimum virtual hours.
+        scenario: a name in `scenarios.SCENARIOS`.
+        service: a user's state machine as ``package.module:Class``; without it the key-value store.
     """
 
     seed: int
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command line that repeats it."""
+        """Return the command line that repeats the run."""
         words = (
             f"quorate simulate --seed {self.seed} --members {self.members} --hours {self.hours:g}"
         )
@@ -72,20 +72,20 @@ class Outcome:
     """The result of a run.
 
     Args:
-        plan: what was run.
-        digest: of everything that happened; the same in every run of this plan.
-        virtual_seconds: how long it lasted in virtual time.
-        events: how many things happened.
-        facts: how many facts the invariants have checked.
-        elections: how many canvasses were begun.
-        terms: how many terms there were.
-        operations: how many operations of clients were checked.
-        acknowledged: how many of them were acknowledged.
-        undecided: how many histories of keys could not be decided from outside.
-        healed_seconds: how long the longest recovery took.
-        faults: how often each fault was injected.
+        plan: the plan.
+        digest: digest of all events; the same in every run of this plan.
+        virtual_seconds: duration in virtual time.
+        events: number of events.
+        facts: number of facts that the invariants have checked.
+        elections: number of canvasses begun.
+        terms: number of terms.
+        operations: number of clients' operations that were checked.
+        acknowledged: number of acknowledged operations.
+        undecided: number of keys with an undecided history.
+        healed_seconds: duration of the longest recovery.
+        faults: number of injections of each fault.
         violation: the invariant that was violated, None if all held.
-        story: the last transitions of each member, and where the violation was found.
+        story: the last transitions of each member, and the place of the violation.
     """
 
     plan: Plan
@@ -108,11 +108,11 @@ def simulate(plan: Plan, trace_file: TextIOBase | None = None) -> Outcome:
     """Run a plan; a violation is part of the outcome, not an error.
 
     Args:
-        plan: what to run.
-        trace_file: where every event is written, see :mod:`.trace`.
+        plan: the plan.
+        trace_file: a file for all events, see :mod:`.trace`.
 
     Raises:
-        ConfigurationError: there is no such scenario or service.
+        ConfigurationError: the scenario or the service does not exist.
     """
     if plan.scenario not in SCENARIOS:
         raise ConfigurationError(
@@ -146,7 +146,7 @@ async def _run(
         async with open_world(directory, service, setting, trace=trace, observer=observer) as world:
             storms.append(Storm(world, observer, workloads, scenario, plan.seed))
             await storms[0].run(plan.hours * SECONDS_PER_HOUR)
-    except Exception as failure:  # noqa: BLE001 - whatever it was, it is the finding
+    except Exception as failure:  # noqa: BLE001 - any error is a finding
         leaf = _first_leaf(failure)
         violation = f"{type(leaf).__name__}: {leaf}"
         where = "".join(traceback.format_exception(leaf))
@@ -198,7 +198,7 @@ def _first_leaf(failure: BaseException) -> BaseException:
 
 
 def _what(plan: Plan) -> tuple[ServiceFactory[Service], Sequence[Workload]]:
-    """Give what makes the members' state machines, and what the clients do with them."""
+    """Return a factory of the members' state machines, and the clients' workloads."""
     if not plan.service:
         make = stores(random.Random(f"{plan.seed}/flushes"))
         workloads: list[Workload] = [Strings(), Bank(), Expiry()]

@@ -1,4 +1,4 @@
-"""Scenarios: which faults are done, how the members are set up, and what the clients do."""
+"""Scenarios: the faults, the settings of the members, and the settings of the environment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Scenario:
-    """What kind of run it is.
+    """A kind of run.
 
     Args:
-        words: what it is about.
-        faults: how likely each fault of `faults.FAULTS` is, and which strikes there are.
-        clocks: the members' clocks are wrong, and run at different rates.
-        wipes: how likely it is that a disk is replaced between two storms.
-        snapshots: how likely they are taken all the time, so that hardly any log is kept.
+        words: a description.
+        faults: relative probability of each fault of `faults.FAULTS`.
+        clocks: whether the members' clocks are wrong, and run at different rates.
+        wipes: probability that a disk is replaced between two storms.
+        snapshots: probability of constant snapshots, which leave hardly any log.
     """
 
     words: str
@@ -37,14 +37,15 @@ class Scenario:
     standbys: int = 0
 
     def setting(self, seed: int, members: int, rng: Random, seconds: float) -> Setting:
-        """Draw what the world is made of, for a run of at least that many seconds."""
+        """Draw the settings of a world, for a run of at least this many seconds."""
         paces = {
             each: weight
             for each, weight in PACES.items()
             if LEAST_TIMEOUTS * each.leader_heartbeat_timeout <= seconds
         } or {TIMEOUTS: 1.0}
         timeouts = _perhaps_leased(rng.choices(list(paces), list(paces.values()))[0], seed)
-        unit = timeouts.election_timeout  # timeouts must suit the network, as an operator's do
+        unit = timeouts.election_timeout  # an operator would choose timeouts that suit the network,
+        # too
         return Setting(
             members=members + self.standbys,
             standbys=self.standbys,
@@ -65,7 +66,7 @@ class Scenario:
 
 
 def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:
-    """Draw whether, and how long, leaders have leases; by a generator of its own."""
+    """Draw the leaders' leases, if any, from a separate generator."""
     rng = Random(f"{seed}/lease")
     if rng.random() >= LEASED:
         return timeouts
@@ -74,7 +75,7 @@ def _perhaps_leased(timeouts: Timeouts, seed: int) -> Timeouts:
 
 
 def _pruning(seed: int) -> SnapshotPolicy:
-    """Draw how little log is kept; by a generator of its own."""
+    """Draw how little log is kept, from a separate generator."""
     return Random(f"{seed}/pruning").choice((OFTEN, AT_ONCE))
 
 
@@ -88,25 +89,26 @@ PACES: Final[dict[Timeouts, float]] = {
     _slower(20): 10,
     Timeouts.of("aeron"): 2,
 }
-"""How patient members are: as in one building, more so, or as Aeron's defaults.
+"""The members' timeouts: for one building, longer ones, or Aeron's defaults; with their weights.
 
-What a run costs goes by its heartbeats, and so does what happens in it: an hour of hasty members is
-as much work as twenty hours of patient ones. So patient ones are drawn more often.
+The cost of a run is proportional to its heartbeats, and so is what happens in it. An hour with
+short timeouts costs as much as twenty hours with long ones. So long timeouts are drawn more often.
 """
 
 LEAST_TIMEOUTS: Final = 25
-"""So many heartbeat timeouts must fit into a run, else its members are hastier."""
+"""A run must be at least this many heartbeat timeouts long; otherwise shorter timeouts are used."""
 
 LEASED: Final = 0.4
-"""So likely reads are answered by a lease."""
+"""Probability that a lease answers reads."""
 
 FOUNDED: Final = 0.9
-"""So likely the cluster stands already: to begin one in a storm takes most of a run."""
+"""Probability that the cluster is already founded. Smaller: more runs are mostly spent founding one
+in a storm. Larger: founding is tested less."""
 
 OFTEN: Final = SnapshotPolicy(keep=2, interval_bytes=64 << 10, interval_entries=50, margin_bytes=0)
 
 AT_ONCE: Final = attrs.evolve(OFTEN, keep=1, interval_entries=10)
-"""Hardly a member that was away still finds what it lacks in the others' logs."""
+"""A member that was away hardly ever finds its missing entries in the other members' logs."""
 
 USUAL: Final[dict[str, float]] = {
     "kill": 2,
@@ -138,7 +140,7 @@ USUAL: Final[dict[str, float]] = {
     "lose disk": 0.2,
     "set clock": 0.5,
 }
-"""Everything, in proportions that leave the cluster able to do something now and then."""
+"""All faults, with weights that still let the cluster make progress at times."""
 
 assert USUAL.keys() == FAULTS.keys()
 
@@ -154,7 +156,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         "every fault there is", USUAL | _STRIKES, clocks=True, wipes=0.2, snapshots=0.3
     ),
     "standby": Scenario(
-        "every fault there is, and a standby beside the members, which has no vote",
+        "every fault there is, and a standby, which has no vote",
         USUAL | _STRIKES,
         clocks=True,
         wipes=0.2,
@@ -229,4 +231,4 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         clocks=True,
     ),
 }
-"""By name, as `quorate simulate --scenario` takes them."""
+"""The scenarios by name, for `quorate simulate --scenario`."""

@@ -1,8 +1,8 @@
-"""The key-value store as it is simulated: each member flushes when it likes, and can be compared.
+"""The simulated key-value store: members flush at different times, and report their states.
 
-Each member decides by itself when to flush what it has applied from memory to disk. The moment must
-not show in any reply, nor in the state. So every member draws its own flush times at each start,
-and reports its state at the same positions as all other members.
+Each member decides by itself when to flush applied changes from memory to disk. That time must not
+affect any reply or the state. So every member draws its own flush times at each start, and reports
+its state at the same positions as all other members, for comparison.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from .machines.host import Place
 
 INTERVALS_S: Final = (0.05, 0.5, 5.0)
-"""How long a change stays in memory only; one of them is chosen at each start, in seconds."""
+"""Seconds that a change stays in memory only; one of them is chosen at each start."""
 
 MEMORY_BYTES: Final = (1 << 11, FLUSH_BYTES)
-"""How much of it there may be."""
+"""Bytes of changes that may stay in memory; one of them is chosen at each start."""
 
 PAGE_KEYS: Final = 64
 DIGEST_BYTES: Final = 12
 
 
 class Store(KeyValueService):
-    """The store, and what it holds.
+    """The key-value store, with a summary of its state.
 
     Args:
-        tables: where it holds it.
+        tables: the tables that hold the state.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -47,7 +47,7 @@ class Store(KeyValueService):
         super().advance(position, timestamp_ms)
 
     def state(self) -> bytes:
-        """Stand for all keys that have not expired, with revisions and types, and for all notes."""
+        """Return a summary of all notes and unexpired keys, with revisions and types."""
         held = blake2b(
             repr(sorted(self.tables.notes.rows.items())).encode(), digest_size=DIGEST_BYTES
         )
@@ -62,7 +62,7 @@ class Store(KeyValueService):
 
 
 def stores(rng: Random) -> Callable[[Place], Store]:
-    """Give what makes the members' stores, whose flushes are drawn from `rng`."""
+    """Return a factory of the members' stores; `rng` determines their flush times."""
 
     def make(place: Place) -> Store:
         return Store(

@@ -2,13 +2,14 @@
 
 Each round is a storm of faults under load, and then:
 
-1. The faults stop. Any quorum of intact voters is healed. All other members are dead, cut off, or
-   talk while their disks hang. The quorum must elect a leader and serve. (A cluster that was not
-   founded yet needs all members.)
-2. All intact members are healed. They must follow one leader, serve, and hold the same state. And
-   a reader that has only one of their directories must learn what is committed.
-3. Members with damaged recordings get empty disks; now and then an intact member does too. Each
-   must catch up before anything else happens (see :mod:`.faults.disks`).
+1. The faults stop. A random quorum of intact voters is healed. All other members are dead, cut off,
+   or connected with hanging disks. The quorum must elect a leader and serve. (A cluster that was
+   not founded yet needs all members.)
+2. All intact members are healed. They must follow one leader, serve, and have equal states. A
+  reader
+   with only one of their directories must be able to find what is committed.
+3. Members with damaged recordings get empty disks, and sometimes an intact member does, too. Each
+   one must catch up before the next step (see :mod:`.faults.disks`).
 4. The clients' history of the round is checked from outside.
 
 For each healing the cluster has :meth:`Storm.patience` of virtual time.
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
     from .world import World
 
 STORM_TIMEOUTS: Final = 40.0
-"""How long a storm lasts, in heartbeat timeouts."""
+"""Duration of a storm, in heartbeat timeouts."""
 
 HEALING_TIMEOUTS: Final = 16.0
-"""In how many heartbeat timeouts, after two startup canvasses, a cluster must be healed."""
+"""A cluster must be healed within this many heartbeat timeouts, plus two startup canvasses."""
 
 TERM_TIMEOUTS: Final = 0.4
-"""Heartbeat timeouts added per term: a member that missed many terms fetches them one by one."""
+"""Heartbeat timeouts added for each term, since a member fetches missed terms one by one."""
 
 CLIENTS: Final = 4
 THINKING: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
-"""How long clients think between two operations at most, in heartbeat timeouts."""
+"""Maximum pauses of a client between two operations, in heartbeat timeouts."""
 
 
 class Storm:
@@ -60,13 +61,13 @@ class Storm:
 
     Args:
         world: the cluster, not started.
-        observer: what looks at it.
+        observer: records and checks all events.
         workloads: what the clients do.
-        scenario: what is done to it.
-        seed: of the faults and the load.
+        scenario: the faults.
+        seed: seed of the faults and of the load.
 
     Attributes:
-        healed: how long the longest healing took, in seconds.
+        healed: duration of the longest healing, in seconds.
     """
 
     def __init__(
@@ -100,10 +101,10 @@ class Storm:
         world.after_every_event(self._look_at_a_ballot)
 
     async def run(self, seconds: float) -> None:
-        """Storm and heal for that long.
+        """Run rounds of storm and healing for `seconds`.
 
         Raises:
-            ViolationError: something that must hold does not.
+            ViolationError: an invariant is violated.
         """
         for i, host in self.world.hosts.items():
             host.litter()
@@ -122,7 +123,7 @@ class Storm:
             self.rounds += 1
 
     async def _rage(self, seconds: float) -> None:
-        """Let the nemesis rage for that long; a fault that never ends is a defect of our own."""
+        """Run the nemesis for `seconds`; a fault that never ends is a defect of the simulation."""
         try:
             with trio.fail_after(seconds + self.patience):
                 await self.nemesis.run(seconds)
@@ -130,7 +131,7 @@ class Storm:
             self._complain("the storm is over")
 
     async def _client(self, door: Door, workloads: Sequence[Workload]) -> None:
-        """Do one thing after the other, at a pace that changes."""
+        """Execute one operation after the other, at a changing pace."""
         think = door.rng.choice(THINKING)
         while True:
             if door.rng.random() < 0.02:
@@ -142,7 +143,7 @@ class Storm:
 
     @property
     def patience(self) -> float:
-        """How long a healing may take, in seconds."""
+        """Return the maximum duration of a healing, in seconds."""
         canvass = self.world.setting.timeouts.startup_canvass
         terms = max(len(disk.bases) for disk in self.observer.known.disks.values())
         patience = 2 * canvass + (HEALING_TIMEOUTS + TERM_TIMEOUTS * terms) * self._unit
@@ -182,7 +183,7 @@ class Storm:
         self.nemesis.check_failures()
 
     def _hang(self, ids: list[int]) -> None:
-        """Have disks complete nothing any more: at once, or when their member stands."""
+        """Make disks hang: at once, or when their member becomes a candidate."""
         if self.rng.random() < 0.5:
             self._hang_in_a_ballot += ids
         else:
@@ -198,7 +199,7 @@ class Storm:
         await self.world.kill(*(i for i in ids if not self.world.hosts[i].stopped))
 
     async def _replace_disks(self, intact: list[int]) -> None:
-        """Replace the rotten disks, or now and then an intact one; one at a time, in calm."""
+        """Replace damaged disks, and sometimes an intact one; one at a time, without faults."""
         ids = list(self.world.hosts)
         replaced = list(self.nemesis.context.rotten)
         if not replaced and len(ids) > 1 and self.rng.random() < self.scenario.wipes:
@@ -211,9 +212,9 @@ class Storm:
         self.nemesis.context.rotten.clear()
 
     async def _serves(self, ids: list[int]) -> None:
-        """All of them lead or follow one of them before long, and it takes commands.
+        """Check that these members soon have a leader among them, which takes commands.
 
-        Where others' disks are hanging it may be one of those that leads, until there is a command.
+        If disks of other members hang, one of those may lead, until there is a command.
         """
         world, since = self.world, trio.current_time()
         for i in ids:
@@ -236,7 +237,7 @@ class Storm:
         self.healed = max(self.healed, trio.current_time() - since)
 
     async def _acknowledged(self, ids: list[int]) -> None:
-        """Have a command acknowledged by one of them."""
+        """Send commands until one of these members acknowledges one."""
         door = self.doors[0]
         before = door.counts["ok"]
         while door.counts["ok"] == before:
@@ -246,7 +247,7 @@ class Storm:
                 await trio.sleep(self._unit / 10)
 
     async def _converges(self, ids: list[int]) -> None:
-        """All of them have applied all that is committed by now."""
+        """Check that these members apply everything that is committed by now."""
         world, end = self.world, self.observer.known.committed_end
 
         def equal() -> bool:
@@ -265,7 +266,7 @@ class Storm:
         )
 
     async def _tell(self, ids: list[int]) -> None:
-        """Check that a reader with only a member's directory learns what is committed."""
+        """Check that a reader with only a member's directory finds what is committed."""
         hosts, last = self.world.hosts, next(reversed(self.observer.known.committed.values()))
 
         def told() -> bool:
@@ -275,11 +276,11 @@ class Storm:
                 return False
             return min(known) >= last.end or self._says_nothing(ids[0], last)
 
-        words = f"the directories of members {ids} tell that {last.end} is committed"
+        words = f"the directories of members {ids} show that {last.end} is committed"
         await self._within(told, words)
 
     def _says_nothing(self, member: int, batch: Batch) -> bool:
-        """Whether a batch carries only log time, or only the last commit position."""
+        """Return whether a batch carries only log time, or only the last commit position."""
         raw = self.nemesis.context.find_batch(member, batch)
         entries = decode_entries_untrusted(raw) if raw is not None else ()
         return all(each.kind is EntryKind.TIMER for each in entries)

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: real members, stores on a temporary folder, a network in memory."""
+"""A cluster in virtual time: real members, stores in a temporary folder, a network in memory."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ LOOK_SECONDS = 0.005
 
 
 LIMITS: Final = Limits(journal_bytes=32 << 10)
-"""The journals of stores are small, so that they are often carried over."""
+"""Small journals, so that their entries are often moved to LMDB."""
 
 
 class World(Generic[S_co]):
-    """The cluster, its network, and what was seen of it; made by :func:`open_world`.
+    """The cluster, its network, and a record of its events; made by :func:`open_world`.
 
     Attributes:
-        network: between the hosts, whose names are "h0", "h1" and so on.
-        hosts: by member id.
-        transitions: of all elections, oldest first.
-        failures: what ended a member, by member.
-        messages: on their way between members; a script may drop or hold them.
-        acked: commands whose reply a client got (:meth:`attempt`).
-        refused: commands whose client learned that they were never done.
+        network: the network between the hosts "h0", "h1" and so on.
+        hosts: the hosts by member id.
+        transitions: transitions of all elections, oldest first.
+        failures: the error that ended a member, by member.
+        messages: messages between members; a script may drop or hold them.
+        acked: commands with a reply to the client (:meth:`attempt`).
+        refused: commands that were refused and will never have an effect.
         services: the services of all starts of all members.
         trace: every event.
-        observer: sees what members receive, send and make durable; None if there is none.
+        observer: sees what members receive, send and make durable; may be None.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class World(Generic[S_co]):
     # --- members
 
     async def start(self, *ids: int) -> None:
-        """Start members; all of them if none is named."""
+        """Start these members, or all members."""
         for i in ids or tuple(self.hosts):
             await self.hosts[i].start(self._nursery, self._run)
 
@@ -132,7 +132,7 @@ class World(Generic[S_co]):
         self.trace.tell("ends", i)
 
     def _attend(self, member: Member) -> None:
-        """Look over the shoulder of a member that has just been made."""
+        """Observe a member that was just created."""
         i, store = member.config.member_id, member.store
         self.services.append(self.hosts[i].service)
         if self.observer is not None:
@@ -157,11 +157,11 @@ class World(Generic[S_co]):
             self.happened(i)
 
         self.messages.attend(i, hear)
-        setattr(member, "on_message", on_message)  # noqa: B010 - a method of this one member
+        setattr(member, "on_message", on_message)  # noqa: B010 - overrides it for this member only
         store.on_durable = on_durable
 
     def _observe_member(self, member: Member, observer: Observer) -> None:
-        """Have an observer see what the member sends."""
+        """Let the observer see what the member sends."""
         i, links = member.config.member_id, member.links
         send, broadcast = links.send, links.broadcast
 
@@ -173,7 +173,7 @@ class World(Generic[S_co]):
             observer.sends(i, message)
             broadcast(message)
 
-        setattr(links, "send", watched_send)  # noqa: B010 - methods of this one member's links
+        setattr(links, "send", watched_send)  # noqa: B010 - overrides it for these links only
         setattr(links, "broadcast", watched_broadcast)  # noqa: B010
         clocks = [self.hosts[j].clock for j in self.setting.voters]
         watch_stamps(member, clocks, observer.tell)
@@ -195,7 +195,7 @@ class World(Generic[S_co]):
         self.happened(transition.member_id)
 
     def happened(self, i: int) -> None:
-        """Something happened at a member."""
+        """Handle an event of a member."""
         if self.observer is not None:
             self.observer.look(i)
         for look in self._after:
@@ -206,7 +206,7 @@ class World(Generic[S_co]):
         self._after.append(look)
 
     async def kill(self, *ids: int) -> None:
-        """Kill processes: what was not written is lost, nothing more is sent or written."""
+        """Kill processes: unwritten data is lost, and nothing more is sent or written."""
         lives = [
             self.hosts[i].ended for i in ids
         ]  # do not wait for a start that happens from now on
@@ -218,7 +218,7 @@ class World(Generic[S_co]):
             await life.wait()
 
     async def stop(self, i: int) -> None:
-        """Stop a member in order; one whose stop is not waited for is killed."""
+        """Stop a member in order; if the caller stops waiting, the member is killed."""
         host = self.hosts[i]
         self.trace.tell("stops", i)
         starts, member = host.starts, host.running
@@ -230,18 +230,18 @@ class World(Generic[S_co]):
                     await self.kill(i)
 
     def pause(self, i: int) -> None:
-        """Hold a process still where it is."""
+        """Pause a process."""
         self.trace.tell("pauses", i)
         self.hosts[i].pause()
 
     def resume(self, i: int) -> None:
-        """Let a process go on, if it was paused."""
+        """Resume a process, if it was paused."""
         if self.hosts[i].paused:
             self.trace.tell("resumes", i)
             self.hosts[i].resume()
 
     async def wipe(self, i: int) -> None:
-        """Replace a disk by an empty one; the member is killed, and not started."""
+        """Kill a member and replace its disk by an empty one; the member is not started."""
         await self.kill(i)
         self.replace_disk(i)
 
@@ -253,7 +253,7 @@ class World(Generic[S_co]):
             self.observer.wiped(i)
 
     async def cut_power(self, *ids: int, fate: Fate = Fate.LOST) -> None:
-        """Cut the power of machines: nobody hears of it; what was being written has that fate."""
+        """Cut the power of machines: connections break silently, `fate` decides pending writes."""
         lives = [
             self.hosts[i].ended for i in ids
         ]  # do not wait for a start that happens from now on
@@ -265,22 +265,22 @@ class World(Generic[S_co]):
             await life.wait()
 
     def set_timeouts(self, i: int, timeouts: Timeouts) -> None:
-        """Give a running member timeouts of its own."""
+        """Change the timeouts of a running member."""
         state = self.hosts[i].running.state
         state.config = attrs.evolve(state.config, timeouts=timeouts)
 
     def others(self, *ids: int) -> list[int]:
-        """Give the members that are none of these."""
+        """Return all other members."""
         return [i for i in self.hosts if i not in ids]
 
     def running(self) -> list[int]:
-        """Give the members that run."""
+        """Return the running members."""
         return [i for i, host in self.hosts.items() if host.member is not None]
 
     # --- the network
 
     def isolate(self, i: int) -> None:
-        """Cut a member off from all others."""
+        """Cut a member off from all other members."""
         for other in self.others(i):
             self.network.cut(f"h{i}", f"h{other}")
 
@@ -299,13 +299,13 @@ class World(Generic[S_co]):
         within: float = 30.0,
         every: float = LOOK_SECONDS,
     ) -> None:
-        """Wait for a condition, at which it looks every so often.
+        """Wait for a condition, by polling.
 
         Raises:
-            trio.TooSlowError: it did not come about.
+            trio.TooSlowError: the condition did not hold in time.
         """
         with trio.fail_after(within):
-            while not condition():  # noqa: ASYNC110 - virtual time; any state may be asked for
+            while not condition():  # noqa: ASYNC110 - virtual time, and any condition
                 await trio.sleep(every)
 
     async def reached(self, member: int, state: State, *, within: float = 30.0) -> None:
@@ -318,13 +318,13 @@ class World(Generic[S_co]):
         await self.until(there, within=within)
 
     def leaders(self) -> list[int]:
-        """Give the members that lead and take requests."""
+        """Return the members that lead and take requests."""
         return [
             i for i, host in self.hosts.items() if host.member and host.member.topology.is_leader
         ]
 
     async def leader(self, *, within: float = 30.0) -> int:
-        """Wait for the one leader; give it."""
+        """Wait until there is one leader; return it."""
         await self.until(lambda: len(self.leaders()) == 1, within=within)
         return self.leaders()[0]
 
@@ -340,11 +340,11 @@ class World(Generic[S_co]):
     # --- clients
 
     async def command(self, at: int, payload: bytes) -> bytes:
-        """Have a command done through a member; return the service's reply."""
+        """Execute a command through a member; return the service's reply."""
         return await self.hosts[at].running.command(payload)
 
     async def attempt(self, at: int, payload: bytes, *, within: float = 1.0) -> bool:
-        """Have a command done through a member; say whether it was acknowledged."""
+        """Execute a command through a member; return whether it was acknowledged."""
         host = self.hosts[at]
         if host.member is None:
             return False
@@ -360,7 +360,7 @@ class World(Generic[S_co]):
         return False
 
     def path(self, member: int, *, since: int = 0) -> list[str]:
-        """Give the states that a member has entered, by name."""
+        """Return the names of the states that a member has entered."""
         return [t.after.name for t in self.transitions[since:] if t.member_id == member]
 
 
@@ -374,14 +374,14 @@ async def open_world(
     trace: Trace | None = None,
     observer: Observer | None = None,
 ) -> AsyncGenerator[World[S_co], None]:
-    """Open a world, in virtual time; the scheduler is seeded for as long as it is open.
+    """Open a world in virtual time; the scheduler is seeded while it is open.
 
     Args:
-        directory: for the members' stores; a RAM disk is the faster one.
-        service: what makes each member's state machine.
-        setting: what it is made of.
-        trace: where its events go.
-        observer: what looks at it after every event.
+        directory: a folder for the members' stores; a RAM disk is faster.
+        service: makes each member's state machine.
+        setting: the settings of the world.
+        trace: receives all events.
+        observer: called after every event.
     """
     with seeded_scheduler(setting.seed):
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""What was acknowledged, held against what the log says was set (:mod:`checking`)."""
+"""Compares acknowledged writes with the writes in the log (see :mod:`checking`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,11 +8,11 @@ import attrs
 from bench.lib.checking import NUMBER, Last, Look, LostError, Sets, told
 
 TOLD: Final = 5
-"""So many of what is missing are named."""
+"""At most this many missing writes are named in an error."""
 
 
 def counted(writes: int, value_bytes: int, keys: int) -> Look:
-    """Of `redis-benchmark` and `fill`: so many writes, and values of so many bytes."""
+    """Return a check for `redis-benchmark` and `fill`: number of writes and length of values."""
 
     def look(sets: Sets) -> Last:
         count, last = 0, Last()
@@ -21,7 +21,9 @@ def counted(writes: int, value_bytes: int, keys: int) -> Look:
             if len(key) != 16 or not number.isdigit() or int(number) >= keys:
                 raise LostError(f"the log has a key that was not sent: {key!r:.60}")
             if len(value) != value_bytes:
-                raise LostError(f"{key!r} has {len(value)} bytes in the log, and not {value_bytes}")
+                raise LostError(
+                    f"{key!r} has {len(value)} bytes in the log, expected {value_bytes}"
+                )
             last[key] = told(value)
             count += 1
         if count != writes:
@@ -33,12 +35,12 @@ def counted(writes: int, value_bytes: int, keys: int) -> Look:
 
 @attrs.define
 class Numbers:
-    """What a client that numbers its values knows of its key.
+    """What a client that numbers its values knows about its key.
 
     Args:
-        sent: the number that was sent last; the first one is 1.
-        open: those that were not acknowledged: whether they were done nobody knows.
-        seen: up to here they were looked for already.
+        sent: the last number that was sent; the first one is 1.
+        open: numbers that were not acknowledged, so their outcome is unknown.
+        seen: numbers up to this one were checked already.
     """
 
     sent: int = 0
@@ -47,16 +49,16 @@ class Numbers:
 
     @property
     def acknowledged(self) -> int:
-        """How many were acknowledged since those that were looked for."""
+        """Return how many writes were acknowledged since the last check."""
         return self.sent - self.seen - sum(number > self.seen for number in self.open)
 
 
 def numbered(clients: Mapping[bytes, Numbers], value_bytes: int) -> Look:
-    """Of clients that number their values: each number that was acknowledged, and none not sent.
+    """Return a check for clients that number values: all acknowledged numbers, and no unsent one.
 
     Args:
-        clients: what they know of their keys.
-        value_bytes: of each value.
+        clients: the clients' numbers, by key.
+        value_bytes: length of each value.
     """
 
     def look(sets: Sets) -> Last:
@@ -81,7 +83,7 @@ def numbered(clients: Mapping[bytes, Numbers], value_bytes: int) -> Look:
 def _number_untrusted(
     key: bytes, value: bytes, clients: Mapping[bytes, Numbers], value_bytes: int
 ) -> int:
-    """The number of a value; raises `LostError` for one that nobody has sent."""
+    """Return the number of a value; raise `LostError` if no client has sent it."""
     if key not in clients:
         raise LostError(f"the log has a key that was not sent: {key!r:.60}")
     digits = value[NUMBER]

@@ -1,17 +1,16 @@
-"""What a bench has written is looked for again, outside of the time that is measured.
+"""Checks that everything a bench wrote is there, outside the measured time.
 
-A figure of members that lost something on the way is worth nothing. So the stretch of the log that
-a load wrote is read from the members' disks: the same bytes on each, in them as many writes as were
-acknowledged, of the keys and sizes that were sent. And what it says last of a key, each member must
-answer.
+A figure is worthless if members lost something on the way. So this module reads the part of the log
+that a load wrote from the members' disks. All members must have the same bytes, with as many writes
+as were acknowledged, and the keys and sizes that were sent. Each member must also answer with the
+last value of each key in that part.
 
-What is written by a client that numbers its values (:mod:`crowd`, `failover.py`) is looked for
-number by number. `redis-benchmark` writes the same value again and again; of that the count must be
-right, which is why it is always given a number that its clients can share out evenly.
+If a client numbers its values (:mod:`crowd`, `failover.py`), every number is checked.
+`redis-benchmark` writes the same value again and again, so only the count can be checked. It is
+therefore always given a number of requests that its clients share evenly.
 
-Where members drop their log behind snapshots, as `snapshot.py` has it, one of them keeps it for
-this. What a member says that it has applied tells nothing: an entry of the log may be the SETs of
-many clients.
+If members drop their log behind snapshots, as in `snapshot.py`, one member keeps it for this check.
+A member's own count of applied entries would not do: one entry may hold the SETs of many clients.
 """
 
 import itertools
@@ -36,21 +35,21 @@ from quorate.storage import (
 from quorate.storage.lmdb.checksum import crc32c
 
 NUMBER: Final = slice(16)
-"""Where a numbered value has its number."""
+"""The bytes of a numbered value that hold its number."""
 
 SAMPLE: Final = 2000
-"""So many of the keys that a load wrote are asked for on each member, spread over all of them."""
+"""At most this many keys of a load, evenly spread, are read from each member."""
 
 GROUP_KEYS: Final = 200
 GROUP_BYTES: Final = 1 << 20
 
 
 class LostError(Exception):
-    """What was acknowledged is not there, or something that nobody sent is."""
+    """An acknowledged write is missing, or there is a write that no client sent."""
 
 
 class Member(Protocol):
-    """A member that is looked at, such as :class:`quorate.local.cluster.MemberProcess`."""
+    """A member to be checked, such as :class:`quorate.local.cluster.MemberProcess`."""
 
     @property
     def member_id(self) -> int:
@@ -59,25 +58,25 @@ class Member(Protocol):
 
     @property
     def config(self) -> NodeConfig:
-        """With the directory of its stores."""
+        """Its configuration, which names the directory of its stores."""
         ...
 
     @property
     def address(self) -> MemberAddress:
-        """Where clients reach it."""
+        """Its address for clients."""
         ...
 
 
 @attrs.frozen
 class Stretch:
-    """What a load wrote of the log: between two positions at which batches begin or end."""
+    """The part of the log that a load wrote, between two boundaries of batches."""
 
     begin: int
     end: int
 
 
 class Value(NamedTuple):
-    """A value, without all its bytes."""
+    """A value's length and first bytes."""
 
     size: int
     checksum: int
@@ -85,7 +84,7 @@ class Value(NamedTuple):
 
 
 Last: TypeAlias = dict[bytes, Value]
-"""What keys were set to last."""
+"""The last value of each key."""
 
 Sets: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Keys and values, in the order in which they were set."""
@@ -95,7 +94,7 @@ Look: TypeAlias = Callable[[Sets], Last]
 
 
 def told(value: bytes) -> Value:
-    """Note what a value is."""
+    """Return the short form of a value."""
     return Value(len(value), crc32c(value), value[NUMBER])
 
 
@@ -103,15 +102,15 @@ def told(value: bytes) -> Value:
 
 
 def log_of(member: Member) -> Path:
-    """Where a member's recording lies."""
+    """Return the directory of a member's recording."""
     return member.config.directory / "log"
 
 
 def batches(directory: Path, stretch: Stretch) -> Iterator[bytes]:
-    """The batches of a stretch of one recording, each with its checksum checked.
+    """Yield the batches of a stretch of one recording, each with its checksum verified.
 
     Raises:
-        LostError: it has not all of it.
+        LostError: the recording ends before the stretch does.
     """
     try:
         with open_readonly(directory) as store:
@@ -126,10 +125,10 @@ def batches(directory: Path, stretch: Stretch) -> Iterator[bytes]:
 
 
 def read_sets(directory: Path, stretch: Stretch) -> Iterator[tuple[bytes, bytes]]:
-    """What was set in a stretch of one recording.
+    """Yield the keys and values set in a stretch of one recording.
 
     Raises:
-        LostError: the recording has not all of it, or there is another command than SET and MSET.
+        LostError: the recording ends too early, or has a command other than SET and MSET.
     """
     parse = PayloadParser().parse_untrusted
     for batch in batches(directory, stretch):
@@ -144,10 +143,10 @@ def read_sets(directory: Path, stretch: Stretch) -> Iterator[tuple[bytes, bytes]
 
 
 def compare_logs(directories: Sequence[Path], stretch: Stretch) -> None:
-    """See that a stretch of all recordings has the same bytes.
+    """Check that a stretch has the same bytes in all recordings.
 
     Raises:
-        LostError: it has not; says where.
+        LostError: recordings differ; the message names the position.
     """
     first, *others = directories
     for other in others:
@@ -159,7 +158,7 @@ def compare_logs(directories: Sequence[Path], stretch: Stretch) -> None:
 
 
 def kept_from(members: Sequence[Member]) -> int:
-    """From where on all of these members keep the log."""
+    """Return the first position that all of these members keep."""
     begin = 0
     for member in members:
         with open_readonly(log_of(member)) as store:
@@ -168,14 +167,14 @@ def kept_from(members: Sequence[Member]) -> int:
 
 
 async def check_logs(members: Sequence[Member], end: int) -> None:
-    """See that all members have the same log, as far back as all of them keep it.
+    """Check that all members have the same log, as far back as all of them keep it.
 
     Args:
-        members: whose logs.
-        end: up to where all of them have applied it.
+        members: the members.
+        end: the position up to which all of them have applied the log.
 
     Raises:
-        LostError: they have not.
+        LostError: the logs differ.
     """
 
     def read() -> None:
@@ -188,10 +187,10 @@ async def check_logs(members: Sequence[Member], end: int) -> None:
 
 
 async def check_state(last: Mapping[bytes, Value], addresses: Iterable[MemberAddress]) -> None:
-    """See that each of these members answers for keys, by itself, what they were set to last.
+    """Check that each member, from its own state, returns the last value of each key.
 
     Raises:
-        LostError: one does not.
+        LostError: a member returns another value.
     """
     names = list(last)
     names = names[:: max(1, len(names) // SAMPLE)]
@@ -211,7 +210,7 @@ async def check_state(last: Mapping[bytes, Value], addresses: Iterable[MemberAdd
 
 
 async def values_of(client: RespClient, names: Sequence[bytes]) -> list[object]:
-    """The values of keys; None for one that is not there."""
+    """Return the values of keys; None for a missing key."""
     values = await client.call("MGET", *names)
     assert isinstance(values, list)
     return list(values)
@@ -223,17 +222,17 @@ async def values_of(client: RespClient, names: Sequence[bytes]) -> list[object]:
 async def check_stretch(
     members: Sequence[Member], stretch: Stretch, look: Look, addresses: Iterable[MemberAddress] = ()
 ) -> None:
-    """See that a stretch of the log is the same on all members, and what was acknowledged.
+    """Check that all members have the same stretch of the log, with all acknowledged writes.
 
     Args:
-        members: whose logs are read, and whose states are asked for. They must have applied all
-            of it, and nobody may write meanwhile.
-        stretch: what was written.
-        look: compares it with what was acknowledged.
-        addresses: of more members, of which the state alone is looked at.
+        members: the members whose logs and states are read. They must have applied the whole
+            stretch, and no client may write during the check.
+        stretch: the part of the log.
+        look: compares the stretch with the acknowledged writes.
+        addresses: addresses of more members; only their states are read.
 
     Raises:
-        LostError: it is not so; the figures are worth nothing.
+        LostError: something differs, so the figures are worthless.
     """
     directories = [log_of(member) for member in members]
 

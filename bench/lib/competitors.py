@@ -1,10 +1,10 @@
-"""Clusters of three to put the same load on: ours, etcd's, RedisRaft's.
+"""Clusters of three members of quorate, etcd and RedisRaft, for the same load.
 
-Each commits durably on a quorum before it answers, and answers reads linearizably. What they are
-called with is their default but for that, and for where they listen and store.
+Each product commits durably on a quorum before it answers, and reads linearizably. All other
+options keep their defaults, except addresses and directories.
 
-Each says how much it has written, so that it can be held against what was acknowledged: our log
-holds the writes themselves, a revision of etcd is one write, and so is an entry of RedisRaft's log.
+Each product reports how much it has written, for comparison with the acknowledged writes. Our log
+holds the writes themselves; one revision of etcd, or one entry of RedisRaft's log, is one write.
 """
 
 import base64
@@ -35,13 +35,14 @@ from quorate.node.requests.status import NodeStatus
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8
 FILL: Final = 3
-"""So many random writes of each key leave few keys out."""
+"""Random writes for each key. Smaller: more keys are never written. Larger: filling takes
+longer."""
 READY_SECONDS: Final = 60.0
 TRY_SECONDS: Final = 0.2
 LEVEL_SECONDS: Final = 10.0
-"""How long a follower has to apply what it has."""
+"""Seconds that a follower has to apply its log."""
 LOOKED_AT: Final = 1000
-"""Keys whose values are looked at on each member of etcd, or RedisRaft's leader."""
+"""Keys whose values are checked on each member of etcd, or on RedisRaft's leader."""
 
 
 BOTH: Final = ("set", "get")
@@ -49,18 +50,18 @@ BOTH: Final = ("set", "get")
 
 @attrs.frozen
 class Peer:
-    """A cluster that is up and has (nearly) all keys.
+    """A running cluster with (nearly) all keys.
 
     Args:
-        name: of the product.
+        name: name of the product.
         pids: process ids of its members, the leader's first.
-        run: puts a load of so many requests on it.
-        check: sees that all members have what this load has written since the last time, which is
-            so many values; raises `LostError`.
-        compare: sees that all members have the same keys and values; raises `LostError`.
-        commands: with which it is loaded.
+        run: runs a load with a number of requests.
+        check: checks that all members have this number of values, written by the load since the
+            last check; raises `LostError`.
+        compare: checks that all members have the same keys and values; raises `LostError`.
+        commands: the commands that may be used as a load.
         pipelines: whether a client may send more than one request before it is answered.
-        status: what our leader says of itself; None of the others'.
+        status: returns our leader's status; None for other products.
     """
 
     name: str
@@ -78,9 +79,9 @@ class Count:
     """A number that grows by one with each write, on all members.
 
     Args:
-        name: what it is called.
-        read: asks all members for it.
-        mark: what it was last.
+        name: name of the number.
+        read: reads the number from all members.
+        mark: its last value.
     """
 
     name: str
@@ -89,17 +90,17 @@ class Count:
 
     @classmethod
     async def begin(cls, name: str, read: Callable[[], Awaitable[list[int]]]) -> "Count":
-        """Begin with what it is now, when all members agree on it."""
+        """Begin with the present value, once all members agree on it."""
         with trio.fail_after(READY_SECONDS):
-            while len(set(seen := await read())) > 1:  # noqa: ASYNC110 - of other processes
+            while len(set(seen := await read())) > 1:  # noqa: ASYNC110 - other processes
                 await trio.sleep(TRY_SECONDS)
         return cls(name, read, seen[0])
 
     async def check(self, _load: Load, writes: int) -> None:
-        """See that it has grown by so much.
+        """Check that the number has grown by `writes`.
 
         Raises:
-            LostError: it has not, on one of them.
+            LostError: it has not, on some member.
         """
         wanted, seen = self.mark + writes, list[int]()
         with trio.move_on_after(LEVEL_SECONDS):
@@ -114,20 +115,20 @@ class Count:
 
 @attrs.define
 class Log:
-    """Our log, and how far it was looked at."""
+    """Our log, and the position up to which it was checked."""
 
     cluster: LocalCluster
     mark: int
 
     async def leader(self) -> NodeStatus:
-        """What the leader says of itself, once all members are idle."""
+        """Return the leader's status, once all members are idle."""
         return (await settled(self.cluster))[0]
 
     async def check(self, load: Load, writes: int) -> None:
-        """See that it has so many more writes.
+        """Check that the log has this many more writes.
 
         Raises:
-            LostError: it has not, on one of the members.
+            LostError: it has not, on some member.
         """
         end = (await self.leader()).append_position
         await check_load(self.cluster.members, load, Stretch(self.mark, end), writes)
@@ -135,10 +136,10 @@ class Log:
 
 
 def check_lengths(who: str, values: Sequence[object]) -> None:
-    """See that there are values, of the right length.
+    """Check that all values exist and have the right length.
 
     Raises:
-        LostError: it is not so.
+        LostError: a value is missing or has another length.
     """
     size = Load("set", 1).value_bytes
     wrong = [one for one in values if one is not None and one_length(one) != size]
@@ -147,18 +148,18 @@ def check_lengths(who: str, values: Sequence[object]) -> None:
 
 
 def one_length(value: object) -> int:
-    """Bytes of a value; -1 for what is none."""
+    """Return the length of a value; -1 for a reply that is not a value."""
     return len(value) if isinstance(value, bytes) else -1
 
 
 def make(directory: Path) -> Path:
-    """Make a directory, and those that it lies in."""
+    """Make a directory and its parents."""
     directory.mkdir(parents=True)
     return directory
 
 
 async def _start(nursery: trio.Nursery, directory: Path, *command: str) -> int:
-    """Start a process that is ended with the nursery; return its id."""
+    """Start a process that ends with the nursery; return its id."""
     with (directory / "log").open("ab") as log:
         process = await nursery.start(
             partial(trio.run_process, command, stdout=log, stderr=log, cwd=directory)
@@ -168,7 +169,7 @@ async def _start(nursery: trio.Nursery, directory: Path, *command: str) -> int:
 
 
 async def _until(works: Callable[[], Awaitable[object]]) -> None:
-    """Try again and again until it does not fail."""
+    """Repeat a call until it does not fail."""
     with trio.fail_after(READY_SECONDS):
         while True:
             try:
@@ -181,7 +182,7 @@ async def _until(works: Callable[[], Awaitable[object]]) -> None:
 
 @asynccontextmanager
 async def open_quorate(directory: Path, *, leased: bool = False) -> AsyncGenerator[Peer]:
-    """Three members of ours; with leases, as long as may be, they are only read from."""
+    """Run three members of quorate; with leases of the maximum length, they are only read from."""
     usual = Timeouts.of("lan")
     lease = usual.leader_heartbeat_timeout if leased else 0.0
     timeouts = attrs.evolve(usual, leader_lease=lease)
@@ -208,7 +209,7 @@ async def open_quorate(directory: Path, *, leased: bool = False) -> AsyncGenerat
 
 @asynccontextmanager
 async def open_redisraft(directory: Path, module: Path) -> AsyncGenerator[Peer]:
-    """Three of RedisRaft, by the module's file."""
+    """Run three members of RedisRaft, from the module's file."""
     ports = [free_client_port(1) for _ in range(MEMBERS)]
     async with trio.open_nursery() as nursery:
         pids: list[int] = []
@@ -247,7 +248,7 @@ async def _redis_says(port: int, *words: str) -> None:
 
 
 async def _redisraft_says(ports: Sequence[int], name: str) -> list[int]:
-    """What each member says of a number of INFO."""
+    """Return a number of INFO, from each member."""
     found: list[int] = []
     for port in ports:
         async with open_resp(HOST, port) as client:
@@ -259,7 +260,7 @@ async def _redisraft_says(ports: Sequence[int], name: str) -> list[int]:
 
 
 async def _redisraft_compare(ports: Sequence[int]) -> None:
-    """Followers tell no values, but how many keys they have."""
+    """Compare the number of keys; RedisRaft's followers do not return values."""
     counts = await _redisraft_says(ports, "db0:keys")
     async with open_resp(HOST, ports[0]) as client:
         values = await client.call("MGET", *(f"key:{n:012d}" for n in range(LOOKED_AT)))
@@ -271,7 +272,7 @@ async def _redisraft_compare(ports: Sequence[int]) -> None:
 
 @asynccontextmanager
 async def open_etcd(directory: Path, loader: Path) -> AsyncGenerator[Peer]:
-    """Three of etcd; `loader` is `etcd_load/main.go`, built."""
+    """Run three members of etcd; `loader` is the program built from `etcd_load/main.go`."""
     ports = [(free_client_port(1), free_client_port(1)) for _ in range(MEMBERS)]
     urls = [(f"http://{HOST}:{client}", f"http://{HOST}:{peer}") for client, peer in ports]
     make(directory)
@@ -317,7 +318,7 @@ async def _etcd_load(loader: Path, endpoints: str, load: Load, requests: int) ->
 
 
 async def _etcdctl(endpoints: str, *words: str) -> list[dict[str, Any]]:
-    """What etcdctl tells of each endpoint."""
+    """Return etcdctl's output for each endpoint."""
     said: list[dict[str, Any]] = json.loads(await _etcd_json(endpoints, "endpoint", *words))
     return said
 
@@ -342,7 +343,7 @@ async def _etcd_revisions(endpoints: str) -> list[int]:
 
 
 async def _etcd_compare(endpoints: str) -> None:
-    """Members tell a hash of all that they have, and some values."""
+    """Compare the members' hashes of their whole state, and some values."""
     hashes = [one["HashKV"]["hash"] for one in await _etcdctl(endpoints, "hashkv")]
     if len(set(hashes)) > 1:
         raise LostError(f"members of etcd have different values, by their hashes: {hashes}")

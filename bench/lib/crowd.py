@@ -1,15 +1,14 @@
-"""Many clients in one process, which writes what became of their commands, second by second.
+"""Many clients in one process, which prints the outcomes of their commands for each second.
 
     python -m bench.lib.crowd PORT CLIENTS SECONDS [VALUE_BYTES] [NAME]
 
-Each client sets a key of its own, again and again, and waits for each reply; the value begins with
-a number that counts up. `redis-benchmark` ends at the first error and tells of a whole run only;
-this one goes on, connects again when it is cut off, and counts everything. It is an epoll loop
+Each client sets its own key again and again, and waits for each reply. The value begins with a
+number that counts up. `redis-benchmark` ends at the first error and reports only on a whole run.
+This program continues, reconnects when it is cut off, and counts everything. It is an epoll loop
 without a framework, so that two thousand clients leave the processors to the members.
 
-It ends after its seconds, or when it is told so (SIGTERM), with the last replies. It prints a line
-of JSON for each second, and a last one with what each client has sent, and what of it was not
-acknowledged.
+It ends after SECONDS, or at SIGTERM, once it has the last replies. It prints a line of JSON for
+each second. A last line has the numbers that each client sent, and those not acknowledged.
 """
 
 import json
@@ -28,13 +27,13 @@ HOST: Final = "127.0.0.1"
 RETRY_SECONDS: Final = 0.1
 CONNECTS_IN_A_ROW: Final = 64
 GRACE_SECONDS: Final = 10.0
-"""How long the last replies are waited for."""
+"""Seconds to wait for the last replies."""
 
 SHARES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999, "longest_ms": 1.0}
 
 
 def percentiles(seconds: Iterable[float]) -> dict[str, float]:
-    """Milliseconds of those shares; nothing of nothing."""
+    """Return the percentiles of these shares, in ms; nothing if there are no times."""
     ranked = sorted(seconds)
     if not ranked:
         return {}
@@ -50,8 +49,8 @@ class Client:
 
     Attributes:
         sent: number of the last value that was sent.
-        open: numbers of those that were not acknowledged.
-        asked: when the command was sent that is not answered; 0 if there is none.
+        open: numbers that were not acknowledged.
+        asked: when the unanswered command was sent; 0 if there is none.
     """
 
     key: bytes
@@ -64,14 +63,14 @@ class Client:
 
 @attrs.define
 class Tally:
-    """What has happened since the last line: times in seconds, and counts."""
+    """Times (in seconds) and counts since the last line."""
 
     times: list[float] = attrs.field(factory=list[float])
     errors: dict[str, int] = attrs.field(factory=dict[str, int])
     dropped: int = 0
 
     def line(self, at: float) -> str:
-        """Say it, and begin anew."""
+        """Return the line, and reset."""
         told: dict[str, object] = {"at": at, "answers": len(self.times), "errors": self.errors}
         told |= {"dropped": self.dropped, **percentiles(self.times)}
         self.times, self.errors, self.dropped = [], {}, 0
@@ -92,7 +91,7 @@ class Crowd:
         self.ending = False
 
     def connect(self, client: Client) -> None:
-        """Connect a client, now or later, and send its next command."""
+        """Connect a client, now or after a pause, and send its next command."""
         try:
             client.stream = socket.create_connection((HOST, self._port), timeout=5)
         except OSError:
@@ -130,7 +129,7 @@ class Crowd:
         self._again.append((time.perf_counter() + RETRY_SECONDS, client))
 
     def turn(self) -> None:
-        """Look after all that are ready."""
+        """Serve all clients that are ready."""
         for file, _ in self._epoll.poll(0.02, 512):
             client = self._by_file[file]
             assert client.stream is not None
@@ -166,16 +165,17 @@ class Crowd:
         self.ending = True
 
     def waiting(self) -> int:
-        """How many wait for a reply."""
+        """Return the number of clients that wait for a reply."""
         return sum(client.asked > 0 for client in self.clients)
 
 
 def run(crowd: Crowd, seconds: float) -> None:
-    """Load for so long, and wait for the last replies."""
+    """Run the load for its seconds, and wait for the last replies."""
     began = time.perf_counter()
     for number, client in enumerate(crowd.clients):
         crowd.connect(client)
-        if number % CONNECTS_IN_A_ROW == 0:  # or the backlog overflows, and a SYN is lost for 1 s
+        if number % CONNECTS_IN_A_ROW == 0:  # otherwise the backlog overflows, and a lost SYN costs
+            # 1 s
             crowd.turn()
     told = began
     while (now := time.perf_counter()) < began + seconds and not crowd.ending:
@@ -194,7 +194,7 @@ def run(crowd: Crowd, seconds: float) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Run by the words of the command line."""
+    """Run with the arguments of the command line."""
     port, clients, seconds, *rest = words
     size, name = (*rest, *("256", "crowd")[len(rest) :])
     crowd = Crowd(int(port), int(clients), int(size), name)

@@ -1,4 +1,4 @@
-"""Crowds as the benches use them: started, listened to, and checked against what is stored."""
+"""Starts crowds of clients, reads their results, and checks these against the members' stores."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ from quorate.node.requests.status import MemberAddress
 
 @attrs.frozen
 class Told:
-    """What a crowd has told.
+    """The results of a crowd.
 
     Args:
-        lines: one for each second, see :mod:`crowd`.
-        unanswered: clients that waited for a reply in vain at the end.
-        clients: for each key what was sent, and what of it was not acknowledged.
+        lines: one line for each second, see :mod:`crowd`.
+        unanswered: number of clients that had no reply at the end.
+        clients: for each key, the numbers sent and those not acknowledged.
     """
 
     lines: list[dict[str, Any]]
@@ -30,7 +30,7 @@ class Told:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Error replies, by their code."""
+        """Return the number of error replies by code."""
         found: dict[str, int] = {}
         for line in self.lines:
             for code, count in line["errors"].items():
@@ -57,7 +57,7 @@ async def run_crowd(
     name: str = "crowd",
     until: trio.Event | None = None,
 ) -> Told:
-    """Have so many clients load a member for so long, or until something happens."""
+    """Load a member with clients for some seconds, or until an event."""
     words = map(str, (port, clients, seconds, value_bytes, name))
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "bench.lib.crowd", *words], stdout=subprocess.PIPE
@@ -94,16 +94,16 @@ async def check_crowd(
     value_bytes: int = 256,
     addresses: Sequence[MemberAddress] = (),
 ) -> None:
-    """See that all members have each value that was acknowledged, and hold the last one.
+    """Check that all logs have each acknowledged value, and all states the last one.
 
     Args:
-        told: what the crowd has told.
-        members: all of them; they have applied everything.
-        stretch: of the log, since before the crowd.
-        value_bytes: of each value.
-        addresses: of more members, of which the state alone is looked at.
+        told: the results of the crowd.
+        members: the members; they have applied everything.
+        stretch: the part of the log that holds all writes of the crowd.
+        value_bytes: length of each value.
+        addresses: addresses of more members; only their states are read.
 
     Raises:
-        LostError: something acknowledged is lost, or something made up.
+        LostError: an acknowledged value is missing, or there is one that no client sent.
     """
     await check_stretch(members, stretch, numbered(told.clients, value_bytes), addresses)

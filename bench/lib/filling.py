@@ -1,4 +1,4 @@
-"""The keys that a load is about: set before the first run, in the end looked at on all members."""
+"""Sets all keys of a load before the first run, and checks them on all members at the end."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,11 +15,11 @@ MSET_BYTES: Final = 64 << 10
 MSET_KEYS: Final = 200
 FILLERS: Final = 4
 SAMPLE: Final = 20_000
-"""Keys that are read back one by one; with more of them, so many that are spread over all."""
+"""At most this many keys, evenly spread, are read back one by one."""
 
 
 def key_groups(load: Load, sample: int) -> Iterator[list[bytes]]:
-    """Names that redis-benchmark may draw, in groups: all of them, or so many of them."""
+    """Return the keys that redis-benchmark may choose, in groups: all of them, or only `sample`."""
     step = max(1, load.keys // sample)
     size = max(1, min(MSET_KEYS, MSET_BYTES // load.value_bytes))
     for start in range(0, load.keys, size * step):
@@ -28,13 +28,13 @@ def key_groups(load: Load, sample: int) -> Iterator[list[bytes]]:
 
 
 def value_of(name: bytes, load: Load, pool: bytes) -> bytes:
-    """What :func:`fill` sets a key to: a piece of a pool of bytes."""
+    """Return the value that :func:`fill` sets for a key: a piece of a pool of bytes."""
     at = (int(name[4:]) * 4099) % (len(pool) - load.value_bytes)
     return pool[at : at + load.value_bytes]
 
 
 def pool_for(load: Load, pool: bytes) -> bytes:
-    """Make a pool long enough."""
+    """Make a pool of random bytes that is long enough."""
     return pool * (1 + 2 * load.value_bytes // len(pool))
 
 
@@ -58,15 +58,15 @@ async def fill(cluster: LocalCluster, load: Load, pool: bytes = b"x") -> None:
 
 
 async def check(cluster: LocalCluster, load: Load, pool: bytes = b"") -> None:
-    """See that all members have all keys and no other, and the same values of those looked at.
+    """Check that all members have exactly the keys, and that sampled values agree.
 
     Args:
         cluster: the members.
-        load: what they were loaded with.
-        pool: of which :func:`fill` took the values, if nobody has set them since.
+        load: the load.
+        pool: the pool of :func:`fill`, if no client has set the keys since.
 
     Raises:
-        LostError: they have not; the figures are worth nothing.
+        LostError: keys or values differ, so the figures are worthless.
     """
     await settled(cluster)
     found: list[list[list[object]]] = []

@@ -1,4 +1,4 @@
-"""What all benches share: their options, where they work, and what they leave behind."""
+"""What all benches share: options, working directories, and results."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ NEVER: Final = SnapshotPolicy(interval_bytes=2**50, margin_bytes=2**50)
 """No snapshot by rule: the whole log is kept."""
 
 KEPT: Final = SnapshotPolicy(margin_bytes=2**32)
-"""Snapshots as usual, but what a load has written of the log is kept until it was looked at."""
+"""Snapshots as usual, but the log that a load wrote is kept until it was checked."""
 
 ALL_KEPT: Final = SnapshotPolicy(margin_bytes=2**50)
 """The same for a load that may last for hours."""
@@ -35,9 +35,9 @@ class Options:
     """Options of every bench.
 
     Args:
-        quick: small sizes and single short runs, to see that it works; says little of speed.
-        directory: on which disk: an existing directory; that of temporary files if left out.
-        figures: where the results go, as NAME.json.
+        quick: small sizes and single short runs, to test the bench; not a measure of speed.
+        directory: an existing directory on the disk to use; that of temporary files if left out.
+        figures: directory for the results, as NAME.json.
     """
 
     quick: Annotated[bool, Parameter(negative="")] = False
@@ -51,12 +51,12 @@ USUAL: Final = Options()
 
 @attrs.define
 class Bench:
-    """A bench that runs.
+    """A running bench.
 
     Args:
-        place: an empty directory that goes with it.
-        console: for what it says meanwhile.
-        rows: what it has found, a line of the table each.
+        place: an empty directory, removed at the end.
+        console: prints progress.
+        rows: the results, one for each line of the table.
     """
 
     place: Path
@@ -64,7 +64,7 @@ class Bench:
     rows: list[Row] = attrs.field(factory=list[Row])
 
     def found(self, row: Row) -> None:
-        """Keep what was found, and say it."""
+        """Keep a result, and print it."""
         self.rows.append(row)
         plain = (
             f"{name} {_short(value)}"
@@ -80,10 +80,10 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def open_bench(name: str, options: Options, **settings: object) -> Generator[Bench]:
-    """Have a place to work in; in the end what was found is written and shown.
+    """Run a bench in a new directory; at the end, write and print its results.
 
     Raises:
-        SystemExit: a check has failed; nothing is written.
+        SystemExit: a check has failed; no results are written.
     """
     console = make_console()
     with tempfile.TemporaryDirectory(
@@ -100,22 +100,22 @@ def open_bench(name: str, options: Options, **settings: object) -> Generator[Ben
     if lost:
         sys.exit(f"{name}: no figures are written: {'; '.join(map(str, lost))}")
     results = Results(name, circumstances, {"quick": options.quick, **settings}, bench.rows)
-    shown = section(results)  # which refuses a table without rows, so that none is written
+    shown = section(results)  # raises an error for a table without rows, before anything is written
     file = save(results, options.figures)
     console.print(f"\n{shown}\n\n{file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _keep_bytecode(place: Path) -> None:
-    """Let members run from bytecode, as installed ones do, also where the sources may get none.
+    """Let members run from bytecode, as installed ones do, even if the sources are read-only.
 
-    Else each start compiles all modules anew, which takes as long as half of all the rest.
+    Otherwise each start compiles all modules again, which adds half to the time of a start.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(place / "bytecode")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group, and of the groups in it."""
+    """Return the errors of a group and of its inner groups."""
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return
@@ -132,7 +132,7 @@ def lay_out_members(
     timeouts: Timeouts | None = None,
     hosts: Sequence[str] = (),
 ) -> list[NodeConfig]:
-    """Configure so many members on free ports; with the usual settings but for those given."""
+    """Configure members on free ports, with the usual settings except those given."""
     port, hosts = free_client_port(count), hosts or [HOST] * count
     laid = lay_out(place, members=count, client_port=port, cluster="bench", hosts=hosts)
     changes: dict[str, Any] = {"snapshot": snapshot, "limits": limits, "timeouts": timeouts}
@@ -144,24 +144,24 @@ def lay_out_members(
 
 
 def write(config: NodeConfig) -> None:
-    """Write a member's configuration to where its process looks for it."""
+    """Write a member's configuration to the file that its process reads."""
     text = attrs.evolve(config, directory=Path()).to_toml()
     (config.directory / "node.toml").write_text(text, encoding="utf-8")
 
 
 def make_app() -> App:
-    """The command line of a bench."""
+    """Return the command line of a bench."""
     return App(help_format="markdown", backend="trio", result_action="return_value")
 
 
 def stop_without(program: str, package: str, *, by: str = "on Debian: apt install") -> str:
-    """Return the path of a program, which is in PATH or next to this Python.
+    """Return the path of a program in PATH, or in the directory of this Python.
 
     Raises:
-        SystemExit: it is not there; nothing was measured yet, and nothing is written.
+        SystemExit: the program is missing; nothing is measured or written.
     """
-    beside = str(Path(sys.executable).parent)  # where pip puts it, also of a venv not activated
+    beside = str(Path(sys.executable).parent)  # where pip puts it, also in an inactive venv
     path = shutil.which(program) or shutil.which(program, path=beside)
     if path is None:
-        sys.exit(f"{program} is not there, and no figures are written; {by} {package}")
+        sys.exit(f"{program} not found, so nothing was measured: {by} {package}")
     return path

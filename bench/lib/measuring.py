@@ -1,8 +1,8 @@
-"""Instruments of the benches: loads and their runs, processor time, memory, who leads.
+"""Instruments of the benches: loads and their runs, processor time, memory, the leader.
 
-A load is put on by `redis-benchmark`, which is a program of its own, so that measuring takes as
-little from the members as it can. What a run cost is told by /proc and by the members' own counts
-of batches and commits, both read before and after.
+`redis-benchmark` makes the load. It is a small program in its own process, so that measuring takes
+little from the members. The cost of a run comes from /proc and from the members' own counts of
+batches and commits, read before and after.
 """
 
 import os
@@ -24,12 +24,12 @@ from quorate.node.requests.status import MemberAddress, NodeStatus
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 TRIAL_BYTES: Final = 32 << 20
 RESTING_SECONDS: Final = 0.1
-"""Processor time that a member without work takes in a second, at most."""
+"""A member that uses less processor time in a second than this is idle."""
 
 
 @attrs.frozen
 class Load:
-    """One kind of load: so many clients, each sending `pipeline` commands at a time."""
+    """One kind of load: a number of clients, each sending `pipeline` commands at a time."""
 
     command: str
     clients: int
@@ -38,15 +38,15 @@ class Load:
     keys: int = 100_000
 
     def trial(self) -> int:
-        """How many commands are enough to guess its rate."""
+        """Return a number of commands that is enough to estimate the rate."""
         commands = max(20 * self.clients, 400) * self.pipeline
         return self.whole(min(commands, TRIAL_BYTES // self.value_bytes))
 
     def whole(self, requests: int) -> int:
-        """So many, or a few more: as many for each client, and no pipeline is cut short.
+        """Round up, so that all clients send equally many commands in full pipelines.
 
-        Of such a number the load programs send each, and wait for its reply; with another one some
-        are sent for which they do not wait.
+        With such a number, the load programs wait for the reply to each command. With any other
+        number, they do not wait for the last ones.
         """
         together = self.clients * self.pipeline
         return max(1, -(-requests // together)) * together
@@ -54,7 +54,7 @@ class Load:
 
 @attrs.frozen
 class Latencies:
-    """What a client sees: operations a second, and how long one took, in milliseconds."""
+    """The client's view: operations a second, and latencies in milliseconds."""
 
     rate: float
     p50_ms: float
@@ -64,10 +64,10 @@ class Latencies:
 
 @attrs.frozen
 class Run(Latencies):
-    """What one run of one load gave; processor time in microseconds for each operation.
+    """The result of one run of one load; processor time is in microseconds per operation.
 
-    `per_batch` commands were in a record batch, and the leader made so many durable commits a
-    second; None if the run says nothing of that. A commit is a sync of the journal, or two of LMDB.
+    `per_batch` is the number of commands in a record batch, `commits` the leader's durable commits
+    in a second; None if not known. A commit is one sync of the journal, or two of LMDB.
     """
 
     leader_us: float
@@ -77,7 +77,7 @@ class Run(Latencies):
 
 
 def median(runs: Sequence[Run]) -> Run:
-    """The median of each figure by itself."""
+    """Return the median of each figure, taken separately."""
     figures: dict[str, float] = {}
     for field in attrs.fields(Run):
         column: list[float | None] = [getattr(run, field.name) for run in runs]
@@ -94,13 +94,13 @@ _RATE: Final = re.compile(r"throughput summary: ([0-9.]+) requests per second")
 
 
 def read_report(text: str) -> Latencies:
-    """Read what redis-benchmark tells of one test.
+    """Parse redis-benchmark's report of one test.
 
-    It names ever finer percentiles (50, 75, 87.5 and so on); the first at or above the wanted one
-    is taken, so 99.219 for 99 and 99.902 for 99.9.
+    The report has ever finer percentiles (50, 75, 87.5 and so on). This function takes the first
+    one at or above the wanted one: 99.219 for 99, and 99.902 for 99.9.
 
     Raises:
-        ValueError: it tells of none.
+        ValueError: the text is not such a report.
     """
     rate = _RATE.search(text)
     steps = [(float(share), float(ms)) for share, ms in _LINE.findall(text.partition("Cumul")[0])]
@@ -111,17 +111,17 @@ def read_report(text: str) -> Latencies:
 
 
 async def benchmark(load: Load, port: int, requests: int) -> Latencies:
-    """Run redis-benchmark once; the requests are a whole number for each client.
+    """Run redis-benchmark once; all clients send equally many requests.
 
     Raises:
-        RuntimeError: it failed; with its own words.
+        RuntimeError: the program failed; the message has its output.
     """
     assert requests == load.whole(requests)
     command = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port)]
     command += ["-t", load.command, "-c", str(load.clients), "-P", str(load.pipeline)]
     command += ["-d", str(load.value_bytes), "-r", str(load.keys), "-n", str(requests)]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
-    if done.returncode:  # a reply was an error, for one
+    if done.returncode:  # for example, a reply was an error
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {said[-500:]}")
     return read_report(done.stdout.decode())
@@ -131,19 +131,19 @@ async def benchmark(load: Load, port: int, requests: int) -> Latencies:
 
 
 def processor_seconds(pid: int) -> float:
-    """User and system time of a process, all threads, so far."""
+    """Return the user and system time of all threads of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @attrs.frozen
 class Memory:
-    """What a process holds, in MB (10^6 bytes).
+    """The memory of a process, in MB (10^6 bytes).
 
     Args:
-        rss_mb: resident, with the pages of files that it has mapped.
-        pss_mb: likewise, pages that others hold too counted by their share.
-        own_mb: what is no file's: it can't be taken away by the system.
+        rss_mb: resident memory, with pages of mapped files.
+        pss_mb: the same, with shared pages divided among their processes.
+        own_mb: memory that is not part of a file, so the system cannot reclaim it.
     """
 
     rss_mb: float
@@ -152,7 +152,7 @@ class Memory:
 
 
 def memory(pid: int) -> Memory:
-    """What a process holds now."""
+    """Return the present memory of a process."""
     found = dict[str, float]()
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, rest = line.partition(":")
@@ -161,14 +161,14 @@ def memory(pid: int) -> Memory:
 
 
 async def settled(cluster: LocalCluster) -> tuple[NodeStatus, dict[int, NodeStatus]]:
-    """Wait until the members agree on a leader and are idle; return its status and everybody's."""
+    """Wait until the members agree on a leader and are idle; return its status and all statuses."""
     seen = await until(cluster.addresses, agreed_and_applied, 120)
     assert seen.leader is not None
     return seen.leader, {status.member_id: status for status in seen.said}
 
 
 async def level(members: Sequence[Member]) -> int:
-    """Wait until these members have applied all that they have; return where their log ends."""
+    """Wait until these members have applied their whole log; return where it ends."""
     with trio.fail_after(120):
         while True:
             said = [(await ask(member.address)).status for member in members]
@@ -181,10 +181,10 @@ async def level(members: Sequence[Member]) -> int:
 
 
 async def rested(cluster: LocalCluster) -> None:
-    """Wait until the members have done what a load leaves behind: until they use no processor.
+    """Wait until the members have finished the background work of a load and use no processor.
 
-    Their tables are written to disk in the background, which is a cost of the SETs before, not of
-    what is measured next.
+    They write their tables to disk in the background. That is a cost of the earlier SETs, not of
+    the next measurement.
     """
     with trio.fail_after(600):
         busy = True
@@ -195,7 +195,7 @@ async def rested(cluster: LocalCluster) -> None:
 
 
 async def quiet(addresses: Sequence[MemberAddress]) -> None:
-    """Wait until none of these members is busy with a snapshot."""
+    """Wait until no member is busy with a snapshot."""
 
     def is_quiet(seen: Survey) -> bool:
         return not any(status.snapshot_activity for status in seen.said)
@@ -204,23 +204,23 @@ async def quiet(addresses: Sequence[MemberAddress]) -> None:
 
 
 def address_of(cluster: LocalCluster, member_id: int) -> MemberAddress:
-    """Where clients reach a member."""
+    """Return a member's address for clients."""
     return next(one.address for one in cluster.members if one.member_id == member_id)
 
 
 async def measure(
     cluster: LocalCluster, load: Load, seconds: float, *, keeper: Member | None = None
 ) -> Run:
-    """One run of about so many seconds, at the leader's port, and a look for what it wrote.
+    """Run a load at the leader's port for about `seconds`, and check what it wrote.
 
     Args:
         cluster: the members.
-        load: what is put on them.
-        seconds: how long.
-        keeper: the one whose log still has all of it in the end; all members' if left out.
+        load: the load.
+        seconds: duration.
+        keeper: the member whose log still has everything at the end; if left out, all have.
 
     Raises:
-        LostError: what was acknowledged is not there.
+        LostError: an acknowledged write is missing.
     """
     begin, _ = await settled(cluster)
     port = address_of(cluster, begin.member_id).client_port
@@ -240,7 +240,7 @@ async def measure(
     await check_load(logs, load, stretch, writes, besides)
     own = spent.pop(leader.member_id)
     if keeper is not None:
-        del spent[keeper.member_id]  # it has less to do than the others
+        del spent[keeper.member_id]  # it has less work than the other followers
     others = statistics.mean(spent.values()) if spent else 0.0
     run = Run(
         **attrs.asdict(seen),
@@ -251,7 +251,7 @@ async def measure(
 
 
 def with_batches(run: Run, writes: int, before: NodeStatus, after: NodeStatus) -> Run:
-    """Add what the leader said of itself before and after a run of so many writes."""
+    """Add batches and commits to a run, from the leader's status before and after it."""
     return attrs.evolve(
         run,
         per_batch=writes / max(1, after.batches - before.batches),
@@ -266,17 +266,17 @@ async def check_load(
     writes: int,
     addresses: Sequence[MemberAddress] = (),
 ) -> None:
-    """See that a stretch of the log has so many writes of a load, and no other.
+    """Check that a stretch of the log has exactly the acknowledged writes of a load.
 
     Args:
-        members: whose logs are read, and whose states are asked for.
-        load: that wrote it.
-        stretch: of the log.
-        writes: that were acknowledged.
-        addresses: of more members, of which the state alone is looked at.
+        members: the members whose logs and states are read.
+        load: the load that wrote the stretch.
+        stretch: the part of the log.
+        writes: number of acknowledged writes.
+        addresses: addresses of more members; only their states are read.
 
     Raises:
-        LostError: it has not.
+        LostError: writes are missing, or there are others.
     """
     await check_stretch(members, stretch, counted(writes, load.value_bytes, load.keys), addresses)
 

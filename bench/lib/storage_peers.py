@@ -1,8 +1,8 @@
-"""The contestants of the storage benchmark: the store, a raw file, SQLite, RocksDB.
+"""The contestants of the storage bench: the store, a raw file, SQLite, RocksDB.
 
-All of them store the same record batches under their log positions, and every append is on the
-disk when it returns. What is no contest is left out: a raw file finds no position, so it can't be
-pruned at the front, and it does not know where its last batch begins.
+All of them store the same record batches under their log positions, and every append is durable
+when it returns. A raw file has no index, so it cannot prune its beginning or find its last batch;
+these tests leave it out.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Contestant(Protocol):
         ...
 
     async def load(self, batches: Sequence[tuple[int, bytes]]) -> None:
-        """Append many batches the fastest way; durable in the end."""
+        """Append many batches in the fastest way; they are durable at the end."""
         ...
 
     async def replay(self) -> int:
-        """Read everything in order, check every checksum, return the number of bytes."""
+        """Read everything in order, verify every checksum, and return the number of bytes."""
         ...
 
     async def truncate(self, position: int) -> None:
@@ -47,16 +47,16 @@ class Contestant(Protocol):
         ...
 
     async def prune(self, position: int) -> bool:
-        """Drop the batches in front of `position`, durably; False = it can't."""
+        """Drop the batches before `position`, durably; False if not supported."""
         ...
 
     def last(self) -> bool:
-        """Find and check the last batch; False = it can't."""
+        """Find and verify the last batch; False if not supported."""
         ...
 
 
 class Opener(Protocol):
-    """Opens a contestant in a directory, or makes it there."""
+    """Opens or creates a contestant in a directory."""
 
     def __call__(self, directory: Path) -> AbstractAsyncContextManager[Contestant]:
         """Return a context manager."""
@@ -92,7 +92,7 @@ class _StoreLog:
         return True
 
     def last(self) -> bool:
-        return True  # opening has read and checked it
+        return True  # opening has read and verified it
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def open_store(directory: Path) -> AsyncGenerator[Contestant]:
 
 
 class _FileLog:
-    """A file that batches are written to, and fdatasync: what the disk and the kernel can do."""
+    """A plain file with fdatasync: the limit of the disk and the kernel."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)

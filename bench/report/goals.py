@@ -1,7 +1,7 @@
-"""What members are meant to reach, beside what was measured.
+"""The goals for speed and memory, next to the measured figures.
 
-Ratios to other products are those of `peers.py`, measured in turns; the rest is of the benches that
-are named. An aim whose bench was never run is shown without a figure.
+Ratios to other products come from `peers.py`, which measures in turns; the other figures come from
+the benches named. A goal is shown without a figure if its bench was never run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ P99: Final = "p99_ours_to_theirs"
 
 @attrs.frozen
 class Goal:
-    """An aim: in words, how much, whether that is the least or the most, and where it is found."""
+    """A goal: its description, its bound, whether this is a minimum, and how to find the figure."""
 
     words: str
     bound: float
@@ -28,7 +28,7 @@ class Goal:
     unit: str = "x"
 
     def row(self, directory: Path) -> Mapping[str, Any]:
-        """The line of the table."""
+        """Return the line of the table."""
         found = self.find(directory)
         sign = "≥" if self.least else "≤"
         row = {"aim": self.words, "bound": f"{sign} {self.bound:g} {self.unit}"}
@@ -42,7 +42,7 @@ class Goal:
 
 
 def field(bench: str, wanted: Mapping[str, object], name: str) -> Find:
-    """Find a field of the row that has these other fields."""
+    """Return a function that finds a field in the row with these other fields."""
 
     def find(directory: Path) -> float | None:
         results = read(bench, directory)
@@ -58,13 +58,13 @@ def field(bench: str, wanted: Mapping[str, object], name: str) -> Find:
 def to(
     peer: str, command: str, clients: int, pipeline: int = 1, *, name: str = "ours_to_theirs"
 ) -> Find:
-    """Find our ratio to a peer."""
+    """Return a function that finds our ratio to a peer."""
     load = {"command": command, "clients": clients, "pipeline": pipeline}
     return field("peers", {**load, "cluster": peer}, name)
 
 
 def p99_beside_snapshots(directory: Path) -> float | None:
-    """Our p99 while snapshots are taken to RedisRaft's without: of two ratios."""
+    """Return our p99 during snapshots, relative to RedisRaft's without, from two ratios."""
     beside, alone, ratio = (
         find(directory)
         for find in (
@@ -77,7 +77,7 @@ def p99_beside_snapshots(directory: Path) -> float | None:
 
 
 def _catchups() -> Iterator[Goal]:
-    """Those of a member that comes back, by both ways."""
+    """Return the goals of catch-up, by log and by snapshot."""
     for way, named in (("a snapshot", "a snapshot, as usual"), ("the log", "the log alone")):
         row = {"way": way}
         words = f"1 GB behind, back by {named}"
@@ -90,7 +90,7 @@ def _catchups() -> Iterator[Goal]:
 
 
 def _reads() -> Iterator[Goal]:
-    """Those of reads: what theirs of a quorum are held against is said."""
+    """Return the goals of reads; each names what it is compared with."""
     for clients in (64, 256):
         words = f"GET, {clients} clients"
         leased = to("RedisRaft", "get", clients, name="leased_to_theirs")
@@ -148,6 +148,6 @@ GOALS: Final = tuple(_goals())
 
 
 def goals(directory: Path) -> str:
-    """The table of all aims."""
+    """Return the table of all goals."""
     columns = (("aim", "aim", "s"), ("wanted", "bound", "s"), ("measured", "found", "s"))
     return table([goal.row(directory) for goal in GOALS], (*columns, ("reached", "reached", "s")))

@@ -1,8 +1,8 @@
-"""The plots of NOTEBOOK.md, figures/*.svg, made of what the benches have found.
+"""Draws the plots of NOTEBOOK.md, figures/*.svg, from the results of the benches.
 
     python -m bench.report.plots
 
-A plot whose bench was never run is left as it is. The same results give the same file.
+A plot whose bench was never run stays unchanged. Equal results give equal files.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -26,7 +26,7 @@ INK: Final = ("#1f4e79", "#b03a2e", "#3a7d44", "#8e6c1f", "#6c3a7d")
 
 
 def panels(count: int, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    """A figure with so many plots side by side."""
+    """Return a figure with a number of plots side by side."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     found = [figure.add_subplot(1, count, 1 + i) for i in range(count)]
     for axes in found:
@@ -37,14 +37,14 @@ def panels(count: int, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
 def lines(
     axes: Axes, rows: Sequence[Row], x: str, y: str, *, label: str = "", ink: str = INK[0]
 ) -> None:
-    """One field over another."""
+    """Draw one field over another."""
     axes.plot(
         [row[x] for row in rows], [row[y] for row in rows], marker="o", color=ink, label=label
     )
 
 
 def svg(figure: Figure) -> str:
-    """Draw a figure; the same one gives the same text."""
+    """Return a figure as SVG; equal figures give equal text."""
     file = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "quorate", "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -53,7 +53,7 @@ def svg(figure: Figure) -> str:
 
 
 def peers(results: Results) -> Figure:
-    """Rates beside those of others."""
+    """Draw our rates next to those of other products."""
     figure, (axes,) = panels(1)
     kinds = [*dict.fromkeys((r["command"], r["clients"], r["pipeline"]) for r in results.rows)]
     names = [*dict.fromkeys(row["cluster"] for row in results.rows)]
@@ -77,7 +77,7 @@ def peers(results: Results) -> Figure:
 
 
 def growth(key: str, title: str) -> Callable[[Results], Figure]:
-    """Rate, p99 and the leader's processor time, over something."""
+    """Draw rate, p99 and the leader's processor time over one dimension."""
 
     def draw(results: Results) -> Figure:
         figure, found = panels(3)
@@ -99,7 +99,7 @@ def growth(key: str, title: str) -> Callable[[Results], Figure]:
 
 
 def growth_log(results: Results) -> Figure:
-    """Seconds over the length of the log."""
+    """Draw seconds over the length of the log."""
     figure, found = panels(3)
     fields = (("restart_s", "restart s"), ("verify_s", "verify s"), ("prune_s", "prune s"))
     for axes, (field, label) in zip(found, fields, strict=True):
@@ -112,7 +112,7 @@ def growth_log(results: Results) -> Figure:
 
 
 def overload(results: Results) -> Figure:
-    """Latencies and memory over time, phase after phase."""
+    """Draw latencies and memory over time, phase by phase."""
     figure = Figure(figsize=(WIDTH, 2 * HEIGHT), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     began = 0.0
@@ -149,7 +149,7 @@ def overload(results: Results) -> Figure:
 
 
 def catchup(results: Results) -> Figure:
-    """How far behind the follower is, and the rate of the clients."""
+    """Draw how far the follower is behind, and the clients' rate."""
     figure, (left, right) = panels(2)
     for row, ink in zip(results.rows, INK, strict=False):
         seen, told = row["samples"]["positions"], row["samples"]["lines"][:-1]
@@ -168,7 +168,7 @@ def catchup(results: Results) -> Figure:
 
 
 def anatomy(results: Results) -> Figure:
-    """A lone client's steps, and the leader's modules."""
+    """Draw a lone client's steps, and the leader's modules."""
     modules = [row for row in results.rows if "module" in row][:16][::-1]
     figure, (left, *others) = panels(2 if modules else 1, height=4.0)
     rows = [row for row in results.rows if "step" in row][::-1]
@@ -183,7 +183,7 @@ def anatomy(results: Results) -> Figure:
 
 
 def lone_set(results: Results) -> Figure:
-    """A lone client's SET: each step begins where the one before has ended."""
+    """Draw a lone client's SET: each step begins where the previous one ended."""
     figure, (axes,) = panels(1)
     inks = dict(zip(("client", "leader", "follower", "disk"), INK, strict=False))
     began = 0.0
@@ -217,7 +217,7 @@ PLOTS: Final[dict[str, Callable[[Results], Figure]]] = {
 
 
 def main() -> int:
-    """Draw all."""
+    """Draw all plots."""
     for name, draw in PLOTS.items():
         if results := read(name):
             (FIGURES / f"{name}.svg").write_text(svg(draw(results)), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""The one form in which benches keep what they found, and what it depends on besides the code.
+"""Reads and writes the results of benches, with the machine and versions that they depend on.
 
-``figures/NAME.json`` is an object of four: ``bench``, the name; ``circumstances``, the machine and
-the versions; ``settings``, what was asked for; ``rows``, what was found, one flat object for each
-line of a table, with the single runs in ``runs`` if it is a median. :mod:`tables` and :mod:`plots`
-make of these files what the documents show, so no figure is ever copied by hand.
+``figures/NAME.json`` is an object with four fields: ``bench``, the name; ``circumstances``, the
+machine and the versions; ``settings``, the options; and ``rows``, the results. A row is a flat
+object for one line of a table, with the single runs in ``runs`` if it is a median. :mod:`tables`
+and :mod:`plots` fill the documents from these files, so no figure is ever copied by hand.
 """
 
 import json
@@ -30,7 +30,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 @attrs.frozen
 class Results:
-    """What one bench has found."""
+    """The results of one bench."""
 
     bench: str
     circumstances: Row
@@ -39,7 +39,7 @@ class Results:
 
 
 def save(results: Results, directory: Path = FIGURES) -> Path:
-    """Write the results of a bench, in the place of older ones; return the file."""
+    """Write the results of a bench over older ones; return the file."""
     file = directory / f"{results.bench}.json"
     directory.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(attrs.asdict(results), indent=2) + "\n", encoding="utf-8")
@@ -47,7 +47,7 @@ def save(results: Results, directory: Path = FIGURES) -> Path:
 
 
 def read(name: str, directory: Path = FIGURES) -> Results | None:
-    """The results of a bench; None if it has never been run."""
+    """Return the results of a bench; None if it was never run."""
     file = directory / f"{name}.json"
     if not file.exists():
         return None
@@ -55,7 +55,7 @@ def read(name: str, directory: Path = FIGURES) -> Results | None:
 
 
 def tell_circumstances(directory: Path, console: Console) -> dict[str, object]:
-    """Find and print what figures depend on besides the code; `directory` is on the disk used."""
+    """Find and print the machine, versions and disk; `directory` is on the disk used."""
     found: dict[str, object] = {
         "quorate": quorate.__version__,
         "revision": _revision(),
@@ -72,14 +72,14 @@ def tell_circumstances(directory: Path, console: Console) -> dict[str, object]:
 
 
 def in_words(facts: Row) -> str:
-    """Circumstances or settings in a line."""
+    """Return circumstances or settings as one line."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
 
 
 def _revision() -> str:
-    """The commit, with a mark if something was changed since; empty outside of a repository.
+    """Return the commit, with a mark if files were changed since; empty outside a repository.
 
-    The figures of the bench before are no such change.
+    Changed figures do not count, since an earlier bench may have written them.
     """
     commit = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!bench/figures")
@@ -87,7 +87,7 @@ def _revision() -> str:
 
 
 def _git(*words: str) -> str:
-    """What git says; nothing where there is none, or no repository."""
+    """Return git's output; nothing without git or outside a repository."""
     git = shutil.which("git")
     if git is None:
         return ""
@@ -97,7 +97,7 @@ def _git(*words: str) -> str:
 
 
 def _processor() -> str:
-    """The name of the processor."""
+    """Return the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -105,7 +105,7 @@ def _processor() -> str:
 
 
 def synced_writes(directory: Path, seconds: float = 1.0) -> float:
-    """How many 4 KiB appends with fdatasync this disk does in a second, one after the other."""
+    """Return how many sequential 4 KiB appends with fdatasync this disk does in a second."""
     count = 0
     file = os.open(directory / "probe", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     try:

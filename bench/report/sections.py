@@ -1,4 +1,4 @@
-"""The tables of NOTEBOOK.md: which fields of each bench are shown, and how."""
+"""The tables of NOTEBOOK.md: the fields shown of each bench, and their format."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -6,14 +6,14 @@ from typing import Final, TypeAlias
 from bench.report.results import Results, Row
 
 Column: TypeAlias = tuple[str, str, str]
-"""Title, field of the row, and how it is written (a format; `s` is for words)."""
+"""Title, field of the row, and its format (`s` is for words)."""
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """A table of Markdown; a field that a row has not, or has as None, is left empty.
+    """Return a table of Markdown; a missing field, or None, is left empty.
 
     Raises:
-        ValueError: there are no rows: a part of the bench has found nothing.
+        ValueError: there are no rows, so a part of the bench has no results.
     """
     if not rows:
         raise ValueError(f"a table of {', '.join(title for title, _, _ in columns)} has no rows")
@@ -53,17 +53,17 @@ def cluster(results: Results) -> str:
 
 OURS: Final = "quorate"
 LEASED: Final = "quorate with leases"
-"""Clusters of ours, as the rows of `peers.py` name them."""
+"""The names of our clusters in the rows of `peers.py`."""
 
 BESIDE: Final = (
     *("rate", "ours_rate", "ours_to_theirs", "p99_ours_to_theirs"),
     *("leased_rate", "leased_to_theirs"),
 )
-"""What those of the others have besides."""
+"""Additional columns of the other products' rows."""
 
 
 def peers(results: Results) -> str:
-    """Ours beside theirs, a line for each kind of load."""
+    """Our cluster next to each other product, a line for each kind of load."""
     lines: dict[tuple[str, int, int], dict[str, object]] = {}
     others: list[str] = []
     for row in _upper(results.rows):
@@ -150,7 +150,7 @@ def growth_log(results: Results) -> str:
 
 
 def overload(results: Results) -> str:
-    """What becomes of everybody under too much load, and of one who never reads."""
+    """Too much load, and a client that never reads."""
     columns = (
         ("phase", "phase", "s"),
         ("SET a second", "rate", ",.0f"),
@@ -178,13 +178,13 @@ def overload(results: Results) -> str:
 
 
 def embedded(results: Results) -> str:
-    """The store inside of a program beside RESP."""
+    """The embedded store next to the same store over RESP."""
     columns = (("way", "way", "s"), ("tasks or clients", "clients", "d"), *RUN)
     return table(results.rows, (*columns, ("to RESP", "to_resp", ".2f")))
 
 
 def restart(results: Results) -> str:
-    """Memory, and how soon members serve again."""
+    """Memory, and the time until members serve again."""
     sides = [
         (f"{side} {title}", f"{side}_{field}", ",.0f")
         for side in ("leader", "follower")
@@ -248,7 +248,7 @@ def snapshot(results: Results) -> str:
 
 
 def storage(results: Results) -> str:
-    """The store beside others."""
+    """The store next to other stores."""
     appends = (
         ("durable appends", "load", "s"),
         ("of", "contestant", "s"),
@@ -312,7 +312,7 @@ def anatomy(results: Results) -> str:
     steps = (("a lone client waits for", "step", "s"), ("p50 µs", "p50_us", ",.0f"))
     first = table([row for row in rows if "step" in row], (*steps, ("p99 µs", "p99_us", ",.0f")))
     modules = [row for row in rows if "module" in row]
-    if not modules:  # results from before the bench required py-spy
+    if not modules:  # results from before py-spy was required
         return first
     names = (("on top", "module", "s"), ("of the leader's time", "share", ".1%"))
     return f"{first}\n\n{_PROFILE}\n\n{table(modules, (*names, ('µs of a SET', 'us', '.1f')))}"
@@ -325,7 +325,7 @@ _PROFILE: Final = (
 
 
 def lone_set(results: Results) -> str:
-    """A lone client's SET, step by step, and what stands beside it."""
+    """A lone client's SET, step by step, and its comparisons."""
     steps = [row for row in results.rows if "until" in row]
     whole = sum(row["us"] for row in steps)
     rows = [{**row, "share": row["us"] / whole} for row in steps]
@@ -336,7 +336,7 @@ def lone_set(results: Results) -> str:
 
 
 TOGETHER: Final = {"failover": tuple(f"failover-{f}" for f in ("kill", "stop", "cut", "transfer"))}
-"""Tables that are made of several benches' results."""
+"""Tables made from the results of several benches."""
 
 SECTIONS: Final[dict[str, Callable[[Results], str]]] = {
     "cluster": cluster,
@@ -372,4 +372,4 @@ PICTURES: Final = {
     "overload": "Latency and memory over time, phase after phase",
     "growth-log": "Restart, verification and pruning over the length of the log",
 }
-"""What the plots show, figures/NAME.svg; drawn by :mod:`plots`."""
+"""Descriptions of the plots figures/NAME.svg, which :mod:`plots` draws."""

@@ -1,8 +1,8 @@
-"""The tables of NOTEBOOK.md and docs/performance.md, made from the results of the benches.
+"""Writes the tables of NOTEBOOK.md and docs/performance.md from the results of the benches.
 
     python -m bench.report.tables [--check]
 
-The text between `<!-- figures: NAME -->` and `<!-- end -->` is generated. With --check nothing is
+The text between `<!-- figures: NAME -->` and `<!-- end -->` is generated. With --check, nothing is
 written, and exit status 1 means that a document is out of date.
 """
 
@@ -28,7 +28,7 @@ _PLACE: Final = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", 
 
 
 def circumstances(results: Results) -> str:
-    """When, where and of what the figures are, in a sentence."""
+    """Return date, commit and machine of the figures, in a sentence."""
     at, settings = results.circumstances, results.settings
     version = f"{at['quorate']} ({at['revision']})" if at.get("revision") else str(at["quorate"])
     words = [f"Version {version}"]
@@ -49,7 +49,7 @@ def _of(processor: object) -> str:
 
 
 def section(results: Results, plots: str = "figures/") -> str:
-    """What a document shows of a bench."""
+    """Return the part of a document about a bench."""
     kind = next(kind for kind in SECTIONS if results.bench in TOGETHER.get(kind, (kind,)))
     parts = [circumstances(results), SECTIONS[kind](results)]
     if kind in PICTURES:
@@ -58,7 +58,7 @@ def section(results: Results, plots: str = "figures/") -> str:
 
 
 def gathered(kind: str, directory: Path) -> Results | None:
-    """The results of a table; of several benches together if it is made of several."""
+    """Return the results for a table, which may combine several benches."""
     found = [one for name in TOGETHER.get(kind, (kind,)) if (one := read(name, directory))]
     if kind not in TOGETHER or not found:
         return found[0] if found else None
@@ -72,7 +72,7 @@ def gathered(kind: str, directory: Path) -> Results | None:
 
 
 def fill_in(text: str, plots: str, directory: Path = FIGURES) -> str:
-    """Put what was found into a document; a place whose bench was never run stays as it is."""
+    """Fill the results into a document; a place stays unchanged if its bench was never run."""
 
     def place(found: re.Match[str]) -> str:
         if found[2] == "goals":

@@ -1,16 +1,21 @@
-"""Where the microseconds go: of one client that waits, and of the leader under load.
+"""Where the microseconds go: for one client that waits, and for the leader under load.
 
-A lone client with a plain socket asks for more and more, each step with one thing more to do than
-the one before: PING, a GET that a follower answers by itself, a GET for which the leader asks a
-quorum, a SET in a cluster of one, a SET in one of three. Beside them stand a durable append of this
-disk, and one of the store. What a step takes more than the one before is what that thing costs.
+A lone client with a plain socket sends requests. Each kind needs one more step than the one before:
 
-Then 64 clients set keys, and `py-spy` looks 200 times a second at what the
-leader's threads are doing; the shares are of its processor time, told by the module that was on top
-(the C functions and system calls that it calls count as its own). Where threads wait for work is
-left out, and with it the little that waiting costs.
+- PING
+- a GET that a follower answers by itself
+- a GET for which the leader asks a quorum
+- a SET in a cluster of one
+- a SET in a cluster of three
 
-Each reply must be the right one, and what was set or appended is read back afterwards.
+So the difference between two kinds is the cost of a step. For comparison there are a durable append
+of this disk, and one of the store.
+
+Then 64 clients set keys, and `py-spy` samples the leader's threads 200 times a second. The shares
+are of its processor time, by the module on top of the stack; C functions and system calls count for
+the module that calls them. Threads that wait for work are left out, with the small cost of waiting.
+
+Each reply must be right, and everything that was set or appended is read back afterwards.
 """
 
 import os
@@ -56,11 +61,11 @@ ONE_KEY: Final = Load("set", 1, keys=2)
 LOOKS_PER_SECOND: Final = 200
 SMALL_SHARE: Final = 0.01
 WAITS: Final = ("_next_job", "_thread_cache.py", "get_events", "wait_readable")
-"""Where threads and the event loop wait for work, which py-spy can't tell from work."""
+"""Functions in which threads and the event loop wait for work; py-spy reports them as busy."""
 
 
 def row_of(step: str, times: list[float]) -> Row:
-    """The line of a step: microseconds."""
+    """Return the line of a step, in microseconds."""
     ranked = sorted(times)
     at = {name: 1e6 * ranked[int(part * (len(ranked) - 1))] for name, part in PARTS.items()}
     return {"step": step, **at, "times": len(ranked)}
@@ -70,7 +75,7 @@ PARTS: Final = {"p50_us": 0.5, "p99_us": 0.99}
 
 
 def timed(call: Callable[[], object], seconds: float) -> list[float]:
-    """Call again and again for so long; the seconds that each call took."""
+    """Repeat a call for `seconds`; return the duration of each call, in seconds."""
     times: list[float] = []
     ends = (now := time.perf_counter()) + seconds
     while now < ends:
@@ -83,7 +88,7 @@ def timed(call: Callable[[], object], seconds: float) -> list[float]:
 
 @contextmanager
 def client(port: int) -> Generator[Callable[[bytes], bytes]]:
-    """A client with a plain socket, which sends a command and waits for the reply."""
+    """Return a client with a plain socket, which sends a command and waits for the reply."""
     with socket.create_connection((HOST, port)) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -99,14 +104,14 @@ def client(port: int) -> Generator[Callable[[bytes], bytes]]:
 
 @attrs.frozen
 class Asked:
-    """How long one command took, again and again, and how often it was answered in all."""
+    """The durations of one command, and the number of replies."""
 
     times: list[float]
     count: int
 
 
 def ask_times(port: int, command: bytes, seconds: float, *, stale: bool = False) -> Asked:
-    """Ask for so long."""
+    """Repeat a command for `seconds`."""
     with client(port) as ask:
         if stale:
             ask(READONLY)
@@ -116,17 +121,17 @@ def ask_times(port: int, command: bytes, seconds: float, *, stale: bool = False)
 
 
 async def check_sets(cluster: LocalCluster, writes: int) -> None:
-    """See that the whole log has so many SETs.
+    """Check that the whole log has this number of SETs.
 
     Raises:
-        LostError: it has not.
+        LostError: the log has another number.
     """
     end = (await settled(cluster))[0].append_position
     await check_load(cluster.members, ONE_KEY, Stretch(0, end), writes)
 
 
 def raw_times(place: Path, seconds: float) -> list[float]:
-    """How long an append of 4 KiB with fdatasync takes."""
+    """Measure an append of 4 KiB with fdatasync."""
     file = os.open(place / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def append() -> None:
@@ -143,7 +148,7 @@ def raw_times(place: Path, seconds: float) -> list[float]:
 
 
 async def store_times(place: Path, seconds: float) -> list[float]:
-    """How long the store takes to make one entry of 256 bytes durable, by its writer thread."""
+    """Measure a durable append of one entry of 256 bytes to the store, by its writer thread."""
     store = Store.open(place / "store", cluster="bench", member_id=0, rng=random.Random(0))
     entries, times = [Entry(EntryKind.COMMAND, b"x" * 256)], list[float]()
     async with trio.open_nursery() as nursery:
@@ -166,14 +171,14 @@ async def store_times(place: Path, seconds: float) -> list[float]:
 
 
 async def ports(cluster: LocalCluster) -> tuple[int, int]:
-    """Client ports of the leader, and of another member if there is one."""
+    """Return the client ports of the leader, and of another member if there is one."""
     leader, _ = await settled(cluster)
     ranked = sorted(cluster.addresses, key=lambda one: one.member_id != leader.member_id)
     return ranked[0].client_port, ranked[-1].client_port
 
 
 async def steps(bench: Bench, seconds: float) -> None:
-    """A lone client's steps, from the cheapest on."""
+    """Measure a lone client's steps, the cheapest first."""
 
     def found(step: str, times: list[float]) -> None:
         bench.found(row_of(step, times))
@@ -197,7 +202,7 @@ async def steps(bench: Bench, seconds: float) -> None:
 
 
 async def profile(bench: Bench, seconds: float, program: str) -> None:
-    """Look at what the leader's processor time is spent on, under load, by `py-spy`."""
+    """Measure with `py-spy` where the leader spends its processor time under load."""
     raw = bench.place / "stacks"
     async with open_cluster(lay_out_members(bench.place / "profile", 3, snapshot=KEPT)) as cluster:
         await fill(cluster, LOAD)
@@ -208,7 +213,7 @@ async def profile(bench: Bench, seconds: float, program: str) -> None:
         command += ["--rate", str(LOOKS_PER_SECOND), "--duration", str(max(1, int(seconds)))]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(measure, cluster, LOAD, 3 * seconds)
-            await trio.sleep(1)  # the trial is over
+            await trio.sleep(1)  # until the trial run is over
             await trio.run_process(command, capture_stdout=True, capture_stderr=True)
         await check(cluster, LOAD)
     counts = on_top(raw.read_text(encoding="utf-8"))
@@ -231,7 +236,7 @@ def on_top(stacks: str) -> Counter[str]:
 
 
 def module_of(frame: str) -> str:
-    """Room and file of a frame such as ``flush (quorate/node/leadership.py:130)``."""
+    """Return folder and file of a frame such as ``flush (quorate/node/leadership.py:130)``."""
     path = Path(frame.partition("(")[2].partition(":")[0])
     if "quorate" in path.parts:
         at = len(path.parts) - 1 - path.parts[::-1].index("quorate")
@@ -249,7 +254,7 @@ async def main(*, options: Common = USUAL, seconds: float = 5.0) -> None:
     Parameters
     ----------
     seconds
-        How long each step lasts.
+        Duration of each step.
     """
     stop_without("redis-benchmark", "redis-tools")
     program = stop_without("py-spy", "py-spy", by="pip install")

@@ -1,14 +1,15 @@
 """A follower that is far behind catches up while clients write.
 
-A follower is killed. The others write until it is so many MB of log behind. Then 64 clients
-(`crowd.py`) write without end, and after a while it is started. Its append position is asked for
-again and again until it has met the leader's. The clients' rate is told before the kill, while it
-is away, while it catches up, and afterwards, when it has had some seconds to write its tables.
+A follower is killed. The other members write until it is some MB of log behind. Then 64 clients
+(`crowd.py`) write without end, and after a while the follower is started. Its append position is
+polled until it reaches the leader's. The clients' rate is reported before the kill, while the
+follower is away, during the catch-up, and afterwards, once it has had time to write its tables.
 
-There are two ways back. With the usual settings the leader has dropped that much log behind its
-snapshots, so that a snapshot comes, and the log behind it. And if all members keep their whole log
-it is the log alone that comes. In the end its state must be that of the others, with all that was
-acknowledged; and where all keep it so must be its log, else that of the one member which keeps it.
+There are two ways to catch up. With the usual settings, the leader has dropped that part of the log
+behind its snapshots, so it sends a snapshot and the log after it. If all members keep their whole
+log, it sends the log alone. At the end, the follower's state must equal that of the other members,
+with everything acknowledged. Its log must be complete if all members keep theirs; otherwise the
+log of one member, which keeps it, must be complete.
 """
 
 import sys
@@ -51,15 +52,15 @@ MB: Final = 1_000_000
 SNAPSHOT: Final = "a snapshot"
 LOG: Final = "the log"
 KEEPER: Final = MEMBERS - 1
-"""The member that always keeps its whole log; it neither leads nor is killed."""
+"""The member that always keeps its whole log; it never leads, and is never killed."""
 
 KEEPING: Final = {SNAPSHOT: SnapshotPolicy(keep=100), LOG: NEVER}
-"""The ways back, and what the keeper's policy is then: it takes snapshots as the others do."""
+"""The ways to catch up, with the keeper's policy: it takes snapshots like the other members."""
 
 
 @attrs.define
 class Race:
-    """Where a follower is, and the leader, at which moment of the load."""
+    """The positions of a follower and of the leader over time."""
 
     began: float = attrs.field(factory=trio.current_time)
     seen: list[tuple[float, int, int]] = attrs.field(factory=list[tuple[float, int, int]])
@@ -68,7 +69,7 @@ class Race:
     met: float = 0.0
 
     async def run(self, leader: MemberProcess, follower: MemberProcess) -> None:
-        """Start the follower, and look until it has met the leader."""
+        """Start the follower, and poll until it has reached the leader."""
         await trio.sleep(LEAD_SECONDS)
         self.started = trio.current_time() - self.began
         await follower.start()
@@ -86,7 +87,7 @@ class Race:
 
 
 def rate_between(told: Told, begin: float, end: float) -> float:
-    """Acknowledged SETs a second in the lines that lie within; 0 if there are none."""
+    """Return acknowledged SETs a second in the lines of a time range; 0 without lines."""
     lines = told.lines[:-1]
     before = [0.0, *(line["at"] for line in lines)]
     inside = [
@@ -100,7 +101,7 @@ def rate_between(told: Told, begin: float, end: float) -> float:
 async def fall_behind(
     there: Sequence[MemberProcess], leader: MemberProcess, megabytes: int
 ) -> tuple[Stretch, int]:
-    """Write so many MB of log with a member away; return where, and how many writes it took."""
+    """Write some MB of log while a member is away; return the stretch, and the number of writes."""
     position = begin = await level(there)
     writes = 0
     while (left := megabytes * MB - (position - begin)) > 0:
@@ -112,7 +113,7 @@ async def fall_behind(
 
 
 async def under_load(leader: MemberProcess, follower: MemberProcess) -> tuple[Race, Told]:
-    """Have the follower come back while clients write, and for some seconds after that."""
+    """Let the follower catch up while clients write, and continue for some seconds."""
     race, over = Race(), trio.Event()
     told: list[Told] = []
 
@@ -130,7 +131,7 @@ async def under_load(leader: MemberProcess, follower: MemberProcess) -> tuple[Ra
 
 
 async def measure(place: Path, megabytes: int, way: str) -> Row:
-    """One catch-up; return what was found."""
+    """Measure one catch-up; return the results."""
     configs = lay_out_members(place, MEMBERS, snapshot=NEVER if way == LOG else None)
     write(keeper := attrs.evolve(configs[KEEPER], snapshot=KEEPING[way]))
     configs[KEEPER] = keeper
@@ -171,7 +172,7 @@ async def measure(place: Path, megabytes: int, way: str) -> Row:
 
 
 async def leader_of(cluster: LocalCluster) -> tuple[MemberProcess, int]:
-    """Return the leader, which is not to be the keeper, and where the log ends."""
+    """Return the leader, which must not be the keeper, and the end of the log."""
     while (status := (await settled(cluster))[0]).member_id == KEEPER:
         at = cluster.members[KEEPER].address
         async with open_resp(at.host, at.client_port) as client:
@@ -181,7 +182,7 @@ async def leader_of(cluster: LocalCluster) -> tuple[MemberProcess, int]:
 
 
 async def measure_all(bench: Bench, megabytes: int, rounds: int) -> None:
-    """So many catch-ups of each way, in turns; of each the one in the middle is kept."""
+    """Measure several catch-ups of each way, in turns; keep the median one of each."""
     found: dict[str, list[Row]] = {way: [] for way in KEEPING}
     for n in range(rounds):
         for way, rows in found.items():
@@ -205,9 +206,9 @@ async def main(*, options: Common = USUAL, megabytes: int = 1000, rounds: int = 
     Parameters
     ----------
     megabytes
-        How much log the follower lacks when it is started, in MB (10^6 bytes).
+        How far the follower is behind when it is started, in MB (10^6 bytes).
     rounds
-        How often each way is taken.
+        Number of catch-ups of each way.
     """
     stop_without("redis-benchmark", "redis-tools")
     if options.quick:

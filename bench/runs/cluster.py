@@ -1,18 +1,19 @@
 """The cluster from outside: three members, `redis-benchmark`, durable commits, this machine.
 
-Each line of the table is one kind of load: SET or GET, so many clients, so many commands sent
-together by each (pipeline). A run lasts a few seconds; its number of requests is set from a short
-run before. Shown is the median of several runs, which alternate between the loads, so that a noisy
-minute hits all of them alike. Beside the rate stand the latencies that `redis-benchmark` gives, the
-processor time of leader and followers for one operation, from /proc, and how many operations
-shared a batch of the log and how many durable commits the leader made in a second.
+Each line of the table is one kind of load: SET or GET, a number of clients, and the number of
+commands that each sends together (pipeline). A run lasts a few seconds; a short run before it
+determines its number of requests. The table shows the median of several runs. Runs alternate
+between the loads, so that a noisy minute affects all of them alike. Next to the rate are the
+latencies from `redis-benchmark`, and the processor time of leader and followers for one operation,
+from /proc. The last columns are operations in a batch of the log, and durable commits of the leader
+in a second.
 
-All keys are there before the first run, so a GET finds a value. After each run what it wrote is
-looked for in the log of each member, and after the last one each must have all keys, with the same
+All keys exist before the first run, so every GET finds a value. After each run, its writes are
+checked in the log of each member. After the last one, all members must have the same keys and
 values.
 
-Members and load share this machine's processors and disk: the figures compare versions and
-settings on one machine, and say little about another.
+Members and load share this machine's processors and disk: the figures compare versions and settings
+on one machine, and say little about another machine.
 """
 
 import sys
@@ -41,7 +42,7 @@ PIPELINES: Final = (1, 16)
 
 
 def row_of(load: Load, runs: list[Run]) -> Row:
-    """The line of a load: the medians, the lowest and highest rate, and each run."""
+    """Return the line of a load: the medians, the lowest and highest rate, and each run."""
     rates = [run.rate for run in runs]
     return {
         **attrs.asdict(load),
@@ -80,7 +81,7 @@ async def main(*, options: Common = USUAL, runs: int = 3, seconds: float = 3.0) 
     Parameters
     ----------
     runs
-        Runs of each load; the median is shown.
+        Number of runs of each load; the median is shown.
     seconds
         About how long each run lasts.
     """

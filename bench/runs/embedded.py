@@ -1,11 +1,11 @@
-"""The store inside of a program, beside the same store over RESP.
+"""The embedded store, compared with the same store over RESP.
 
-The leader is a member within this process; the two others are processes of their own. In turns, 256
-tasks here await `kv.set()` one after the other, and `redis-benchmark` with 256 clients sets the
-same keys at this member's port. The leader's processor time is that of this process, with the tasks
-in it; that of `redis-benchmark` is its own. After each run the leader must have applied all of its
-log, and the others must have in theirs as many SETs as were acknowledged. In the end all members
-must have the same logs, keys and values.
+The leader is a member within this process; the two other members are processes of their own. In
+turns, 256 tasks in this process await `kv.set()` repeatedly, and `redis-benchmark` with 256 clients
+sets the same keys at this member's port. The leader's processor time is that of this process,
+including the tasks; it excludes that of `redis-benchmark`. After each run, the leader must have
+applied its whole log, and the followers' logs must have all acknowledged SETs. At the end, all
+members must have the same logs, keys and values.
 """
 
 import gc
@@ -54,10 +54,10 @@ VALUE: Final = b"x" * LOAD.value_bytes
 
 
 async def embedded(node: Node, seconds: float) -> tuple[Latencies, int]:
-    """Have all tasks set keys for so long; what they saw, and how many were acknowledged.
+    """Let all tasks set keys for `seconds`; return latencies and the number acknowledged.
 
-    All that they do here is done on the leader's processor. So the keys are made before, and a
-    task reads the clock once for each.
+    The tasks run on the leader's processor. To cost little, they use keys made in advance, and
+    read the clock once for each key.
     """
     count = LOAD.keys
     keys = [b"key:%012d" % (number * 7919 % count) for number in range(count)]
@@ -83,12 +83,12 @@ async def embedded(node: Node, seconds: float) -> tuple[Latencies, int]:
 
 
 async def resp(port: int, requests: int) -> tuple[Latencies, int]:
-    """Have redis-benchmark set keys."""
+    """Let redis-benchmark set keys."""
     return await benchmark(LOAD, port, requests), requests
 
 
 async def lead(node: Node) -> None:
-    """Have this process's member take the leadership."""
+    """Make this process's member the leader."""
     while not node.topology.is_leader:
         if node.topology.leader_id is not None:
             await node.transfer(node.status().member_id)
@@ -98,10 +98,10 @@ async def lead(node: Node) -> None:
 async def watched(
     node: Node, cluster: LocalCluster, work: Callable[[], Awaitable[tuple[Latencies, int]]]
 ) -> Run:
-    """Have something done, look for it, and tell what it cost.
+    """Run one load, check its writes, and return its cost.
 
     Raises:
-        LostError: what was acknowledged is not there.
+        LostError: an acknowledged write is missing.
     """
     await settled(cluster)
     pids = [os.getpid(), *(one.pid for one in cluster.members if one.pid is not None)]
@@ -124,7 +124,7 @@ async def watched(
 async def in_turns(
     bench: Bench, node: Node, cluster: LocalCluster, runs: int, seconds: float
 ) -> None:
-    """Measure both ways."""
+    """Measure both ways in turns."""
     assert node.client_address is not None
     port = node.client_address[1]
     ours, theirs = list[Run](), list[Run]()
@@ -140,7 +140,7 @@ async def in_turns(
 
 
 async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
-    """Bring a cluster up with this process in it, and measure."""
+    """Start a cluster that includes this process, and measure."""
     config, *others = lay_out_members(bench.place, 3, snapshot=KEPT)
     cluster = LocalCluster([config, *others])
     try:
@@ -150,13 +150,13 @@ async def measure_all(bench: Bench, runs: int, seconds: float) -> None:
             await settled(cluster)
             await lead(node)
             await fill(cluster, LOAD)
-            gc.collect()  # as `quorate run` does, and a program with a member inside should
+            gc.collect()  # as in `quorate run`; programs with a member should do it, too
             gc.freeze()
             gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
             await in_turns(bench, node, cluster, runs, seconds)
             await check(cluster, LOAD)
             end = (await settled(cluster))[0].append_position
-        await check_logs(cluster.members, end)  # this process had its own open until now
+        await check_logs(cluster.members, end)  # only now has this process closed its own log
     finally:
         await cluster.kill()
 
@@ -166,12 +166,12 @@ app = make_app()
 
 @app.default
 async def main(*, options: Common = USUAL, runs: int = 5, seconds: float = 3.0) -> None:
-    """Measure the embedded store beside the same one over RESP.
+    """Measure the embedded store, and the same store over RESP.
 
     Parameters
     ----------
     runs
-        Runs of each; the median is shown.
+        Number of runs of each; the median is shown.
     seconds
         About how long each lasts.
     """

@@ -1,14 +1,14 @@
 """How long writes pause when the leader is lost: three members, real clients, this machine.
 
-Writers, several at each member, set keys as fast as they are answered. Whoever gets an error, or no
-answer for a while, goes to the next member, as a client with a list of addresses does. Then the
-leader is killed (kill -9), stopped (SIGSTOP), cut off from the other members (its clients still
-reach it), or asked to hand over, again and again, and the longest time in which no writer at all
-got an acknowledgement is the pause. In between the cluster is made whole, and given time to settle;
-then every write that was acknowledged must be in the log of each member, and the last of each key
-its value there.
+Several writers at each member set keys as fast as they are answered. A writer that gets an error,
+or no answer for a while, goes to the next member, like a client with a list of addresses. Then the
+leader is killed (kill -9), stopped (SIGSTOP), cut off from the other members while clients still
+reach it, or asked to transfer leadership. This is repeated many times. The pause is the longest
+time in which no writer got an acknowledgement. In between, the cluster is repaired and gets time to
+settle. Then every acknowledged write must be in the log of each member, and each key must have its
+last value.
 
-`failover.py show FILE...` makes of results the figures of the documentation.
+`failover.py show FILE...` prints results in the form that the documentation shows.
 """
 
 import itertools
@@ -48,7 +48,7 @@ COLUMN_SECONDS: Final = 0.05
 BAR: Final = 50
 
 INSIDE: Final = "QUORATE_BENCH_NAMESPACE"
-"""Set in the process that runs in network namespaces of its own."""
+"""This variable is set in the process that runs in its own network namespace."""
 
 Fault = Literal["kill", "stop", "cut", "transfer"]
 WORDS: Final[dict[Fault, str]] = {
@@ -60,14 +60,14 @@ WORDS: Final[dict[Fault, str]] = {
 
 
 class Writers:
-    """Clients under load, and when each of their writes was acknowledged (trio's clock).
+    """Clients that write, and when each of their writes was acknowledged (trio's clock).
 
     Args:
-        cluster: to which they write.
-        position: where its log ends.
+        cluster: the cluster to write to.
+        position: the end of its log.
 
     Attributes:
-        numbers: what each has sent; it goes on when they run again.
+        numbers: the numbers that each client has sent; later runs continue them.
     """
 
     def __init__(self, cluster: LocalCluster, position: int) -> None:
@@ -102,12 +102,13 @@ class Writers:
                 await trio.sleep(0.001)
 
     async def check(self) -> None:
-        """See that all members have what was acknowledged since the last time; nobody writes now.
+        """Check that all members have the writes acknowledged since the last check.
 
-        What was not acknowledged may still come, from a member that was held up.
+        No client may write during the check. Writes that were not acknowledged may still arrive,
+        from a member that was stopped.
 
         Raises:
-            LostError: they have not.
+            LostError: an acknowledged write is missing.
         """
         members, end = self._cluster.members, (await settled(self._cluster))[0].append_position
         look = numbered(self.numbers, VALUE_BYTES)
@@ -117,7 +118,7 @@ class Writers:
             mine.seen = mine.sent
 
     def longest_pause(self, since: float) -> float:
-        """The longest time without any acknowledgement, from the last before `since` until now."""
+        """Return the longest time without an acknowledgement, from the last one before `since`."""
         before = max((at for at in self.acknowledged if at <= since), default=since)
         times = [at for at in self.acknowledged if at >= before]
         times.append(trio.current_time())
@@ -136,11 +137,11 @@ async def whole(cluster: LocalCluster) -> MemberProcess:
 
 
 class Cluster:
-    """The members, and what is done to them.
+    """The members, and the faults that hit them.
 
     Args:
         local: the members.
-        network: between them, if they can be cut off.
+        network: the network between them, if they can be cut off.
     """
 
     def __init__(self, local: LocalCluster, network: Namespaces | None) -> None:
@@ -148,7 +149,7 @@ class Cluster:
         self._network = network
 
     async def strike(self, leader: MemberProcess, fault: Fault) -> None:
-        """Lose the leader."""
+        """Make the cluster lose its leader."""
         match fault:
             case "kill":
                 await leader.kill()
@@ -165,7 +166,7 @@ class Cluster:
                     await client.call("QUORATE.CONTROL", "transfer", str(target.member_id))
 
     async def mend(self, leader: MemberProcess, fault: Fault) -> None:
-        """Bring it back."""
+        """End the fault."""
         if fault == "kill":
             await leader.start()
         elif fault == "stop":
@@ -176,7 +177,7 @@ class Cluster:
                 await self._network.heal(one, other)
 
     def _ways(self, leader: MemberProcess) -> list[tuple[int, int]]:
-        """From it and to it; what it says is what the others miss, so that is cut last."""
+        """Yield the directions to cut; the leader's sending, which followers notice, is last."""
         own = leader.member_id
         others = [one.member_id for one in self.local.members if one is not leader]
         return [*((other, own) for other in others), *((own, other) for other in others)]
@@ -184,9 +185,9 @@ class Cluster:
 
 @asynccontextmanager
 async def open_members(fault: Fault) -> AsyncGenerator[Cluster]:
-    """Run members for the length of a block, in network namespaces if they will be cut off.
+    """Run members for the duration of a block, in network namespaces if they will be cut off.
 
-    They take snapshots as usual, but keep the whole log, to be looked at.
+    They take snapshots as usual, but keep the whole log for the checks.
     """
     async with AsyncExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-bench-"))
@@ -207,10 +208,10 @@ async def open_members(fault: Fault) -> AsyncGenerator[Cluster]:
 
 
 def go_inside() -> None:
-    """Become the same command in a network namespace of its own.
+    """Replace this process by the same command in a new network namespace.
 
     Raises:
-        SystemExit: this machine has none; says why.
+        SystemExit: this machine does not permit it; the message gives the reason.
     """
     if os.environ.pop(INSIDE, ""):
         return
@@ -225,7 +226,7 @@ def go_inside() -> None:
 
 
 async def measure(cluster: Cluster, fault: Fault, times: int, console: Console) -> list[float]:
-    """Strike so many times, and look for what was acknowledged; return the pauses, in seconds."""
+    """Lose the leader `times` times, and check all writes; return the pauses in seconds."""
     pauses: list[float] = []
     await whole(cluster.local)
     writers = Writers(cluster.local, (await settled(cluster.local))[0].append_position)
@@ -239,7 +240,7 @@ async def measure(cluster: Cluster, fault: Fault, times: int, console: Console) 
 
 
 async def at_rest(cluster: Cluster, writers: Writers) -> MemberProcess:
-    """Wait until the cluster is whole and has settled, and look; return the leader."""
+    """Wait until the cluster is complete and settled, check all writes, and return the leader."""
     await whole(cluster.local)
     await trio.sleep(SETTLE_SECONDS)
     await writers.check()
@@ -247,7 +248,7 @@ async def at_rest(cluster: Cluster, writers: Writers) -> MemberProcess:
 
 
 async def pause(cluster: Cluster, leader: MemberProcess, fault: Fault, writers: Writers) -> float:
-    """Strike once, with as many new clients at each member; return the pause, in seconds."""
+    """Lose the leader once, with new clients at each member; return the pause in seconds."""
     writers.acknowledged.clear()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writers.run)
@@ -260,12 +261,12 @@ async def pause(cluster: Cluster, leader: MemberProcess, fault: Fault, writers: 
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest value that so large a share does not exceed (nearest rank)."""
+    """Return the smallest value that this share of the values does not exceed (nearest rank)."""
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
 
 
 def histogram(pauses: Sequence[float]) -> list[str]:
-    """Draw how often the pause was how long, a line for each column of it."""
+    """Return a histogram of the pauses, one line for each interval."""
     columns = [int(pause / COLUMN_SECONDS) for pause in pauses]
     highest = max(columns.count(column) for column in columns)
     lines: list[str] = []
@@ -277,7 +278,7 @@ def histogram(pauses: Sequence[float]) -> list[str]:
 
 
 def figures(pauses: Sequence[float]) -> dict[str, float]:
-    """The pauses in three numbers, in seconds."""
+    """Return three figures of the pauses, in seconds."""
     return {
         "median_s": statistics.median(pauses),
         "p95_s": percentile(list(pauses), 0.95),
@@ -286,7 +287,7 @@ def figures(pauses: Sequence[float]) -> dict[str, float]:
 
 
 def in_words(found: dict[str, float]) -> str:
-    """The figures in a line."""
+    """Return the figures as a line."""
     return ", ".join(f"{name[:-2]} {value * 1000:.0f} ms" for name, value in found.items())
 
 
@@ -307,7 +308,7 @@ async def show(files: list[Path]) -> int:
 
 
 def markdown(files: Sequence[Path]) -> str:
-    """Make Markdown of results."""
+    """Return results as Markdown."""
     parts: list[str] = []
     for file in files:
         (run,) = json.loads(file.read_text(encoding="utf-8"))["rows"]
@@ -318,15 +319,15 @@ def markdown(files: Sequence[Path]) -> str:
 
 @app.default
 async def main(*, options: Common = USUAL, times: int = 20, fault: Fault = "kill") -> None:
-    """Measure for how long writes pause when the leader is lost.
+    """Measure how long writes pause when the leader is lost.
 
     Parameters
     ----------
     times
         How often the leader is lost.
     fault
-        kill: kill -9; stop: SIGSTOP, it hangs; cut: the other members neither hear it nor are
-        heard; transfer: it is asked to hand over.
+        kill: kill -9; stop: SIGSTOP; cut: no messages to or from the other members; transfer: the
+        leader is asked to transfer leadership.
     """
     if fault == "cut":
         go_inside()

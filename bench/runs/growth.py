@@ -1,10 +1,12 @@
 """How the cost of a SET and a GET grows: with members, sizes of values, keys, clients.
 
-Each point is a cluster of its own, on an empty disk: it is filled, then loaded with SETs and GETs
-in turns. After each run what was written must be in the log of each member, and in the end every
-member must have all keys with the same values. Whatever is not varied is as in `cluster.py`: three
-members, 64 clients that wait for each reply, 256 bytes, 100,000 keys. No snapshot is taken by rule
-meanwhile. The memory is the leader's, after the last run.
+Each point is a new cluster on an empty disk. It is filled, then loaded with SETs and GETs in turns.
+After each run, its writes must be in the log of each member. At the end, all members must have all
+keys with the same values. Everything that does not vary is as in `cluster.py`: three members, 64
+clients that wait for each reply, 256 bytes, 100,000 keys. No regular snapshot is taken. The memory
+is that of the leader after the last run.
+
+Growth with the length of the log is in `growth_log.py`.
 
 How it grows with the length of the log: `growth_log.py`.
 """
@@ -34,12 +36,12 @@ from bench.report.results import Row
 from quorate.local.cluster import LocalCluster, open_cluster
 
 FILLED_BYTES: Final = 256 << 20
-"""With large values there are fewer keys, so that sizes are compared and not room on the disk."""
+"""Bound on all values together. Larger values have fewer keys, so that all sizes fit the disk."""
 
 
 @attrs.frozen
 class Point:
-    """One cluster, and what is put on it."""
+    """One cluster, and its load."""
 
     members: int = 3
     clients: int = 64
@@ -47,7 +49,7 @@ class Point:
     keys: int = 100_000
 
     def load(self, command: str) -> Load:
-        """A load of these sizes."""
+        """Return a load of these sizes."""
         return Load(command, self.clients, 1, self.value_bytes, self.keys)
 
 
@@ -82,7 +84,7 @@ DIMENSIONS: Final[dict[str, Callable[[bool], Sequence[Point]]]] = {
 
 
 def row_of(point: Point, runs: dict[str, list[Run]], held: Memory) -> Row:
-    """The line of a point: the medians of each command's runs."""
+    """Return the line of a point: the medians of each command's runs."""
     figures = {
         f"{command}_{name}": value
         for command, taken in runs.items()
@@ -93,7 +95,7 @@ def row_of(point: Point, runs: dict[str, list[Run]], held: Memory) -> Row:
 
 
 async def leaders_memory(cluster: LocalCluster) -> Memory:
-    """What the leader holds."""
+    """Return the leader's memory."""
     leader, _ = await settled(cluster)
     (pid,) = (one.pid for one in cluster.members if one.member_id == leader.member_id)
     assert pid is not None
@@ -141,9 +143,9 @@ async def main(
     Parameters
     ----------
     by
-        With what: members, values, keys, clients; all of them if left out.
+        The dimension: members, values, keys or clients; all of them if left out.
     runs
-        Runs of each load; the median is shown.
+        Number of runs of each load; the median is shown.
     seconds
         About how long each run lasts.
     """

@@ -1,11 +1,11 @@
 """How the cost of a restart, of a verification and of pruning grows with the length of the log.
 
-One member alone, which takes no snapshots, is loaded with SETs of 4 KiB over ten thousand keys,
-until its log has the length. Then it is killed and started again, and the time is taken until it
-has answered a linearizable GET, which takes an election and the replay of what its tables lack.
-The log must then have all that was acknowledged, and the member's state must be what it says. Then
-it is stopped, `quorate log verify` reads everything (half a second of it is the start of the
-program), and in the end the whole log is dropped, step by step, as after a snapshot.
+A single member, which takes no snapshots, is loaded with SETs of 4 KiB over ten thousand keys until
+its log has the wanted length. Then it is killed and started again. The measured time ends when it
+answers a linearizable GET, after an election and the replay of its log. The log must then have all
+acknowledged writes, and the member's state must agree with it. Then the member stops, and `quorate
+log verify` reads everything; half a second of that is the start of the program. At the end the
+whole log is dropped, step by step, as after a snapshot.
 """
 
 import random
@@ -42,8 +42,8 @@ MB: Final = 1_000_000
 
 
 async def write_log(cluster: LocalCluster, megabytes: int) -> tuple[float, int]:
-    """Have the member write a log of so many MB; give MB a second, and how many writes it took."""
-    await settled(cluster)  # or redis-benchmark waits for ever
+    """Let the member write a log of some MB; return MB a second, and the number of writes."""
+    await settled(cluster)  # otherwise redis-benchmark waits for ever
     began, length, writes = time.perf_counter(), 0, 0
     port = cluster.members[0].address.client_port
     while (left := megabytes * MB - length) > 0:
@@ -56,7 +56,7 @@ async def write_log(cluster: LocalCluster, megabytes: int) -> tuple[float, int]:
 
 
 async def serves(member: MemberProcess) -> float:
-    """Start a member; give the seconds until it has answered a linearizable GET."""
+    """Start a member; return the seconds until it answers a linearizable GET."""
     began = time.perf_counter()
     await member.start()
     with trio.fail_after(300):
@@ -70,10 +70,10 @@ async def serves(member: MemberProcess) -> float:
 
 
 async def verify(config: NodeConfig) -> float:
-    """Read the whole log, as an operator does; give the seconds.
+    """Verify the whole log with the command line; return the seconds.
 
     Raises:
-        LostError: something is damaged.
+        LostError: the log is damaged.
     """
     began = time.perf_counter()
     command = [sys.executable, "-m", "quorate", "log", "verify", str(config.directory)]
@@ -84,7 +84,7 @@ async def verify(config: NodeConfig) -> float:
 
 
 async def prune(config: NodeConfig) -> float:
-    """Drop the whole log; give the seconds."""
+    """Drop the whole log; return the seconds."""
     store = Store.open(
         config.directory / "log",
         cluster=config.cluster,
@@ -103,7 +103,7 @@ async def prune(config: NodeConfig) -> float:
 
 
 async def measure(place: Path, megabytes: int) -> Row:
-    """Measure a log of so many MB."""
+    """Measure a log of some MB."""
     (config,) = lay_out_members(place, 1, snapshot=NEVER)
     async with open_cluster([config]) as cluster:
         (member,) = cluster.members

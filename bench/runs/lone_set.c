@@ -1,9 +1,9 @@
-/* Notes when a process sends and receives, and when it gives its disk something and hears of it.
- * Preloaded (LD_PRELOAD) into members by lone_set.py, which reads the notes.
+/* Records when a process sends and receives, submits a write to its disk, and learns of its end.
+ * Preloaded (LD_PRELOAD) into members by lone_set.py, which reads the records.
  *
- * They are in a file of the process's own in the folder that QUORATE_NOTES names: four numbers of eight
- * bytes each, when the call began and ended (nanoseconds of the monotonic clock), which one it was, and how
- * many bytes it took, or how many writes. Beyond ROOM calls nothing is noted any more.
+ * Each process writes its own file in the folder that QUORATE_NOTES names. A record has four
+ * numbers of eight bytes: begin and end of the call (nanoseconds of the monotonic clock), the kind of call,
+ * and the number of bytes or writes. After ROOM calls nothing more is recorded.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,14 +49,14 @@ __attribute__((constructor)) static void begin(void)
     if (file >= 0 && ftruncate(file, ROOM * sizeof(Note)) == 0)
         found = mmap(NULL, ROOM * sizeof(Note), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (found == MAP_FAILED)
-        perror(path); /* who reads the notes will miss them */
+        perror(path); /* the reader will notice the missing file */
     else
         notes = found;
     if (file >= 0)
         close(file);
 }
 
-/* Note a call, also one that failed: its size is -1 then. */
+/* Record a call; the size of a failed call is -1. */
 static long noted(int64_t began, int call, long size)
 {
     unsigned place = notes == NULL ? ROOM : atomic_fetch_add(&used, 1);
@@ -65,8 +65,8 @@ static long noted(int64_t began, int call, long size)
     return size;
 }
 
-/* What is called in their place is looked up by the first call, not by begin(): other libraries, that are
- * begun before this one, may call them too. */
+/* The first call, not begin(), looks up the original functions: libraries that are
+ * initialized before this one may call them. */
 ssize_t send(int socket, const void *data, size_t length, int flags)
 {
     static ssize_t (*next)(int, const void *, size_t, int);

@@ -1,14 +1,14 @@
-"""Step by step: where a lone client's SET is, from the client to the disks and back.
+"""A lone client's SET, step by step, from the client to the disks and back.
 
-A small library, compiled here and preloaded into three members (`lone_set.c`), notes when they send
-and receive, and when they give their disk a write and hear that it is durable. All clocks of a
-machine's processes are one, so the notes of three members and a client make one way. It goes
-through the follower that reports first. Each step ends where the next begins, and what is shown are
-means, so they add up to the whole. Beside them stand what the same SETs take while nothing is
-noted, and one write alone, of a block past the page cache, as the journal makes it.
+A small library, compiled here and preloaded into three members (`lone_set.c`), records when they
+send and receive, when they submit a write to the disk, and when they learn that it is durable. All
+processes of a machine share one clock, so the records of three members and a client can be joined.
+The way leads through the follower that reports first. Each step ends where the next one begins. The
+table shows means, so the steps add up to the total. For comparison, it shows the same SETs without
+recording, and a single write of a block that bypasses the page cache, as the journal writes.
 
-The client is one as in `anatomy.py`: a plain socket. Each reply must be the right one, and in the
-end the log must have as many SETs as were answered.
+The client is that of `anatomy.py`: a plain socket. Each reply must be right, and at the end the log
+must have as many SETs as were answered.
 """
 
 import itertools
@@ -44,10 +44,10 @@ REPORT: Final = len(encode(AppendPosition(0, 0, 0, AppendFlags.READY, 0)))
 NOTE: Final = Struct("=qqqq")
 
 BLOCKS: Final = 1024
-"""Of the file that is written to again and again."""
+"""Blocks of the file that the bench writes repeatedly."""
 
 FOLLOWED: Final = 0.95
-"""So many of the SETs must be followed, or the figures are of some that are not like the others."""
+"""At least this share of the SETs must be followed. With fewer, the figures may not be typical."""
 
 STEPS: Final = (
     ("the leader has received it", "leader"),
@@ -61,11 +61,11 @@ STEPS: Final = (
     ("the leader has committed and applied it", "leader"),
     ("the client has the reply", "client"),
 )
-"""What the wait is for, and whose turn it is then."""
+"""The end of each step, and the process that works during it."""
 
 
 class Note(NamedTuple):
-    """A call: when it began and ended (ns), which, and how many bytes, or writes, it took."""
+    """A call: when it began and ended (ns), its kind, and its number of bytes or writes."""
 
     began: int
     ended: int
@@ -74,7 +74,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """What one member has noted, in order."""
+    """The recorded calls of one member, in order."""
 
     def __init__(self, file: Path) -> None:
         found = NOTE.iter_unpack(file.read_bytes())
@@ -84,10 +84,10 @@ class Notes:
     def first(
         self, at: int, until: int, call: int, least: int = 1, most: int = sys.maxsize
     ) -> Note:
-        """The first call of a kind, of so many bytes, that began in between.
+        """Return the first call of a kind and a size that began within a time range.
 
         Raises:
-            LookupError: there was none.
+            LookupError: there is no such call.
         """
         for place in range(bisect_left(self._begins, at), bisect_left(self._begins, until)):
             note = self._notes[place]
@@ -99,7 +99,7 @@ class Notes:
 def one_way(
     asked: tuple[int, int], leader: Notes, followers: Sequence[Notes]
 ) -> tuple[int, ...] | None:
-    """When a SET began, and when each step of it ended; None if a note is missing."""
+    """Return when a SET began, and when each step ended; None if a record is missing."""
     began, ended = asked
     try:
         command = leader.first(began, ended, RECEIVED, COMMAND, COMMAND)
@@ -118,7 +118,7 @@ def one_way(
 
 
 def through(follower: Notes, sent: int, until: int) -> tuple[int, ...] | None:
-    """When a follower had received a batch, given it to the kernel, heard of it, and reported."""
+    """Return when a follower received a batch, submitted it, had it durable, and reported."""
     try:
         batch = follower.first(sent, until, RECEIVED, COMMAND + 1)
         given = follower.first(batch.ended, until, SUBMITTED)
@@ -130,7 +130,7 @@ def through(follower: Notes, sent: int, until: int) -> tuple[int, ...] | None:
 
 
 def ask(port: int, seconds: float) -> list[tuple[int, int]]:
-    """Set a key again and again; when each began and was answered."""
+    """Set a key repeatedly; return when each SET began and was answered."""
     asked: list[tuple[int, int]] = []
     with client(port) as send:
         ends = time.perf_counter_ns() + int(seconds * 1e9)
@@ -143,7 +143,7 @@ def ask(port: int, seconds: float) -> list[tuple[int, int]]:
 async def asked_of(
     place: Path, seconds: float, environment: Mapping[str, str]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Ask a cluster for so long; when each SET began and ended, and the members, leader first."""
+    """Set keys for `seconds`; return the times of each SET, and the members, leader first."""
     cluster = LocalCluster(lay_out_members(place, 3))
     for member in cluster.members:
         member.environment = environment
@@ -162,16 +162,16 @@ async def asked_of(
 
 
 async def follow(place: Path, seconds: float) -> list[tuple[int, ...]]:
-    """Follow SETs for so long; their ways.
+    """Follow SETs for `seconds`; return their steps.
 
     Raises:
-        SystemExit: there is no library, or too many SETs could not be followed.
+        SystemExit: the library is missing, or too many SETs could not be followed.
     """
     try:
         library = preloadable(Path(__file__).with_suffix(".c"), place)
     except DiskError as error:
         sys.exit(f"lone_set: {error}")
-    # In memory: they must not be written to the disk that is measured.
+    # In memory, so that the records do not burden the measured disk.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as notes:
         environment = {**preloading(library), "QUORATE_NOTES": notes}
         asked, pids = await asked_of(place / "noted", seconds, environment)
@@ -186,10 +186,10 @@ async def follow(place: Path, seconds: float) -> list[tuple[int, ...]]:
 
 
 def write_times(path: Path, seconds: float) -> list[float]:
-    """How long a durable write of a block takes, past the page cache, where blocks were before."""
+    """Measure a durable write of a block over an older one, bypassing the page cache."""
     path.write_bytes(BLOCK * BLOCKS)
     file = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
-    block = mmap.mmap(-1, len(BLOCK))  # O_DIRECT wants whole pages
+    block = mmap.mmap(-1, len(BLOCK))  # O_DIRECT requires whole pages
     places = itertools.cycle(range(BLOCKS))
     try:
         os.fsync(file)
@@ -208,7 +208,7 @@ async def main(*, options: Common = USUAL, seconds: float = 5.0) -> None:
     Parameters
     ----------
     seconds
-        For how long it asks.
+        How long the client sends SETs.
     """
     if options.quick:
         seconds = 1.0

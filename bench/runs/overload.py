@@ -1,14 +1,18 @@
-"""Too many clients and a slow follower: what becomes of memory, latencies and clients.
+"""Too many clients and slow followers: effects on memory, latencies and clients.
 
-Two thousand clients (`crowd.py`), each waiting for its reply, load the leader: with all members
-well, with a follower that stands still for nine tenths of the time (SIGSTOP), with the followers
-standing still in turns, and with both standing still for longer than a request may wait. Before
-and after, 64 clients. In each phase every command is counted: answered, answered with an error, or
-its connection ended without a reply. In the end of each phase every value that was acknowledged
-must be in the log of each member, and every key must have the last one.
+Two thousand clients (`crowd.py`), each waiting for its reply, load the leader in several phases:
 
-Then one client that sends and never reads, once SETs that can't be committed, once GETs whose
-replies pile up: how much a member takes from it before it reads no more or cuts it off.
+- with all members healthy
+- with a follower that is stopped for nine tenths of the time (SIGSTOP)
+- with the followers stopped in turns
+- with both followers stopped for longer than a request may wait
+
+Before and after, there are 64 clients. In each phase every command is counted: answered, answered
+with an error, or connection closed without a reply. At the end of each phase, every acknowledged
+value must be in the log of each member, and every key must have its last value.
+
+Then one client sends and never reads: once SETs that cannot be committed, and once GETs with large
+replies. The result is how much a member accepts before it stops reading or closes the connection.
 """
 
 import signal
@@ -41,21 +45,21 @@ GREEDY_SECONDS: Final = 10.0
 
 
 def own_mb(member: MemberProcess) -> float:
-    """Resident memory of a member that is no file's; cheap to ask for, unlike smaps."""
+    """Return the resident memory of a member without mapped files; cheaper to read than smaps."""
     resident, shared = Path(f"/proc/{member.pid}/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * PAGE_MB
 
 
 @attrs.define
 class Watch:
-    """Memory of each member over time, and since when."""
+    """The memory of each member over time."""
 
     members: list[MemberProcess]
     began: float = attrs.field(factory=trio.current_time)
     seen: list[tuple[float, ...]] = attrs.field(factory=list[tuple[float, ...]])
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Read the memory repeatedly, until cancelled."""
         while True:
             held = (own_mb(member) for member in self.members)
             self.seen.append((trio.current_time() - self.began, *held))
@@ -66,11 +70,11 @@ Trouble = Callable[[list[MemberProcess]], Awaitable[None]]
 
 
 async def nothing(_followers: list[MemberProcess]) -> None:
-    """All are well."""
+    """All members are healthy."""
 
 
 async def one_slow(followers: list[MemberProcess]) -> None:
-    """The first one stands still for nine tenths of each second."""
+    """The first follower is stopped for nine tenths of each second."""
     while True:
         async with standing_still(followers[:1]):
             await trio.sleep(0.9)
@@ -78,7 +82,7 @@ async def one_slow(followers: list[MemberProcess]) -> None:
 
 
 async def in_turns(followers: list[MemberProcess]) -> None:
-    """Each stands still for a second while the other one runs; then both run for a moment."""
+    """Each follower is stopped for a second while the other runs; then both run for a moment."""
     while True:
         for follower in followers:
             async with standing_still([follower]):
@@ -87,14 +91,14 @@ async def in_turns(followers: list[MemberProcess]) -> None:
 
 
 async def no_quorum(followers: list[MemberProcess]) -> None:
-    """All stand still, for longer than a request is parked (4 s)."""
+    """Both followers are stopped, for longer than a request is parked (4 s)."""
     async with standing_still(followers):
         await trio.sleep(6)
 
 
 @asynccontextmanager
 async def standing_still(members: list[MemberProcess]) -> AsyncGenerator[None]:
-    """Stop these processes for the length of the block."""
+    """Stop these processes for the duration of the block."""
     try:
         for member in members:
             member.send_signal(signal.SIGSTOP)
@@ -106,7 +110,7 @@ async def standing_still(members: list[MemberProcess]) -> AsyncGenerator[None]:
 
 @attrs.frozen
 class Phase:
-    """So many clients, and what happens to the followers meanwhile."""
+    """A number of clients, and the faults of the followers at that time."""
 
     name: str
     clients: int
@@ -124,7 +128,7 @@ PHASES: Final = (
 
 
 async def run_phase(cluster: LocalCluster, phase: Phase, seconds: float) -> Row:
-    """One phase, checked."""
+    """Run and check one phase."""
     leader, _ = await settled(cluster)
     first = next(one for one in cluster.members if one.member_id == leader.member_id)
     others = [one for one in cluster.members if one is not first]
@@ -155,7 +159,7 @@ async def run_phase(cluster: LocalCluster, phase: Phase, seconds: float) -> Row:
 
 
 def _figures(told: Told, seconds: float) -> Row:
-    """Rates, latencies of the median second, the longest of all, and what went wrong."""
+    """Return rates, latencies of the median second, the longest latency, and errors."""
     whole = [line for line in told.lines[1:] if "p50_ms" in line] or told.lines
     middle = sorted(whole, key=lambda line: line.get("p99_ms", 0))[len(whole) // 2]
     return {
@@ -171,9 +175,9 @@ def _figures(told: Told, seconds: float) -> Row:
 
 
 async def greed(cluster: LocalCluster, name: str, chunk: bytes, *, quorum: bool) -> Row:
-    """How much a member takes from a client that never reads, until it takes nothing for a while.
+    """Return how much a member accepts from a client that never reads, until it accepts no more.
 
-    All its commands are about one key, so what the member holds of them is its queues.
+    All commands use one key, so their memory in the member is that of its queues.
     """
     leader, _ = await settled(cluster)
     first = next(one for one in cluster.members if one.member_id == leader.member_id)
@@ -202,10 +206,10 @@ async def greed(cluster: LocalCluster, name: str, chunk: bytes, *, quorum: bool)
 
 
 async def check_greedy(cluster: LocalCluster, leader: MemberProcess, *, overwritten: bool) -> None:
-    """See that all members have the key of that client, with a value that it was given.
+    """Check that all members have the key of that client, with a value that it sent.
 
     Raises:
-        LostError: one has not.
+        LostError: a member has another value, or none.
     """
     async with open_resp(HOST, leader.address.client_port) as client:
         value = await client.call("GET", "greedy")
@@ -216,7 +220,7 @@ async def check_greedy(cluster: LocalCluster, leader: MemberProcess, *, overwrit
 
 
 async def measure_all(bench: Bench, seconds: float) -> None:
-    """All phases on one cluster."""
+    """Run all phases on one cluster."""
     async with open_cluster(lay_out_members(bench.place, 3, snapshot=KEPT)) as cluster:
         for phase in PHASES:
             bench.found(await run_phase(cluster, phase, seconds))
@@ -234,7 +238,7 @@ async def main(*, options: Common = USUAL, seconds: float = 10.0) -> None:
     Parameters
     ----------
     seconds
-        How long each phase lasts.
+        Duration of each phase.
     """
     if options.quick:
         seconds = 7.0

@@ -1,12 +1,12 @@
-"""Peers beside us: the same load on the same machine, in turns.
+"""Other products compared with ours: the same load on the same machine, in turns.
 
-Three members each of quorate, once more with leases, of etcd and of RedisRaft, as far as the
-machine has them (:mod:`peer_clusters`). One of ours and one of theirs are up at a time, of which
-one is loaded: idle ones beside them take processors too, and whoever waits awake suffers most. Each
-kind of load is put on both before the next, so that a noisy minute hits both alike. Shown are the
-medians, and the median of the ratios of ours to theirs, turn by turn. After each run all members
-of the cluster must have as many writes more as were acknowledged. Of each cluster the processor
-time of its members is told, and of ours how many writes shared a batch and its leader's commits.
+The clusters have three members each: quorate, quorate with leases, etcd and RedisRaft, as far as
+the machine has them (:mod:`competitors`). One of ours and one of theirs are up at a time, and only
+one of them is loaded. An idle cluster also uses the processors, which hurts a busy-waiting one
+most. Each kind of load runs on both clusters before the next kind, so that a noisy minute affects
+both alike. The table shows the medians, and the median of the ratios of ours to theirs, by turn.
+After each run, all members of the cluster must have all acknowledged writes. For each cluster the
+table has the members' processor time; for ours also writes in a batch, and the leader's commits.
 
 - etcd: Debian's `etcd-server` and `etcd-client`, loaded by `etcd_load/main.go`, which is built
   here against Debian's `golang-etcd-server-dev` with `golang-go`.
@@ -45,7 +45,7 @@ GO: Final = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
 
 
 async def build_etcd_load(directory: Path, console: Console) -> Path | None:
-    """Build what loads etcd; None, with words, if this machine lacks something for it."""
+    """Build the load program for etcd; None, after a message, if something for it is missing."""
     missing = [name for name in ("etcd", "etcdctl", "go") if shutil.which(name) is None]
     if missing:
         console.print(
@@ -68,20 +68,20 @@ async def build_etcd_load(directory: Path, console: Console) -> Path | None:
 
 
 def openers(place: Path, loader: Path | None, redisraft: Path | None) -> list[Opener]:
-    """What opens each peer that this machine has; first the one that may not start."""
+    """Return how to open each peer that this machine has; first the one that may fail to start."""
     found: list[Opener] = []
     if redisraft is not None:
         found.append(partial(open_redisraft, place / "redisraft", redisraft.absolute()))
     if loader is not None:
         found.append(partial(open_etcd, place / "etcd", loader))
     if not found:
-        sys.exit("neither etcd nor RedisRaft is here to be measured beside us")
+        sys.exit("neither etcd nor RedisRaft found; expected one of them")
     return found
 
 
 @attrs.frozen
 class Pair:
-    """What was measured of one of ours and one of theirs under a load, turn by turn."""
+    """The runs of one of our clusters and one of theirs under a load, by turn."""
 
     load: Load
     our_name: str
@@ -90,13 +90,13 @@ class Pair:
     theirs: list[Run] = attrs.field(factory=list[Run])
 
     def ratio(self, of: Callable[[Run], float]) -> float:
-        """The median of the ratios of ours to theirs in one figure."""
+        """Return the median of the ratios of ours to theirs in one figure."""
         pairs = zip(self.ours, self.theirs, strict=True)
         return statistics.median(of(our) / of(their) for our, their in pairs)
 
 
 async def measure(peer: Peer, load: Load, seconds: float) -> Run:
-    """One run of about so many seconds, and a look for what it wrote."""
+    """Run a load for about `seconds`, and check its writes."""
     guess = await peer.run(load, load.trial())
     requests = max(load.trial(), load.whole(int(guess.rate * seconds)))
     status = peer.status if load.command == "set" else None
@@ -117,7 +117,7 @@ async def measure(peer: Peer, load: Load, seconds: float) -> Run:
 async def in_turns(
     ours: Peer, theirs: Peer, runs: int, seconds: float, console: Console
 ) -> list[Pair]:
-    """Put every load on the two that both can be loaded with."""
+    """Run every load that both clusters support, in turns."""
     loads = [
         load
         for load in LOADS
@@ -138,9 +138,9 @@ async def in_turns(
 
 
 def rows_of(pairs: list[Pair]) -> Iterator[Row]:
-    """A line for each load and cluster: medians and each run, of our own beside all others.
+    """Return a line for each load and cluster: medians and each run, for ours over all pairs.
 
-    That of a peer has also what ours did beside it, without and with leases, and the ratios.
+    The line of a peer also has our figures from its pairs, without and with leases, and the ratios.
     """
     for load in LOADS:
         under = [pair for pair in pairs if pair.load == load]
@@ -159,13 +159,13 @@ def rows_of(pairs: list[Pair]) -> Iterator[Row]:
 
 
 def row_of(load: Load, cluster: str, runs: list[Run]) -> dict[str, object]:
-    """What a cluster did."""
+    """Return the figures of a cluster."""
     each = [*map(attrs.asdict, runs)]
     return {**attrs.asdict(load), "cluster": cluster, **attrs.asdict(median(runs)), "runs": each}
 
 
 def beside(which: str, pair: Pair) -> dict[str, object]:
-    """What one of ours did beside a peer, and each run of the two."""
+    """Return our figures in a pair, and each run of the two clusters."""
     rates = [(our.rate, their.rate) for our, their in zip(pair.ours, pair.theirs, strict=True)]
     return {
         f"{which}_to_theirs": pair.ratio(lambda run: run.rate),
@@ -185,16 +185,16 @@ async def main(
     seconds: float = 3.0,
     redisraft: Annotated[Path | None, Parameter(show_default=False)] = None,
 ) -> None:
-    """Measure us beside those peers that this machine has.
+    """Measure quorate and those peers that this machine has.
 
     Parameters
     ----------
     runs
-        Runs of each load; the median is shown.
+        Number of runs of each load; the median is shown.
     seconds
         About how long each run lasts.
     redisraft
-        Its module, redisraft.so; left out if not given.
+        The file of RedisRaft's module, redisraft.so; without it RedisRaft is left out.
     """
     stop_without("redis-benchmark", "redis-tools")
     if options.quick:

@@ -1,12 +1,12 @@
-"""What a member holds, and how soon one serves again.
+"""The memory of members, and how soon they serve again after a restart.
 
-Three members are filled; their memory is read from /proc, first with a tenth of the keys, then with
-all. Then members are started again, and the time is taken from the start of the process: a follower
-after kill -9, and after an orderly stop, until it has applied all that is committed; and all three
-after kill -9, until a SET is acknowledged.
+Three members are filled. Their memory is read from /proc, first with a tenth of the keys, then with
+all keys. Then members are started again, and the time is measured from the start of the process. A
+follower is started after kill -9, and after an orderly stop, until it has applied everything
+committed. All three are started after kill -9, until a SET is acknowledged.
 
-With a quorum up a cluster serves meanwhile; only the last one is a time in which it does not. In
-the end all members must have all keys with their values.
+A cluster with a quorum serves during a restart, so only the last case is an outage. At the end all
+members must have all keys with their values.
 """
 
 import statistics
@@ -33,10 +33,10 @@ MEMBERS: Final = 3
 
 
 async def held(cluster: LocalCluster, keys: int) -> Row:
-    """What the leader and a follower hold."""
+    """Return the memory of the leader and of a follower."""
     leader, _ = await settled(cluster)
     await quiet(cluster.addresses)
-    await trio.sleep(2)  # flushes end
+    await trio.sleep(2)  # until flushes end
     found = {one.member_id: memory(one.pid) for one in cluster.members if one.pid is not None}
     own = found.pop(leader.member_id)
     others = Memory(*map(statistics.mean, zip(*map(attrs.astuple, found.values()), strict=True)))
@@ -49,7 +49,7 @@ async def held(cluster: LocalCluster, keys: int) -> Row:
 
 
 async def follower_back(cluster: LocalCluster, *, orderly: bool) -> tuple[float, float]:
-    """Start a follower again; give the seconds, and the processor time."""
+    """Start a follower again; return the seconds, and the processor time."""
     leader, _ = await settled(cluster)
     follower = next(one for one in cluster.members if one.member_id != leader.member_id)
     await (follower.stop() if orderly else follower.kill())
@@ -59,7 +59,7 @@ async def follower_back(cluster: LocalCluster, *, orderly: bool) -> tuple[float,
 
 
 async def all_back(cluster: LocalCluster) -> tuple[float, float]:
-    """Start all again; give the seconds until one has acknowledged a SET, and processor time."""
+    """Start all members; return the seconds to the first acknowledged SET, and processor time."""
     await settled(cluster)
     await cluster.kill()
     began = time.perf_counter()
@@ -77,7 +77,7 @@ async def all_back(cluster: LocalCluster) -> tuple[float, float]:
 
 
 async def measure_all(bench: Bench, keys: int, runs: int) -> None:
-    """Fill, look, and start again."""
+    """Fill the members, read their memory, and start them again."""
     async with open_cluster(lay_out_members(bench.place, MEMBERS)) as cluster:
         await fill(cluster, Load("set", 1, keys=keys // 10))
         bench.found(await held(cluster, keys // 10))
@@ -102,12 +102,12 @@ app = make_app()
 
 @app.default
 async def main(*, options: Common = USUAL, keys: int = 1_000_000, runs: int = 5) -> None:
-    """Measure memory, and how soon members serve again.
+    """Measure memory, and how soon members serve again after a restart.
 
     Parameters
     ----------
     keys
-        How many there are, of 256 bytes each.
+        Number of keys, with values of 256 bytes.
     runs
         How often each start is repeated; the median is shown.
     """

@@ -1,17 +1,19 @@
-"""What snapshots cost and save: three members, real disks, one client machine which is this one.
+"""What snapshots cost and save: three members, real disks, and clients on the same machine.
 
-Keys are loaded, with values that pack to about a half. A follower is killed and started again, with
-the whole log behind it. Then 64 clients set the keys: alone, while one snapshot after the other is
-taken, and alone again; and what is on the disk is looked at before and after, for every snapshot
-drops the log before it. At last a follower comes back after a kill as it is, without its tables,
-from so far behind that it must fetch the snapshot, and with an empty disk (`quorate recover`).
-Times are from the start of the process until the member follows and has applied everything.
-Whenever one is back, its keys, values and log are compared with those of the others. The members'
-snapshots of one position must be equal. One follower keeps its whole log, so that the writes beside
-snapshots can be looked for; it is left alone.
+Keys are loaded, with values that compress to about a half. A follower is killed and started again,
+and replays its whole log. Then 64 clients set the keys: first alone, then while snapshots are taken
+one after the other, then alone again. Disk usage is measured before and after, since every snapshot
+drops the log before it.
 
-The members share the machine with the clients, and with each other: the snapshot of all three is
-written by the same two processors and to the same disk.
+At the end a follower comes back after a kill in four ways: unchanged, without its tables, so far
+behind that it must fetch the snapshot, and with an empty disk (`quorate recover`). Each time runs
+from the start of the process until the member follows and has applied everything.
+
+Whenever a follower is back, its keys, values and log are compared with those of the other members.
+Snapshots of one position must be equal on all members. One follower keeps its whole log, to check
+the writes made during snapshots; it is never restarted.
+
+Members and clients share the machine, so two processors and one disk write all three snapshots.
 """
 
 import os
@@ -60,7 +62,7 @@ from quorate.storage.snapshots.file import check_snapshot
 
 MEMBERS: Final = 3
 POLICY: Final = SnapshotPolicy(keep=1, interval_bytes=2**50, margin_bytes=0)
-"""Only when asked for, and nothing of the log is kept below."""
+"""Snapshots on request only, and no log is kept before them."""
 
 KEEPER: Final = MEMBERS - 1
 """The member that keeps its whole log; it does not lead."""
@@ -70,7 +72,7 @@ MB: Final = 1_000_000
 
 
 async def take(cluster: LocalCluster) -> float:
-    """Have a snapshot taken; give the seconds until all members have theirs."""
+    """Take a snapshot; return the seconds until all members have theirs."""
     leader = (await survey(cluster.addresses)).leader
     assert leader is not None
     at = address_of(cluster, leader.member_id)
@@ -82,10 +84,10 @@ async def take(cluster: LocalCluster) -> float:
 
 
 async def compare_snapshots(cluster: LocalCluster) -> float:
-    """See that all members have the same snapshot; give its size unpacked, in MB.
+    """Check that all members have the same snapshot; return its uncompressed size in MB.
 
     Raises:
-        LostError: they have not.
+        LostError: the snapshots differ.
     """
 
     def read() -> list[Summary]:
@@ -100,13 +102,13 @@ async def compare_snapshots(cluster: LocalCluster) -> float:
 
 
 async def pruned(cluster: LocalCluster) -> None:
-    """Wait until members have dropped the log before their snapshot, which they do behind it.
+    """Wait until members have dropped the log before their snapshot.
 
-    At most half a minute: what then is left is shown as it is.
+    Waits at most half a minute; then the figures include the remaining log.
     """
     await quiet(cluster.addresses)
     with trio.move_on_after(30):
-        while any(  # noqa: ASYNC110 - of other processes
+        while any(  # noqa: ASYNC110 - other processes
             status.start_position < status.snapshot_position
             for status in (await survey(cluster.addresses)).said
             if status.member_id != KEEPER
@@ -115,7 +117,7 @@ async def pruned(cluster: LocalCluster) -> None:
 
 
 async def compare(cluster: LocalCluster, load: Load, seconds: float) -> tuple[list[Row], float]:
-    """Measure writes without snapshots, with them, and without again; and how long one takes."""
+    """Measure writes without, with, and again without snapshots, and the time of a snapshot."""
     took = list[float]()
     keeper = cluster.members[KEEPER]
 
@@ -145,7 +147,7 @@ async def compare(cluster: LocalCluster, load: Load, seconds: float) -> tuple[li
 
 
 async def back(member: MemberProcess) -> float:
-    """Start a member; give the seconds until it follows and has applied all that is committed."""
+    """Start a member; return the seconds until it follows and has applied everything committed."""
     began = time.perf_counter()
     await member.start()
     with trio.fail_after(600):
@@ -160,7 +162,7 @@ async def back(member: MemberProcess) -> float:
 
 
 async def follower_of(cluster: LocalCluster) -> tuple[MemberProcess, MemberProcess]:
-    """The leader and a follower, neither of which keeps its whole log."""
+    """Return the leader and a follower that does not keep its whole log."""
     while (status := (await settled(cluster))[0]).member_id == KEEPER:
         at = address_of(cluster, KEEPER)
         async with open_resp(at.host, at.client_port) as client:
@@ -170,17 +172,17 @@ async def follower_of(cluster: LocalCluster) -> tuple[MemberProcess, MemberProce
 
 
 async def is_whole(cluster: LocalCluster, load: Load) -> None:
-    """See that all members have the same log, as far as they keep it, keys and values.
+    """Check that all members have the same keys, values, and log (as far as they keep it).
 
     Raises:
-        LostError: they have not.
+        LostError: something differs.
     """
     await check(cluster, load)
     await check_logs(cluster.members, (await settled(cluster))[0].append_position)
 
 
 async def restart(cluster: LocalCluster, load: Load, *gone: str) -> float:
-    """Kill a follower, take something from it, and start it again."""
+    """Kill a follower, remove some of its data, and start it again."""
     _, follower = await follower_of(cluster)
     await follower.kill()
     for name in gone:
@@ -191,7 +193,7 @@ async def restart(cluster: LocalCluster, load: Load, *gone: str) -> float:
 
 
 async def install(cluster: LocalCluster, load: Load) -> float:
-    """Have a follower come back that must fetch the snapshot."""
+    """Restart a follower that is so far behind that it must fetch the snapshot."""
     leader, follower = await follower_of(cluster)
     await follower.kill()
     there = [one for one in cluster.members if one is not follower]
@@ -207,7 +209,7 @@ async def install(cluster: LocalCluster, load: Load) -> float:
 
 
 async def recover(cluster: LocalCluster, load: Load) -> float:
-    """Give a follower an empty disk, as `quorate recover` does, and start it."""
+    """Empty the disk of a follower, run `quorate recover`, and start it."""
     _, follower = await follower_of(cluster)
     await follower.kill()
     folder = follower.config.directory
@@ -223,7 +225,7 @@ async def recover(cluster: LocalCluster, load: Load) -> float:
 
 
 def sizes(directory: Path) -> dict[str, float]:
-    """What a member's directory holds, in MB."""
+    """Return the sizes of a member's files, in MB."""
     log = describe(directory / "log")
     found: dict[str, float] = {
         "log_mb": log.bytes,
@@ -236,12 +238,12 @@ def sizes(directory: Path) -> dict[str, float]:
 
 
 def newest_snapshot(directory: Path) -> Path:
-    """The file of a member's newest snapshot."""
+    """Return the file of a member's newest snapshot."""
     return directory / "snapshots" / describe(directory / "log").snapshots[-1].name
 
 
 async def measure_all(bench: Bench, load: Load, seconds: float) -> None:
-    """Do all of it."""
+    """Run all measurements."""
     configs = lay_out_members(bench.place, MEMBERS, snapshot=POLICY)
     write(keeper := attrs.evolve(configs[KEEPER], snapshot=NEVER))
     configs[KEEPER] = keeper
@@ -286,9 +288,9 @@ async def main(
     Parameters
     ----------
     keys
-        How many there are.
+        Number of keys.
     size
-        Of each value, in bytes.
+        Length of each value, in bytes.
     seconds
         How long each run of writes lasts.
     """

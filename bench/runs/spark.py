@@ -1,16 +1,16 @@
-"""What the pipeline does in a second: its source on a log, and its check of histories.
+"""The speed of the pipeline: its source on a log, and its check of histories.
 
-A log is written, of SETs of 100 bytes to a million keys, and read whole: by plain Python in one
-process, by Spark from the source in 1, 2 and 4 partitions, and by Spark from Parquet that was made
-of it. Each is read for three of its columns and for all, several times; the median counts. A log
-that is longer is asked for a count and a sum, and for the state of the store. The memory is that of
-this process, its JVM and its Python workers, together, at most; pages that they share count for
-each.
+A log with SETs of 100 bytes to a million keys is written, and read completely in several ways: by
+plain Python in one process, by Spark from the source, and by Spark from Parquet made of it. The
+source has 1, 2 and 4 partitions. Each way reads three columns, and all columns; the table has the
+median of several runs. A longer log is used for a count and a sum, and for the state of the store.
+The memory is the maximum of this process, its JVM and its Python workers together; shared pages
+count for each process.
 
 Histories of single keys with five clients are checked by plain Python and by Spark.
 
-All must read as many rows as were written. What is in Parquet must have the keys and the lengths
-that were written, so Spark has them from the source.
+All ways must read as many rows as were written. The Parquet must have the written keys and lengths,
+which proves that the source delivers them to Spark.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -59,13 +59,13 @@ MEMORY: Final = "2g"
 
 
 async def write_log(directory: Path, count: int) -> None:
-    """Write a log of so many entries."""
+    """Write a log with a number of entries."""
     store = Store.open(directory, cluster="bench", member_id=0, rng=random.Random(0))
     chance, position = random.Random(1), 0
     value = chance.randbytes(VALUE_BYTES)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        for at in range(0, count + PER_BATCH, PER_BATCH):  # the last batch is not known committed
+        for at in range(0, count + PER_BATCH, PER_BATCH):  # the last one may be uncommitted
             keys = (b"key:%07d" % chance.randrange(KEYS) for _ in range(PER_BATCH))
             entries = [
                 Entry(EntryKind.COMMAND, encode_command((b"SET", key, value))) for key in keys
@@ -86,7 +86,7 @@ async def write_log(directory: Path, count: int) -> None:
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all that come from it."""
+    """Return a process and all its descendants."""
     yield pid
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -94,7 +94,7 @@ def family(pid: int) -> Iterator[int]:
 
 
 def resident_mib() -> float:
-    """Resident memory of this process and all below it."""
+    """Return the resident memory of this process and its descendants."""
     total = 0
     try:
         for pid in family(os.getpid()):
@@ -106,7 +106,7 @@ def resident_mib() -> float:
 
 @contextmanager
 def watched() -> Generator[list[float]]:
-    """Look at the memory five times a second; the highest is in the list in the end."""
+    """Read the memory five times a second; at the end, the list has the highest value."""
     done, peak = threading.Event(), [resident_mib()]
 
     def look() -> None:
@@ -123,7 +123,7 @@ def watched() -> Generator[list[float]]:
 
 
 def measure(bench: Bench, what: str, call: Callable[[], int], runs: int = 1) -> int:
-    """Time a call that returns how many rows it has dealt with; the median of the runs counts."""
+    """Time a call that returns its number of rows; return the median of the runs."""
     rows, seconds = 0, list[float]()
     load = os.getloadavg()[0]
     with watched() as peak:
@@ -165,7 +165,7 @@ def plain(directory: Path, table: str, names: list[str] | None) -> int:
 
 
 def drained(frame: DataFrame) -> None:
-    """Have Spark make all rows, and throw them away."""
+    """Make Spark compute all rows and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -204,7 +204,7 @@ def reading(bench: Bench, spark: SparkSession, directory: Path, count: int, runs
 
 
 def long_log(bench: Bench, spark: SparkSession, directory: Path, count: int) -> None:
-    """Measure questions to a long log."""
+    """Measure queries on a long log."""
     _, size, keys = contents(count)
 
     def ask() -> int:
@@ -223,17 +223,17 @@ def long_log(bench: Bench, spark: SparkSession, directory: Path, count: int) -> 
 
 
 def contents(count: int) -> tuple[int, int, int]:
-    """How many SETs the first entries of a log are, of how many bytes and keys."""
+    """Return the number of SETs in the first entries of a log, their bytes, and their keys."""
     chance = random.Random(1)
     chance.randbytes(VALUE_BYTES)
     return count, VALUE_BYTES * count, len({chance.randrange(KEYS) for _ in range(count)})
 
 
 def expect(what: str, found: object, written: object) -> None:
-    """See that something is as it was written.
+    """Check that a figure equals what was written.
 
     Raises:
-        LostError: it is not.
+        LostError: it differs.
     """
     if found != written:
         raise LostError(f"{what}: {found!r} in place of {written!r}")
@@ -292,7 +292,7 @@ def checking(bench: Bench, spark: SparkSession, sizes: list[int]) -> None:
 
 
 def written(directory: Path, count: int) -> int:
-    """Write a log and say how long it is."""
+    """Write a log and print its length."""
     trio.run(write_log, directory / "log", count)
     return count
 
@@ -314,13 +314,13 @@ def main(
     Parameters
     ----------
     entries
-        Of the log that is read in all ways; a multiple of 64.
+        Entries of the log that is read in all ways; a multiple of 64.
     long
-        Of the long log; a multiple of 64; 0 to leave it out.
+        Entries of the long log; a multiple of 64; 0 to leave it out.
     operations
-        Of the longest history; there is one of a tenth, and one of a hundredth.
+        Operations of the longest history; two others have a tenth and a hundredth of them.
     runs
-        How often each way to read is measured.
+        Number of runs of each way to read.
     """
     if options.quick:
         entries, long, operations, runs = 64_000, 128_000, 10_000, 1

@@ -1,13 +1,11 @@
 """Whether a busy machine holds elections: three members, real clients, and other work.
 
-Writers set keys as in `failover.py`, while other processes, at the usual priority, take as much of
-the processors as they are given. Nothing fails, so nobody should be elected: the leader, its term,
-and the number of elections of every member must be the same at the end as in the beginning. Then
-the exit status is 0. Every member must have each write that was acknowledged in its log, of which
-nothing is dropped.
+Writers set keys as in `failover.py`, while other processes at the usual priority use as much of the
+processors as they get. Nothing fails, so there should be no election: the leader, its term, and
+each member's number of elections must not change. Then the exit status is 0. Every member must have
+each acknowledged write in its log. No log is dropped during the run.
 
-The other processes end by themselves a little after the time they were made for, whatever becomes
-of this one.
+The other processes end by themselves shortly after their time, even if this process was killed.
 """
 
 import os
@@ -35,7 +33,7 @@ BUSY: Final = "import signal, sys; signal.alarm(int(sys.argv[1]))\nwhile True: p
 
 @contextmanager
 def busy(processes: int, seconds: float) -> Generator[None]:
-    """Have so many processes take all that they get, for the length of a block."""
+    """Run processes that use all processor time they get, for the duration of a block."""
     children = [
         subprocess.Popen([sys.executable, "-c", BUSY, str(int(seconds + GRACE_SECONDS))])
         for _ in range(processes)
@@ -49,19 +47,19 @@ def busy(processes: int, seconds: float) -> Generator[None]:
 
 
 async def look(cluster: LocalCluster) -> list[NodeStatus]:
-    """Ask all members how they stand; who does not answer in time is left out."""
+    """Return the status of all members, except those that do not answer in time."""
     return (await survey(cluster.addresses)).said
 
 
 def elections(before: list[NodeStatus], after: list[NodeStatus]) -> int:
-    """How many elections there were: each canvass of any member counts, and each new term."""
+    """Count the elections: each pre-vote of any member, and each new term."""
     at = {status.member_id: status for status in before}
     new = sum(status.elections - at[status.member_id].elections for status in after)
     return new + max(status.term for status in after) - max(status.term for status in before)
 
 
 async def watch(cluster: LocalCluster, seconds: float, writers: Writers, console: Console) -> int:
-    """Look on for so long; return how many elections there were."""
+    """Watch for `seconds`; return the number of elections."""
     await whole(cluster)
     await trio.sleep(SETTLE_SECONDS)
     before = await look(cluster)
@@ -84,14 +82,14 @@ app = make_app()
 
 @app.default
 async def main(*, options: Common = USUAL, seconds: float = 600.0, others: int = 2) -> int:
-    """See whether members on a busy machine hold elections although nothing fails.
+    """Count elections on a busy machine on which nothing fails.
 
     Parameters
     ----------
     seconds
-        How long.
+        Duration.
     others
-        How many other processes want a whole processor each.
+        Number of other processes; each uses a whole processor.
     """
     if options.quick:
         seconds = 20.0

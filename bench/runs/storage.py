@@ -1,12 +1,12 @@
-"""Storage: durable appends, replay, truncation, pruning and reopening, beside three others.
+"""Storage: durable appends, replay, truncation, pruning and reopening, against three others.
 
-The store (with its writer thread, as in a member) stands beside a raw file with fdatasync, SQLite
-(WAL, synchronous=FULL) and RocksDB (synced WAL), all on the same disk, with the same batches. An
-append is one batch, encoded, written and durable before the next one is begun; so this is the
-latency of a lone client, and no group commit helps anybody. The contestants take turns in every
-round, and what is shown is the median of the rounds, so a noisy minute hits all of them alike.
-Whole logs are read from the page cache; reading checks every checksum. What was appended,
-truncated and pruned is read back, outside of the time that is measured, and must be all there.
+The store (with its writer thread, as in a member) is compared with a raw file with fdatasync,
+SQLite (WAL, synchronous=FULL) and RocksDB (synced WAL), on the same disk and with the same batches.
+An append is one batch, which is encoded, written and made durable before the next one begins. So
+the figure is the latency of a lone client, and group commit helps none of them. The contestants
+take turns in every round, and the table shows the median of the rounds, so that a noisy minute
+affects all of them alike. Whole logs are read from the page cache; reading verifies every checksum.
+Everything appended, truncated and pruned is read back and checked, outside the measured time.
 
 It must be a real disk (--dir): on a RAM disk a sync costs nothing.
 """
@@ -46,14 +46,14 @@ BASELINE: Final = "raw file"
 
 @attrs.frozen
 class Load:
-    """A kind of append: so many entries of so many bytes in each batch."""
+    """A kind of append: the number and the size of the entries in each batch."""
 
     entries: int
     entry_bytes: int
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Return its name in the table."""
         size = "1 MiB" if self.entry_bytes == BIG_BYTES else f"{self.entry_bytes} B"
         return f"append {self.entries} x {size}"
 
@@ -91,7 +91,7 @@ class Appends:
 
 @attrs.frozen
 class Handling:
-    """What it takes to handle a whole log; None = it can't. MB are 10^6 bytes of the log."""
+    """Figures for a whole log; None if not supported. MB are 10^6 bytes of the log."""
 
     replay_mb_per_s: float
     truncate_ms: float
@@ -100,7 +100,7 @@ class Handling:
 
 
 def make_entries(load: Load) -> list[Entry]:
-    """Return the entries of a batch; their bytes are random, so nobody compresses them."""
+    """Return the entries of a batch; their bytes are random, so no contestant can compress them."""
     rng = Random(1)
     return [
         Entry(EntryKind.COMMAND, rng.randbytes(load.entry_bytes), 0, 1, i)
@@ -148,7 +148,7 @@ async def check(contestant: Contestant, size: int) -> None:
     """Read everything back.
 
     Raises:
-        LostError: it is not what it should be.
+        LostError: the log is not the one written.
     """
     if (found := await contestant.replay()) != size:
         raise LostError(f"{type(contestant).__name__} holds {found} bytes, expected {size}")
@@ -182,7 +182,7 @@ async def run_handling(opener: Opener, directory: Path, log: list[tuple[int, byt
 
 
 async def run_prune(contestant: Contestant, position: int) -> float | None:
-    """Return the milliseconds it takes to prune, None if it can't."""
+    """Return the milliseconds of a pruning, None if not supported."""
     begin = time.perf_counter()
     pruned = await contestant.prune(position)
     return (time.perf_counter() - begin) * 1e3 if pruned else None
@@ -202,7 +202,7 @@ def median_appends(runs: list[Appends], raw: list[Appends]) -> Appends:
 
 
 def median_handling(runs: list[Handling]) -> Handling:
-    """Return the median of each figure that there is."""
+    """Return the median of each figure that exists."""
 
     def middle(figures: list[float | None]) -> float | None:
         there = [figure for figure in figures if figure is not None]
@@ -222,7 +222,7 @@ async def measure(
     """Run everything, the contestants in turns."""
     appends: dict[Load, dict[str, Appends]] = {}
     for load in LOADS:
-        console.print(f"[dim]{load.name} ...[/dim]")  # no live display: its thread would disturb
+        console.print(f"[dim]{load.name} ...[/dim]")  # a live display needs a thread
         runs: dict[str, list[Appends]] = {name: [] for name in CONTESTANTS}
         for _ in range(plan.rounds):
             for name, opener in CONTESTANTS.items():
@@ -241,7 +241,7 @@ async def measure(
 
 
 def rows_of(appends: dict[Load, dict[str, Appends]], handled: dict[str, Handling]) -> list[Row]:
-    """A line for each load and contestant, then one for each contestant's whole log."""
+    """Return a line for each load and contestant, then one for each contestant's whole log."""
     raw = handled[BASELINE].replay_mb_per_s
     loads: list[Row] = [
         {"load": load.name, **attrs.asdict(load), "contestant": name, **attrs.asdict(one)}

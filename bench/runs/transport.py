@@ -1,9 +1,9 @@
 """Transport: what a message costs to encode and decode, and how fast links carry the log.
 
-The codec part times one call, the best of several rounds. The link part runs two members in one
-process over loopback TCP: one sends `LogBatch` frames, which it encoded once, and keeps at most a
-window of bytes unacknowledged; the other decodes them. So both ends share one core, as does
-whatever else runs on the machine: on two machines each end has a core to itself.
+The codec part times one call, and takes the best of several rounds. The link part runs two members
+in one process over loopback TCP. One sends `LogBatch` frames, which it encoded once, and keeps at
+most a window of bytes unacknowledged; the other decodes them. So both ends share one core with
+everything else on the machine; on two machines each end has its own core.
 """
 
 import socket
@@ -99,7 +99,7 @@ def codec_costs() -> dict[str, dict[str, float]]:
 
 
 class Receiver:
-    """Counts what comes over the links."""
+    """Counts the messages from the links."""
 
     def __init__(self) -> None:
         self.received: int = 0
@@ -108,16 +108,16 @@ class Receiver:
         self.up = trio.Event()
 
     def on_message(self, _sender: int, _message: Message) -> None:
-        """Count it; ring when the wanted number is there."""
+        """Count the message; wake the waiting task at the wanted number."""
         self.received += 1
         if self.received == self.wanted:
             self.arrived.set()
 
     def on_receiving(self, _member: int) -> None:
-        """Wait for the rest."""
+        """Do nothing until the message is complete."""
 
     def on_link_up(self, _member: int) -> None:
-        """Ring."""
+        """Wake the waiting task."""
         self.up.set()
 
     def on_link_lost(self, member: int) -> None:
@@ -129,7 +129,7 @@ class Receiver:
         raise AssertionError(hello, stream)
 
     async def until(self, count: int) -> None:
-        """Wait until so many messages have come."""
+        """Wait until a number of messages has arrived."""
         if self.received < count:
             self.wanted, self.arrived = count, trio.Event()
             await self.arrived.wait()
@@ -180,7 +180,7 @@ async def two_members(receivers: dict[int, Receiver]) -> AsyncGenerator[dict[int
 
 
 async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, float]:
-    """Send frames over one link for so long; at most `window` of them are under way."""
+    """Send frames over one link for `seconds`, with at most `window` of them in flight."""
     receivers = {0: Receiver(), 1: Receiver()}
     async with two_members(receivers) as links:
         sent, processor, start = 0, time.process_time(), time.perf_counter()
@@ -201,7 +201,7 @@ async def throughput(frame: bytes, seconds: float, window: int) -> dict[str, flo
 
 
 async def round_trips(seconds: float) -> dict[str, float]:
-    """Send a small message to and fro; the time of one round trip."""
+    """Send a small message to and fro; return the time of one round trip."""
     echoes: dict[int, Echo] = {0: Echo(), 1: Echo()}
     async with two_members({**echoes}) as links:
         for member, echo in echoes.items():
@@ -231,7 +231,7 @@ async def main(*, options: Common = USUAL, seconds: float = 3.0) -> None:
     Parameters
     ----------
     seconds
-        For each measurement of links.
+        Duration of each measurement of links.
     """
     if options.quick:
         seconds = 1.0

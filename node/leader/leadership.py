@@ -278,6 +278,8 @@ class Leadership(Role):
             reason: why the election began.
             election_seconds: how long it took.
         """
+        # LEADER_INIT has made the term's row durable: a row made with this entry would be a second one.
+        assert self._store.log_term == self.term, "the term has no row"
         event = TermEvent(
             leader_member_id=self._state.member_id,
             log_session_id=self.session_id,

@@ -4,5 +4,5 @@
 which a store gets its vote, and the proof that all this is safe; read that first.
 
 The members themselves never change: they are those of the configuration. The leader's half of an
-admission is in ``leader/grant_admission.py``, the follower's in ``follower/following.py``.
+admission is in ``leader/leadership.py``, the follower's in ``follower/following.py``.
 """

@@ -9,7 +9,7 @@ Taking one
 Starting
     The service's own state is used if the log reaches back to it, else the newest intact snapshot.
     A damaged one is logged and skipped. If there is none, one is fetched from another member
-    (:mod:`..follower.reloading`), and nothing is applied before.
+    (:mod:`..follower.snapshot_install`), and nothing is applied before.
 
 Installing
     A member whose log ends before the other members' logs begin installs a fetched snapshot: its

@@ -1,1 +1,10 @@
-"""."""
+"""Jobs: functions from a Spark session and a log to DataFrames, files or findings.
+
+- ``audit`` compares members' logs; ``invariants`` and ``double_apply`` are its queries.
+- ``versions`` lists every version of every key; ``replay`` and ``version_tasks`` do the work.
+- ``export`` keeps tables in a folder up to date; ``restorable`` writes a snapshot to restore from.
+- ``report`` and ``page`` describe a cluster's past; ``check`` and ``picture`` judge histories.
+
+No job changes a member's directory or writes into a cluster; ``source/writer.py`` does that.
+Read ``audit.py`` for a simple job, and ``replay.py`` for the hardest one.
+"""

@@ -1,11 +1,11 @@
-"""Members' logs held against each other, and against what the protocol promises.
+"""Compares members' logs with each other, and checks them against the protocol's invariants.
 
-What is compared is the committed part of each log, record batch by record batch: a batch is encoded
-once, and the same bytes lie in every recording. A member that lacks the end, or whose beginning is
-pruned, is behind, not wrong. A damaged record ends the reading of its member; it is a finding.
+Only the committed part of each log is compared, record batch by record batch. A batch is encoded
+once, so every recording holds the same bytes. A member whose log ends early, or was pruned at the
+beginning, is behind but not wrong. A damaged record is a finding, and ends the reading of that log.
 
-Here the promises are put together, and the first divergence is shown; each of them is a query of
-its own, in :mod:`.invariants` and :mod:`.double_apply`.
+This module runs all checks and shows the first divergence. Each check is a query in
+:mod:`.invariants` or :mod:`.double_apply`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -44,7 +44,7 @@ _OF_ENTRIES: Final = ("member", "term", "position", "entry", "kind", "payload")
 
 @attrs.frozen
 class Finding:
-    """One thing that is not as it should be; -1 where member, term or position are not known."""
+    """One violation; member, term and position are -1 if they are not known."""
 
     kind: str
     member: int
@@ -55,7 +55,7 @@ class Finding:
 
 @attrs.frozen
 class Divergent:
-    """What a member has at a position, or over it."""
+    """The batch of one member that covers a position."""
 
     member: int
     batch: DumpedBatch
@@ -63,16 +63,16 @@ class Divergent:
 
 @attrs.frozen
 class Audit:
-    """What was looked at, and what was found.
+    """The result of an audit: what was compared, and what was found.
 
     Args:
-        members: whose logs, with how far each is committed.
-        batches: record batches that were compared, over all members.
-        entries: of the longest log.
-        findings: what is wrong, by position; at most a thousand.
+        members: the members whose logs were compared, and the commit position of each.
+        batches: number of record batches compared, summed over all members.
+        entries: number of entries in the longest log.
+        findings: violations, ordered by position; at most a thousand.
         first: position of the first divergence, None without one.
-        records: what the members have there.
-        unchecked: what could not be looked at, and why.
+        records: the members' batches at that position.
+        unchecked: checks that could not be run, each with the reason.
     """
 
     members: tuple[Facts, ...]
@@ -85,19 +85,18 @@ class Audit:
 
 
 def audit(spark: SparkSession, origins: Sequence[Origin]) -> Audit:
-    """Compare the logs of members, and check the invariants of the protocol.
+    """Compare the logs of members, and check the protocol's invariants.
 
-    A member that is asked over the wire mends what is damaged before it sends it, and its terms are
-    taken from its batches: damage, and a recording log that does not fit, are seen in directories
-    only.
+    Damaged batches and a wrong recording log are found in directories only. A running member
+    repairs a damaged batch before it sends it, and its terms are derived from its batches.
 
     Raises:
         TransportError: a member does not answer.
-        ConfigurationError: two of them are of one member, or they are of several clusters; or
-            it is one, and no list.
+        ConfigurationError: two origins belong to one member, or the origins belong to different
+            clusters, or `origins` is not a list.
     """
     if isinstance(origins, str | Path | Connect):
-        raise ConfigurationError(f"origins = {origins!r}: expected a list of them")
+        raise ConfigurationError(f"origins = {origins!r}: expected a list of origins")
     facts = [_facts(origin) for origin in origins]
     if len({one.cluster for one in facts}) != 1 or len({one.member_id for one in facts}) < len(
         facts
@@ -136,10 +135,10 @@ def each_member(members: str) -> list[Origin]:
     """Return the logs of all members of a running cluster, for :func:`audit`.
 
     Args:
-        members: where members listen for clients, ``HOST:PORT,HOST:PORT``.
+        members: client addresses of members, ``HOST:PORT,HOST:PORT``.
 
     Raises:
-        TransportError: none answers.
+        TransportError: no member answers.
     """
     return [Connect(members, member) for member in member_ids(members)]
 
@@ -150,7 +149,7 @@ def _facts(origin: Origin) -> Facts:
 
 
 def _count(batches: DataFrame) -> tuple[int, int]:
-    """Return how many batches there are, and entries in them."""
+    """Return the number of batches, and of entries in them."""
     row = batches.agg(F.count("*"), F.sum("entries")).first()
     return (row[0], row[1] or 0) if row is not None else (0, 0)
 
@@ -166,7 +165,7 @@ def _damage(facts: Facts, error: PySparkException) -> Finding:
 def _compare(
     spark: SparkSession, facts: list[Facts], sound: dict[int, Origin], batches: DataFrame
 ) -> list[Finding]:
-    """Ask for all that breaks a promise, but for those of sessions."""
+    """Return all violations, except those of sessions."""
     entries = union([read_log(spark, one, "entries", _OF_ENTRIES) for one in sound.values()])
     terms = union([read_log(spark, one, "terms") for one in sound.values()]).persist()
     bases = {row["base"] for row in terms.select("base").collect()}
@@ -194,10 +193,10 @@ def _compare(
 
 
 def _inside(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
-    """Leave out what stands at the edges of a log.
+    """Drop false violations at the two ends of a log.
 
-    Where it was shortened its term may have begun before; and behind what was committed first of
-    all, a log that grows meanwhile has more in one table than in the other.
+    At the pruned beginning, a term may have begun earlier. At the end, a log that grows during
+    the audit has more rows in one table than in another.
     """
     inside = F.lit(False)
     for one in facts:
@@ -208,7 +207,7 @@ def _inside(frame: DataFrame, column: str, facts: Sequence[Facts]) -> DataFrame:
 
 
 def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str]) -> list[Finding]:
-    """Check the promise of sessions: in each directory, or else in one of the members that run."""
+    """Check that sessions apply a command once: in each directory, or in one running member."""
     places = [member for member, origin in sound.items() if not isinstance(origin, Connect)]
     found: list[Finding] = []
     looked_at = [
@@ -228,10 +227,10 @@ def _sessions(spark: SparkSession, sound: dict[int, Origin], unchecked: list[str
 
 
 def _records(sound: dict[int, Origin], position: int) -> list[Divergent]:
-    """Fetch the batch that covers a position from each member that has one."""
+    """Fetch the batch that covers a position, from each member that has it."""
     found: list[Divergent] = []
     for member, origin in sorted(sound.items()):
-        with open_log(origin) as log, suppress(StorageError):  # of a hole there is nothing
+        with open_log(origin) as log, suppress(StorageError):  # a hole has no batch
             if log.facts.start <= position < log.facts.committed:
                 begin = log.header(position).position
                 for data in log.batches(begin, begin + 1):

@@ -1,8 +1,8 @@
-"""Histories checked for linearizability, each key in a task: the checker of `quorate torture`.
+"""Checks histories for linearizability, each key in its own task. `quorate torture` uses it.
 
 A history is a file of JSON lines (see `simulation.history`). The keys are spread over Spark's
 tasks, and one key's operations are checked by one task, in memory. A key whose search takes more
-states or time than it may is *undecided*, which is never told as fine.
+states or time than allowed is *undecided*, which is never reported as linearizable.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -63,17 +63,18 @@ def check_history(
 
     Args:
         spark: a session.
-        file: of JSON lines, or a folder of such files; where all tasks see it.
+        file: a file of JSON lines, or a folder of such files; all tasks must be able to read it.
         seconds_per_key: how long one key's search may take before it is undecided.
 
     Returns:
         A row for each key: key, verdict (linearizable, violated or undecided), operations, states
-        (that the search has looked at), seconds, explanation (for a key that is not linearizable
-        the smallest window of operations that shows it, else null), and window (the same as an
-        array of operations: client, start_ns, end_ns, status, text, and offending; those that are
-        not offending were under way meanwhile, and do not help). `picture.picture` draws it.
+        (examined by the search), seconds, explanation and window. For a key that is not
+        linearizable, `explanation` is the smallest window of operations that shows it, as text.
+        `window` holds the same operations as an array: client, start_ns, end_ns, status, text and
+        offending. Those that are not offending ran at the same time and do not resolve the
+        violation. `picture.picture` draws the window.
 
-    A line that is no operation ends the job with an error that quotes it.
+    A line that is not an operation fails the job, with an error that quotes the line.
     """
     lines = spark.read.text(str(file))
     operations = lines.mapInArrow(_operations, _OPERATION)
@@ -82,7 +83,7 @@ def check_history(
 
 
 def _operations(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take key and start of each line; what else it holds is read where it is checked."""
+    """Read key and start of each line; the rest is parsed by the task that checks the key."""
     settle()
     for batch in batches:
         lines = [line.encode() for line in batch["value"].to_pylist()]
@@ -118,7 +119,7 @@ def _checking(
 
 
 def _by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, list[Operation]]]:
-    """Gather the operations of each key, which come together."""
+    """Group operations by key; the rows of a key arrive one after the other."""
     settle()
     key: bytes | None = None
     operations: list[Operation] = []
@@ -135,7 +136,7 @@ def _by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, list[Ope
 
 
 def _window(offending: Sequence[Operation], operations: Sequence[Operation]) -> list[_Shown]:
-    """Return the last of the offending operations, and of those that were under way meanwhile."""
+    """Return the last offending operations, and the operations that ran at the same time."""
     marked = set(offending)
     begin = min(one.start_ns for one in offending)
     end = max(one.end_ns for one in offending)

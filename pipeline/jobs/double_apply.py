@@ -1,10 +1,12 @@
-"""Sessions' promise, held against the log: no sequence of a session is applied twice.
+"""Checks the invariant of sessions: no sequence number of a session is applied twice.
 
-A client that was not answered sends its command again, so the log may well have it twice; members
-apply the first one only (`keyvalue.sessions`). Which ones they apply is found by the members' own
-table of sessions (:mod:`.once`). A member does not always begin where the log does: after a restart
-or an installation it goes on from a snapshot, with the sessions that are in it. So the log is gone
-through from each place where a member may begin, and what is applied must be the same.
+A client without an answer sends its command again, so the log may hold it twice. Members apply the
+first one only (`keyvalue.sessions`). The members' own table of sessions says which one that is
+(:mod:`.once`).
+
+A member need not begin where the log begins: after a restart or a snapshot install it continues
+from a snapshot, with that snapshot's sessions. So the log is replayed from each place where a
+member may begin, and the applied commands must be the same each time.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -30,22 +32,22 @@ __all__ = ["doubly_applied", "session_commands"]
 
 
 def session_commands(spark: SparkSession, origin: Origin) -> DataFrame:
-    """Return the commands of sessions in a log, once for each place where a member may begin.
+    """Return all commands of sessions in a log, once for each place where a member may begin.
 
-    The log is gone through by the driver, once for each such place: the beginning of the log, and
-    each snapshot. Snapshots are read whole, over the wire if it must be.
+    These places are the beginning of the log and each snapshot. The driver reads the log once for
+    each of them. It reads each snapshot completely, over the network if necessary.
 
     Returns:
         A row for each command and place: since (log position of the place), member, session,
-        sequence, term, position, entry, applied (by whoever began there).
+        sequence, term, position, entry, applied (by a member that began at `since`).
 
     Raises:
-        PrunedError: the log does not tell which sessions there were where it begins.
+        PrunedError: the sessions at the beginning of the log are not known.
         StorageError: a snapshot or a batch is damaged.
     """
     names = ("member", "session", "sequence", "term", "position", "entry")
     with open_log(origin) as log:
-        stop = log.facts.committed  # the log may grow meanwhile
+        stop = log.facts.committed  # the log may grow during the read
         beginnings = _beginnings(log)
         found = [(since, *place) for since in beginnings for place in unapplied(log, since, stop)]
     commands = read_log(spark, origin, "entries", names, endPosition=stop).where("session != 0")
@@ -67,13 +69,13 @@ def _beginnings(log: Log) -> list[int]:
 
 
 def doubly_applied(commands: DataFrame) -> DataFrame:
-    """No sequence of a session is applied at two places.
+    """Return each sequence number of a session that is applied at two places.
 
     Args:
-        commands: of :func:`session_commands`.
+        commands: the result of :func:`session_commands`.
 
     Returns:
-        Violations of kind "session", each at the place of the last time.
+        Violations of kind "session", each at the last place where it is applied.
     """
     place = F.struct("position", "entry", "term", "since")
     places = commands.where("applied").groupBy("member", "session", "sequence")
@@ -86,8 +88,8 @@ def doubly_applied(commands: DataFrame) -> DataFrame:
         {"term": F.col("last.term"), "position": F.col("last.position")}
     )
     text = F.format_string(
-        "session %d#%d is applied by entry %d of this batch, by whoever begins at %d, and by entry "
-        "%d at %d",
+        "session %d#%d is applied by entry %d of this batch (by members that begin at %d), and by "
+        "entry %d at %d",
         *("session", "sequence", "last.entry", "last.since", "first.entry", "first.position"),
     )
     return violations(wrong, "session", text, member="member")

@@ -1,7 +1,7 @@
-"""How the pipeline's plots become text: SVG that loads nothing from anywhere, light or dark.
+"""Turns the pipeline's plots into SVG text that loads no other file, for light or dark paper.
 
-A figure is drawn in the colours for light paper, so any viewer shows it. What knows of dark paper
-(a browser) exchanges them one by one, by the rules of :func:`dark_css`.
+A figure is drawn in the colours for light paper, so any viewer shows it. A browser in dark mode
+replaces the colours one by one, by the rules of :func:`dark_css`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -36,7 +36,7 @@ __all__ = [
 
 INK: Final = "#1f4e79"
 WARN: Final = "#b03a2e"
-ON_WARN: Final = "#fefefe"  # not the paper's white, which is exchanged for another colour
+ON_WARN: Final = "#fefefe"  # differs from PAPER, so that dark mode does not replace it alike
 FAINT: Final = "#dde2e8"
 TEXT: Final = "#24292f"
 PAPER: Final = "#ffffff"
@@ -49,12 +49,12 @@ DARK: Final = {
     TEXT: "#e6e8eb",
     PAPER: "#16181c",
 }
-"""What stands for each colour on dark paper: as far from it as the first from light paper."""
+"""The replacement of each colour on dark paper, with about the same contrast."""
 
 
 @contextmanager
 def drawing() -> Generator[None]:
-    """Draw figures in these colours for the length of a block, as far as :func:`svg`."""
+    """Draw figures in these colours within a block, including its calls of :func:`svg`."""
     with mpl.rc_context(
         {
             "axes.edgecolor": TEXT,
@@ -77,7 +77,7 @@ def drawing() -> Generator[None]:
 
 
 def dark_css() -> str:
-    """Return the rules that exchange the colours of all figures around them on dark paper."""
+    """Return the CSS rules that replace the colours of figures on dark paper."""
     rules = [
         f'svg [style*="{what}: {light}"]{{{what}:{dark} !important}}'
         for light, dark in DARK.items()
@@ -87,7 +87,7 @@ def dark_css() -> str:
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as a part of a page; the same one gives the same text."""
+    """Return a figure as SVG for a page; equal figures give equal text."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
@@ -95,7 +95,7 @@ def svg(figure: Figure) -> str:
 
 
 def svg_file(figure: Figure) -> str:
-    """Return a figure as a file of its own, which knows of dark paper itself."""
+    """Return a figure as a complete SVG file, including the rules for dark paper."""
     head, end, rest = svg(figure).partition(">")
     around = f"@media (prefers-color-scheme: dark){{:root{{background:{DARK[PAPER]}}}}}"
     return f"{head}{end}<style>{around}{dark_css()}</style>{rest}"

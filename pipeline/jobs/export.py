@@ -1,16 +1,15 @@
-"""The log as tables in a folder: what was asked for, every version of every key, what is there now.
+"""Exports the log as tables in a folder: commands, all versions of all keys, and current values.
 
 ::
 
-    TO/manifest.json             what belongs to the tables; written last, aside, and renamed
+    TO/manifest.json             lists the parts; written last, under another name, then renamed
     TO/log/from=<position>/      the commands, as the source's table "commands"
     TO/kv_history/from=<...>/    the versions of keys that ended in this part of the log
     TO/kv_current/at=<...>/      the versions that had not ended where the last part ended
 
-Each call of :func:`export` adds a part, from where the manifest says that the last one ended up to
-what is committed by now. A part that was interrupted is not in the manifest, and is written again
-by the next call, over its remains. So a version is ended in one part, once, and calls may be
-repeated, killed and repeated.
+Each call of :func:`export` adds a part. It begins where the manifest says that the last one ended,
+and reaches to the commit position. A part that was interrupted is not in the manifest; the next
+call overwrites it. So each version ends in exactly one part, and a call may be killed and repeated.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -43,19 +42,19 @@ __all__ = ["Exported", "Manifest", "export", "exported_tables", "follow", "read_
 _FORMAT: Final = 2
 _NAME: Final = "manifest.json"
 _CURRENT: Final = re.compile("at=[0-9]{20,}")
-"""What a folder of kv_current is called; what has another name is not ours to delete."""
+"""Names of folders in kv_current. A folder with another name is not ours, and never deleted."""
 
 
 @attrs.frozen
 class Manifest:
-    """What belongs to the tables in a folder.
+    """Describes the tables in a folder.
 
     Args:
-        cluster: whose log it is.
+        cluster: name of the cluster.
         position: log position up to which the tables are complete.
         term: leadership term of the byte before it.
         parts: log positions at which the parts begin, ascending.
-        format: of the folder.
+        format: version of the folder's layout.
     """
 
     cluster: str
@@ -67,7 +66,7 @@ class Manifest:
 
 @attrs.frozen
 class Exported:
-    """What a call of :func:`export` did: from where to where, and how many rows it wrote."""
+    """The result of one call of :func:`export`: its range of the log, and the rows written."""
 
     begin: int
     end: int
@@ -77,10 +76,10 @@ class Exported:
 
 
 def read_manifest(to: Path | str) -> Manifest | None:
-    """Read the manifest of a folder, None without one.
+    """Read the manifest of a folder; None if there is none.
 
     Raises:
-        StorageError: it is none, or of another format.
+        StorageError: the file is not a manifest, or has another format.
     """
     file = Path(to) / _NAME
     if not file.exists():
@@ -88,7 +87,7 @@ def read_manifest(to: Path | str) -> Manifest | None:
     try:
         found = cattrs.structure(cast("object", json.loads(file.read_bytes())), Manifest)
     except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as error:
-        raise StorageError(f"{file}: not a manifest of tables: {error}") from error
+        raise StorageError(f"{file}: not a manifest of exported tables: {error}") from error
     if found.format != _FORMAT:
         raise StorageError(
             f"{file}: format {found.format}, expected {_FORMAT}: export into a new folder"
@@ -97,16 +96,16 @@ def read_manifest(to: Path | str) -> Manifest | None:
 
 
 def export(spark: SparkSession, origin: Origin, to: Path | str) -> Exported:
-    """Bring the tables in a folder up to what is committed.
+    """Extend the tables in a folder to the commit position.
 
     Args:
         spark: a session that knows the source.
         origin: a member's directory, a copy of one, or a running cluster.
-        to: the folder, on a file system that all of Spark's tasks see; made if absent.
+        to: the folder, on a file system that all Spark tasks can reach; created if missing.
 
     Raises:
         PrunedError: the log no longer reaches back to where the tables end.
-        StorageError: the tables are of another log.
+        StorageError: the tables belong to another log.
     """
     to = Path(to)
     known = read_manifest(to)
@@ -131,19 +130,19 @@ def export(spark: SparkSession, origin: Origin, to: Path | str) -> Exported:
 def follow(
     spark: SparkSession, origin: Origin, to: Path | str, *, pause_s: float = 5.0
 ) -> Iterator[Exported]:
-    """Bring the tables up to what is committed, again and again, for ever.
+    """Extend the tables to the commit position again and again, without end.
 
-    A call that is killed goes on with the next one, for each round is an :func:`export`. Each costs
-    as much as there was committed since, and writes kv_current anew.
+    Each round is an :func:`export`, so a killed call is continued by the next one. A round costs
+    in proportion to what was committed since the last one, and rewrites kv_current.
 
     Args:
         spark: a session that knows the source.
         origin: a member's directory, a copy of one, or a running cluster.
         to: the folder, as for :func:`export`.
-        pause_s: how long to wait, in seconds, before looking again when there is nothing new.
+        pause_s: seconds to wait after a round that found nothing new.
 
     Yields:
-        What each round has done.
+        The result of each round.
     """
     while True:
         known = read_manifest(to)
@@ -154,7 +153,7 @@ def follow(
 
 
 def _first(origin: Origin) -> int:
-    """Return where the tables begin: where the log does, or at the first snapshot of a pruned one.
+    """Return where the tables begin: at the log's beginning, or a pruned log's first snapshot.
 
     Raises:
         PrunedError: the log is pruned and there is no snapshot.
@@ -226,10 +225,10 @@ def _publish(to: Path, manifest: Manifest) -> None:
 
 
 def exported_tables(spark: SparkSession, to: Path | str) -> dict[str, DataFrame]:
-    """Return the tables in a folder: log, kv_history (ended versions and others) and kv_current.
+    """Return the tables in a folder: log, kv_history (with the current versions) and kv_current.
 
     Raises:
-        StorageError: nothing was exported there.
+        StorageError: nothing was exported to this folder.
     """
     to = Path(to)
     manifest = read_manifest(to)

@@ -1,9 +1,9 @@
-"""What the protocol promises of the logs, each promise a query for what breaks it.
+"""The protocol's invariants of the log, each one a query for its violations.
 
-Each function takes tables of the source, of one member or of several, and returns the violations: a
-DataFrame with the columns kind (a word), member (-1 if it is of no certain one), term, position and
-text. So they can be joined with what else is known, or put together by `union`. No rows: it holds.
-Only what is committed is in the tables, so only that is judged.
+Each function takes tables of the source, of one member or of several, and returns violations. They
+are a DataFrame with the columns kind (a word), member (-1 if it cannot be named), term, position
+and text. Several can be joined by `union`. No rows means that the invariant holds. The tables hold
+only what is committed, so nothing else is checked.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -45,18 +45,18 @@ _OPENING: Final = "NEW_LEADERSHIP_TERM"
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Put DataFrames of the same columns together."""
+    """Join DataFrames that have the same columns."""
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def violations(frame: DataFrame, kind: str, text: Column, *, member: str = "-1") -> DataFrame:
-    """Return the rows of a frame that has term and position as violations.
+    """Turn the rows of a frame, which has the columns term and position, into violations.
 
     Args:
-        frame: a row for each.
-        kind: of all of them.
-        text: what is wrong.
-        member: an expression for whose log it is.
+        frame: one row for each violation.
+        kind: the kind of all of them.
+        text: a description of the violation.
+        member: an expression for the member with this log.
     """
     return frame.select(
         F.lit(kind).alias("kind"),
@@ -68,14 +68,14 @@ def violations(frame: DataFrame, kind: str, text: Column, *, member: str = "-1")
 
 
 def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
-    """Members have the same batch at each position that all of them should have.
+    """Check that members have equal batches at each position that all of them should have.
 
     Args:
         batches: of all members, as the source's table "batches".
-        facts: from where to where each member's log reaches.
+        facts: the range of each member's log.
 
     Returns:
-        Violations of kind "divergence", with what each member has there.
+        Violations of kind "divergence", with each member's batch at the position.
     """
     start = max(one.start for one in facts)
     stop = min(one.committed for one in facts)
@@ -99,10 +99,10 @@ def divergences(batches: DataFrame, facts: Sequence[Facts]) -> DataFrame:
 
 
 def with_before(batches: DataFrame) -> DataFrame:
-    """Put the batch before beside each batch: that of the same member, as the struct "before".
+    """Add the column "before" to each batch: the preceding batch of the same member, as a struct.
 
-    The queries below that need it do so themselves. Who asks several of them does it once, and
-    persists it.
+    The queries below call this themselves if the column is missing. A caller of several queries
+    should call it once and persist the result.
     """
     if "before" in batches.columns:
         return batches
@@ -112,7 +112,7 @@ def with_before(batches: DataFrame) -> DataFrame:
 
 
 def holes(batches: DataFrame) -> DataFrame:
-    """Each batch begins where the one before it ends: violations of kind "hole"."""
+    """Check that each batch begins where the previous one ends: violations of kind "hole"."""
     expected = F.expr("before.position + before.length")
     wrong = with_before(batches).where(expected != F.col("position"))
     text = F.format_string("the batch before ends at %d", expected)
@@ -120,7 +120,7 @@ def holes(batches: DataFrame) -> DataFrame:
 
 
 def clocks_that_go_back(batches: DataFrame) -> DataFrame:
-    """The log's time never goes back: violations of kind "clock"."""
+    """Check that log time never goes back: violations of kind "clock"."""
     wrong = with_before(batches).where("timestamp < before.timestamp")
     earlier = F.col("before.timestamp").cast("string")
     text = F.format_string("the log's time goes back from %s", earlier)
@@ -128,16 +128,16 @@ def clocks_that_go_back(batches: DataFrame) -> DataFrame:
 
 
 def terms_that_go_back(batches: DataFrame) -> DataFrame:
-    """The term never goes back: violations of kind "term"."""
+    """Check that the term never goes back: violations of kind "term"."""
     wrong = with_before(batches).where("term < before.term")
     text = F.format_string("it follows term %d", "before.term")
     return violations(wrong, "term", text, member="member")
 
 
 def commits_that_go_back(batches: DataFrame) -> DataFrame:
-    """The commit position never goes back, and never lies in front of what is recorded.
+    """Check that the commit position never goes back, and never exceeds the recorded log.
 
-    Each batch tells the commit position that its leader knew when it encoded it.
+    Each batch carries the commit position that its leader knew when it encoded the batch.
 
     Returns:
         Violations of kind "commit".
@@ -150,7 +150,7 @@ def commits_that_go_back(batches: DataFrame) -> DataFrame:
 
 
 def terms_of_two_leaders(entries: DataFrame) -> DataFrame:
-    """Each term has one leader, who opens it.
+    """Check that each term has one leader, which opens it.
 
     Args:
         entries: of all members, as the source's table "entries"; those of kind NEW_LEADERSHIP_TERM
@@ -174,7 +174,7 @@ def terms_of_two_leaders(entries: DataFrame) -> DataFrame:
 
 
 def terms_that_differ(terms: DataFrame) -> DataFrame:
-    """Members agree where each term begins and ends.
+    """Check that members agree where each term begins and ends.
 
     Args:
         terms: of all members, as the source's table "terms".
@@ -196,7 +196,7 @@ def terms_that_differ(terms: DataFrame) -> DataFrame:
 
 
 def misplaced_batches(terms: DataFrame, batches: DataFrame) -> DataFrame:
-    """Each batch lies within its term, as its member's own recording log has it: kind "terms"."""
+    """Check that each batch lies within its term, by its member's recording log: kind "terms"."""
     first = batches.groupBy("member", "term").agg(
         F.min("position").alias("position"),
         F.max(F.col("position") + F.col("length")).alias("stop"),
@@ -214,10 +214,10 @@ def misplaced_batches(terms: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def misplaced_openings(terms: DataFrame, entries: DataFrame) -> DataFrame:
-    """Each term begins with the entry that opens it, and no such entry is anywhere else.
+    """Check that each term begins with the entry that opens it, and has no other such entry.
 
     Args:
-        terms: of all members; none that begins before what is kept of its member's log.
+        terms: of all members, without terms that begin in the pruned part of their member's log.
         entries: of all members; those of kind NEW_LEADERSHIP_TERM, and the first one of each batch
             with which a term begins, are enough.
 

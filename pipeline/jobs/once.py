@@ -1,12 +1,12 @@
-"""Which commands of sessions were not applied: those sent again, and those that came too late.
+"""Finds commands of sessions that were not applied: repeated ones, and ones that came too late.
 
-A client that does not know what became of a command sends it again with the same session and
-sequence, and the log then has it twice (see `keyvalue.sessions`). Which of them was applied hangs
-on all sessions' lives up to there, so this is found by the state machine's own table of sessions,
-in one pass over the log, on the driver.
+A client that does not know the outcome of a command sends it again with the same session and
+sequence, so the log may hold it twice (see `keyvalue.sessions`). Which of them was applied depends
+on the lives of all sessions up to that point. So the driver runs the state machine's own table of
+sessions over the log, in one pass.
 
-Caveat: how long replies were is not known here. A command whose number is below the window only
-because long replies had pushed the window on, and which never came before, is taken for applied.
+Caveat: the length of replies is not known here. Long replies move a session's window forward. A
+command that is below the window only for that reason, and is no repetition, is reported as applied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME: Final = b"quorate.session"
 
 
 class _Store:
-    """What commands on sessions take for the store, and the sessions for the tables."""
+    """The part of the store and of the tables that sessions and their commands use."""
 
     def __init__(self, rows: dict[bytes, bytes]) -> None:
         self.notes = Notes(rows)
@@ -50,7 +50,7 @@ def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
     """Return position and index of each command of a session in a range that was not applied.
 
     Raises:
-        PrunedError: the log does not tell which sessions there were at `begin`.
+        PrunedError: the sessions at `begin` are not known.
         DamagedRecordError: a batch is damaged.
     """
     places = _walk(*_at_snapshot(log, begin), log, end)
@@ -58,10 +58,10 @@ def unapplied(log: Log, begin: int, end: int) -> list[tuple[int, int]]:
 
 
 def sessions_at(log: Log, position: int) -> tuple[int, bytes | None]:
-    """Say how many sessions there were at a position, and what the note `LAST_ID` said, if any.
+    """Return the number of sessions at a position, and the note `LAST_ID` if there is one.
 
     Raises:
-        PrunedError: the log does not tell which sessions there were before.
+        PrunedError: the earlier sessions are not known.
         DamagedRecordError: a batch is damaged.
     """
     store, start = _at_snapshot(log, position)
@@ -71,7 +71,7 @@ def sessions_at(log: Log, position: int) -> tuple[int, bytes | None]:
 
 
 def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
-    """Return the sessions of the newest snapshot up to a position, and where it stands."""
+    """Return the sessions of the newest snapshot up to a position, and the snapshot's position."""
     row = log.facts.snapshot_at(position)
     start = row.position if row else 0
     if start < log.facts.start:
@@ -83,7 +83,7 @@ def _at_snapshot(log: Log, position: int) -> tuple[_Store, int]:
 
 
 def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Go through the log; yield position and index of each entry, and whether it is applied."""
+    """Read the log; yield position and index of each entry, and whether it is applied."""
     for batch in log.batches(start, end):
         header = decode_header_untrusted(batch)
         store.now = max(store.now, header.timestamp_ms)
@@ -94,7 +94,7 @@ def _walk(store: _Store, start: int, log: Log, end: int) -> Iterator[tuple[int, 
 
 
 def _applied(store: _Store, entry: Entry) -> bool:
-    """Apply what an entry has to do with sessions; False for a command that is not applied."""
+    """Apply the effect of an entry on sessions; False for a command that is not applied."""
     if entry.kind is not EntryKind.COMMAND:
         return True
     if entry.session:
@@ -110,5 +110,5 @@ def _applied(store: _Store, entry: Entry) -> bool:
 
 
 def _session(store: _Store, arguments: list[bytes]) -> None:
-    with suppress(CommandError):  # then it has changed nothing
+    with suppress(CommandError):  # a failed command changes nothing
         session(cast("KeyStore", store), arguments)

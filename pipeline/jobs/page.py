@@ -1,4 +1,4 @@
-"""A report as one page of HTML with its plots inside: nothing is loaded from anywhere."""
+"""Renders a report as one page of HTML with its plots inside; the page loads no other file."""
 
 # pyright: basic, reportMissingTypeStubs=false
 # (pyarrow has no types and those of PySpark have gaps; mypy is strict here as everywhere)
@@ -29,9 +29,9 @@ __all__ = ["render"]
 _WIDTH: Final = 11.0
 _HEIGHT: Final = 2.8
 _MARGINS: Final = {"left": 0.07, "right": 0.99, "bottom": 0.18, "top": 0.84}
-"""The same for all plots, so that a moment stands at the same place in each."""
+"""The same for all plots, so that a moment has the same place in each of them."""
 _CELL: Final = 120
-"""Letters of a key that are shown."""
+"""Longer keys are cut to this many characters."""
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 _TERMS: Final = {
@@ -58,7 +58,7 @@ _PREFIXES: Final = {"Prefix": "name", "Commands": "commands", "Bytes": "bytes"}
 _CLOCKS: Final = (
     "A pause is log time: from the last batch of a term to the first of the next, even if nobody "
     "wrote. An election is the winner's own time: from when it left its role to the first entry of "
-    "its term. Without a leader: the shorter of the two. The time until somebody noticed that the "
+    "its term. Without a leader: the shorter of the two. The time until a member noticed that the "
     "leader was lost, up to a heartbeat timeout, is in no election."
 )
 
@@ -98,7 +98,7 @@ svg {{ display: block; width: 100%; min-width: 48rem; height: auto; }}
 
 
 def render(report: Report) -> str:
-    """Return a report as a page of HTML; its tables are computed here."""
+    """Return a report as a page of HTML; this call computes the report's tables."""
     facts = report.facts
     terms, load, written = (
         frame.collect() for frame in (report.terms, report.load, report.written)
@@ -130,11 +130,11 @@ def render(report: Report) -> str:
 
 
 def _between_terms(terms: Sequence[Row]) -> list[tuple[str, str]]:
-    """Sum up the elections, and the time without a leader."""
+    """Summarize the elections, and the time without a leader."""
     columns = {
         "longest pause between terms": "pause_seconds",
         "longest election": "election_seconds",
-        "without a leader, all in all": "without_leader_seconds",
+        "without a leader, in total": "without_leader_seconds",
     }
     found: list[tuple[str, str]] = []
     for words, column in columns.items():
@@ -146,7 +146,7 @@ def _between_terms(terms: Sequence[Row]) -> list[tuple[str, str]]:
 
 def _growth(bytes_per_day: float | None, days: float) -> str:
     if bytes_per_day is None or days * 24 < 1:
-        return "too little to tell"
+        return "too little data"
     mib = bytes_per_day / (1 << 20)
     hours = days * 24
     return (
@@ -195,7 +195,7 @@ def _numeric(column: Iterable[object]) -> bool:
 
 
 def _utc(moment: datetime) -> datetime:
-    """Return a time of a row, which Spark has made one of this machine's time zone."""
+    """Return the time of a row in UTC; Spark has converted it to this machine's time zone."""
     return moment.astimezone(UTC)
 
 
@@ -209,8 +209,8 @@ class _Buckets:
 
     Args:
         begins: when each bucket begins.
-        edges: the same in days, as plots want it, and when the last one ends.
-        changes: when terms begin, likewise.
+        edges: the same in days, as matplotlib needs it, and the end of the last bucket.
+        changes: when terms begin, in days.
     """
 
     begins: list[datetime]
@@ -219,7 +219,7 @@ class _Buckets:
 
     @classmethod
     def of(cls, load: Sequence[Row], bucket_s: int, terms: Sequence[Row]) -> _Buckets:
-        """Cover the time from the first batch to the last; a bucket without any is one, too."""
+        """Cover the time from the first batch to the last, including buckets without a batch."""
         first, last = (_utc(load[at]["time"]) for at in (0, -1))
         count = 1 + round((last - first).total_seconds() / bucket_s)
         edges = [first + timedelta(seconds=at * bucket_s) for at in range(count + 1)]
@@ -227,7 +227,7 @@ class _Buckets:
         return cls(edges[:-1], [_days(edge) for edge in edges], changes)
 
     def axes(self) -> tuple[Figure, Axes]:
-        """Begin a plot: from zero up, over the whole time, with a line for each change of terms."""
+        """Begin a plot that starts at zero, covers the whole time, and marks each new term."""
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         figure.subplots_adjust(**_MARGINS)
         axes = figure.add_subplot()
@@ -244,9 +244,9 @@ class _Buckets:
         return figure, axes
 
     def svg(self, figure: Figure, axes: Axes) -> str:
-        """End a plot."""
+        """Finish a plot and return it as SVG."""
         axes.set_ylim(bottom=0)
-        lines, labels = axes.get_legend_handles_labels()  # what is drawn last comes first
+        lines, labels = axes.get_legend_handles_labels()  # the last one drawn comes first
         axes.legend(
             lines[::-1],
             labels[::-1],
@@ -284,7 +284,7 @@ def _load_plot(buckets: _Buckets, written: Sequence[Row], bucket_s: int) -> str:
 def _length_plot(buckets: _Buckets, load: Sequence[Row]) -> str:
     ends = {_utc(row["time"]): row["end"] for row in load}
     lengths = [load[0]["end"] - load[0]["bytes"]]
-    for begin in buckets.begins:  # while nobody writes it stays as long as it is
+    for begin in buckets.begins:  # the length stays the same in a bucket without writes
         lengths.append(ends.get(begin, lengths[-1]))
     power = min((lengths[-1].bit_length() - 1) // 10, len(_UNITS) - 1)
     figure, axes = buckets.axes()

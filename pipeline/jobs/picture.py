@@ -1,10 +1,9 @@
-"""What is not linearizable as a picture: operations as bars, a row for each client.
+"""Draws histories that are not linearizable: operations as bars, a row for each client.
 
-Operations that no order explains are red; grey ones were under way at that time, and do not help.
-From left to right there is time, but not to scale: moments stand in their order, as far apart as
-the words on the bars need, for what counts is only which operation ended before another one began.
-A white bar is an operation of unknown outcome: it may have happened at any time after its start, or
-never.
+Operations that no order explains are red. Grey ones ran at the same time and do not resolve the
+violation. Time runs from left to right, but not to scale: only which operation ended before another
+one began matters. So the moments are as far apart as the words on the bars need. A white bar is
+an operation of unknown outcome: it took effect at any time after its start, or never.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_KEYS", "Bar", "draw", "picture"]
 
 MAX_KEYS: Final = 8
-"""So many keys are drawn."""
+"""Keys drawn in one file; more would make the picture too long to look at."""
 _MAX_WORDS: Final = 32
 # inches
 _ROW: Final = 0.34
@@ -45,14 +44,14 @@ _LEGEND_LINES: Final = 3
 
 @attrs.frozen
 class Bar:
-    """An operation as it is drawn.
+    """An operation as drawn.
 
     Args:
-        client: whose it is.
-        start_ns: when it was asked for.
-        end_ns: when it was answered; None if the outcome is not known.
-        text: what was asked, and what was the answer.
-        offending: no order explains it together with the others that are marked like this.
+        client: number of the client.
+        start_ns: when the client sent it.
+        end_ns: when the client had the answer; None if the outcome is not known.
+        text: the request and its answer.
+        offending: no order explains it together with the other offending operations.
     """
 
     client: int
@@ -66,10 +65,10 @@ def picture(verdicts: DataFrame) -> str | None:
     """Draw the windows of the first :data:`MAX_KEYS` keys that are not linearizable.
 
     Args:
-        verdicts: of `check.check_history`.
+        verdicts: the result of `check.check_history`.
 
     Returns:
-        A file of SVG, None if there is no such key.
+        The text of an SVG file; None if all keys are linearizable.
     """
     rows = verdicts.where(F.col("verdict") == "violated").orderBy("key").take(MAX_KEYS)
     return draw([(bytes(row["key"]), _bars(row["window"])) for row in rows]) if rows else None
@@ -89,7 +88,7 @@ def _bars(window: Sequence[Row]) -> list[Bar]:
 
 
 def draw(windows: Sequence[tuple[bytes, Sequence[Bar]]]) -> str:
-    """Draw the windows of some keys below each other, as one file of SVG."""
+    """Draw the windows of some keys below each other, as one SVG file."""
     heights = [_ROW * len({bar.client for bar in bars}) + _AROUND for _, bars in windows]
     places = [_places(bars) for _, bars in windows]
     widest = max(max(found.values()) for found in places) + _LEAST
@@ -123,7 +122,7 @@ def _words(bar: Bar) -> str:
 
 
 def _places(bars: Sequence[Bar]) -> dict[int | None, float]:
-    """Say where each moment stands; None is the end of those that have none."""
+    """Return the place of each moment; None stands for the end of an unknown outcome."""
     moments = {at for bar in bars for at in (bar.start_ns, bar.end_ns) if at is not None}
     found: dict[int | None, float] = {}
     last = -_LEAST
@@ -152,7 +151,7 @@ def _panel(axes: Axes, key: bytes, bars: Sequence[Bar], places: dict[int | None,
             linestyle="-" if known else "--",
             linewidth=0.6,
         )
-        # what a history holds is nobody's formula
+        # a dollar sign in a history must not begin a formula
         axes.text(
             left + _LEAST / 2,
             row,

@@ -1,20 +1,19 @@
-"""The log's commands applied, in parallel and exactly: every version that every key has had.
+"""Applies the log's commands, in parallel and exactly, to get every version of every key.
 
-What a command makes of a key may hang on what was there (``SET ... NX``, ``INCR``, ``WATCH``), so
-the commands are applied by the very state machine that the members run, in the order of the log.
-But most of them touch one key and nothing else. So the log is taken apart:
+The result of a command may depend on the old value (``SET ... NX``, ``INCR``, ``WATCH``). So the
+commands are applied by the same state machine that the members run, in the order of the log. But
+most commands touch a single key. So the log is split into pieces:
 
-- A command on one key is applied among the commands on that key alone. A command on several keys
-  whose effects don't hang together (``MSET``, ``DEL``) becomes one for each key.
-- What must see several keys at once (``RENAME``, ``COPY``, ``MSETNX``, a transaction that
-  watches), and an entry so large that it may meet the bound on what one request may cost, is
-  *coupled*: it is applied whole, and all the keys of all coupled entries are kept in one shard.
+- A command on one key is applied in order with the other commands on that key. A command on several
+  keys with independent effects (``MSET``, ``DEL``) becomes one piece for each key.
+- A command that must see several keys at once is *coupled*: ``RENAME``, ``COPY``, ``MSETNX``, or a
+  transaction that watches. So is an entry so large that it may exceed the bound on the cost of one
+  request. A coupled entry is applied whole. All keys of all coupled entries are kept in one shard.
 - ``FLUSHALL`` goes to every shard.
-- What only reads is left out, except in a coupled entry.
+- A command that only reads is left out, except in a coupled entry.
 
-The keys are spread over shards by hash, a shard is applied by one task, which holds its keys in
-memory. A log in which everything is coupled is applied by one task: right, and no faster than a
-member.
+The keys are spread over shards by hash. One task applies a shard and holds its keys in memory. If
+everything in a log is coupled, one task applies it all: correct, and no faster than a member.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ __all__ = [
 
 _SEPARABLE: Final = frozenset({"mset", "del", "unlink"})
 _LONGEST_NUMBER_BYTES: Final = 5120
-"""INCRBYFLOAT prints no longer one."""
+"""INCRBYFLOAT prints no longer number than this."""
 _PLAIN_SET: Final = 3
-"""Words of ``SET key value``."""
+"""Number of words in ``SET key value``."""
 
 _REPLY_BYTES: Final = 64
-"""Of a reply that tells no value."""
+"""Upper bound of a reply that holds no value."""
 _RETURN_VALUES: Final = frozenset(
     {"get", "getset", "getdel", "getex", "set", "mget", "getrange", "substr", "keys", "scan"}
 )
@@ -69,7 +68,7 @@ _PARSER: Final = PayloadParser()
 
 @attrs.frozen
 class Sizes:
-    """Bounds on the length of the values in a log: of those set whole, and of all appended."""
+    """Bounds on the length of values in a log: the longest one set, and the sum of all appended."""
 
     longest: int = _LONGEST_NUMBER_BYTES
     appended: int = 0
@@ -79,7 +78,7 @@ class Sizes:
 
     @property
     def bound(self) -> int:
-        """No value is longer."""
+        """Return an upper bound of the length of any value."""
         return min(self.longest + self.appended, limits.MAX_VALUE_BYTES)
 
 
@@ -88,10 +87,10 @@ class Piece:
     """A part of an entry that is applied on its own.
 
     Args:
-        key: whose shard applies it; None: that of the coupled keys.
-        everywhere: every shard applies it.
+        key: the shard of this key applies the piece; None for the shard of the coupled keys.
+        everywhere: whether every shard applies it.
         payload: commands, as RESP.
-        flags: of the service.
+        flags: the entry's flags, as the key-value service defines them.
     """
 
     key: bytes | None
@@ -101,7 +100,7 @@ class Piece:
 
 
 def commands_of(payload: bytes) -> list[list[bytes]]:
-    """Return the commands of an entry, none if they make no sense."""
+    """Return the commands of an entry; none if the payload is malformed."""
     try:
         return _PARSER.parse_untrusted(payload)
     except WireError:  # the state machine answers with an error, and changes nothing
@@ -109,13 +108,13 @@ def commands_of(payload: bytes) -> list[list[bytes]]:
 
 
 def _known(arguments: list[bytes]) -> CommandSpec | None:
-    """Return what a command is; None if the state machine answers with an error about its form."""
+    """Look a command up; None if the state machine rejects its name or its number of arguments."""
     spec = lookup(arguments[0])
     return spec if spec is not None and spec.takes(len(arguments)) else None
 
 
 def sizes(payload: bytes) -> Sizes:
-    """Return how long values may become by one entry."""
+    """Return the bounds on values that one entry adds."""
     found = Sizes()
     for arguments in commands_of(payload):
         longest = max(map(len, arguments))
@@ -132,12 +131,12 @@ def sizes(payload: bytes) -> Sizes:
 
 
 def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
-    """Take an entry apart; its pieces, in this order, change what the entry changes.
+    """Split an entry; its pieces, applied in this order, have the same effect as the entry.
 
     Args:
-        payload: of a COMMAND entry.
-        flags: of it.
-        bound: no value in the log is longer.
+        payload: the payload of a COMMAND entry.
+        flags: the flags of that entry.
+        bound: an upper bound of the length of all values in the log.
     """
     commands = commands_of(payload)
     if _coupled(commands, flags, bound):
@@ -147,7 +146,7 @@ def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
     for arguments in commands:
         spec = _known(arguments)
         if spec is None or spec.kind is not Kind.WRITE or spec.name == "quorate.session":
-            continue  # sessions are known to the driver, see `once`
+            continue  # the driver handles sessions, see `once`
         keys = keys_of(spec, arguments)
         if not keys:
             found.append(Piece(None, True, encode_command(arguments), alone))
@@ -165,7 +164,7 @@ def pieces(payload: bytes, flags: int, bound: int) -> list[Piece]:
 
 
 def _coupled(commands: Sequence[list[bytes]], flags: int, bound: int) -> bool:
-    """Say whether commands must be applied together."""
+    """Return whether commands must be applied together."""
     if not commands:
         return False
     if flags & TRANSACTION and commands[0][0].upper() == b"WATCH":
@@ -182,13 +181,13 @@ def _coupled(commands: Sequence[list[bytes]], flags: int, bound: int) -> bool:
         if spec.kind is Kind.WRITE and len(keys) > 1 and spec.name not in _SEPARABLE:
             return True
         if spec.name == "set" and len(arguments) == _PLAIN_SET:
-            continue  # it reads nothing and replies with a word, so no member stops at it
-        lookups = max(len(keys), 1)  # a command may look at a key and make another value of it
+            continue  # reads nothing and replies with a word, so it cannot exceed the bound
+        lookups = max(len(keys), 1)  # a command may read a key and write a new value of it
         work += lookups * (limits.LOOKUP_WORK + 2 * limits.work_of_bytes(bound))
         work += limits.WALK_WORK * (not keys)
         replies += (bound + _REPLY_BYTES) * lookups * (spec.name in _RETURN_VALUES)
     if len(commands) == 1 and len(keys_of_all(commands)) <= 1:
-        return False  # the first command of a request is never refused for what it costs
+        return False  # the first command of a request is never refused for its cost
     most_work, most_replies = limits.MAX_WORK, limits.MAX_REPLY_BYTES
     if flags & IN_PARTS:
         most_work, most_replies = limits.PART_WORK, limits.PART_REPLY_BYTES
@@ -207,13 +206,13 @@ def keys_of_all(commands: Sequence[list[bytes]]) -> set[bytes]:
 
 
 def keys_coupled(payload: bytes, flags: int, bound: int) -> set[bytes]:
-    """Return the keys of an entry that is coupled, none of another one."""
+    """Return the keys of a coupled entry; nothing for any other entry."""
     commands = commands_of(payload)
     return keys_of_all(commands) if _coupled(commands, flags, bound) else set()
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """Return the shard of a key that is not coupled, 1 to `shards`; 0 is for coupled ones."""
+    """Return the shard of a key that is not coupled, 1 to `shards`; shard 0 is for coupled keys."""
     return 1 + zlib.crc32(key) % shards
 
 
@@ -221,7 +220,7 @@ Version: TypeAlias = tuple[
     bytes, int, int, bytes, int, int, int | None, int | None, int | None, int | None
 ]
 """Key, revision, place among the key's versions of this revision, value, tag, expiry (ms, 0 for
-never), position and time (ms) from which on it was the key's, and those until which, or None."""
+never), position and time (ms) of its begin, and position and time of its end, or None."""
 
 
 @attrs.frozen
@@ -234,15 +233,15 @@ class _Open:
 
 
 class _Keys:
-    """What the state machine takes for its tables: the keys of one shard, in memory.
+    """The state machine's tables for one shard: its keys, in memory.
 
     Attributes:
-        records: what is there; those that have expired, too, until something takes their place.
-        position: of the batch that is being applied.
-        timestamp_ms: its time.
-        changes: how many values each key got by the entry that is being applied.
-        ended: versions that have ended since they were last taken.
-        notes: rows beside the keys.
+        records: current records, including expired ones that nothing has replaced yet.
+        position: position of the current batch.
+        timestamp_ms: time of the current batch.
+        changes: number of values that the current entry has given each key.
+        ended: versions that have ended since the last `take_ended`.
+        notes: rows of the store that are not keys.
     """
 
     def __init__(self) -> None:
@@ -295,7 +294,7 @@ class _Keys:
         )
 
     def load(self, key: bytes, record: Record, begun: _Open) -> None:
-        """Take a version that was there before."""
+        """Add a version that existed before the first piece."""
         self.records[key] = record
         self._open[key] = begun
 
@@ -311,7 +310,7 @@ class Machine:
     def __init__(self) -> None:
         self._keys = _Keys()
         self._entry = (-1, -1)
-        # the part of Tables that commands of the log use
+        # commands of the log use only this part of Tables
         self._service = KeyValueService(cast("Tables", self._keys))
 
     def apply(
@@ -336,7 +335,7 @@ class Machine:
         position: int | None,
         timestamp_ms: int | None,
     ) -> None:
-        """Begin with a version of a key that was there before."""
+        """Add a version of a key that existed before the first piece."""
         self._keys.load(key, record, _Open(change, position, timestamp_ms))
 
     def take_ended(self) -> list[Version]:

@@ -1,15 +1,15 @@
-"""What a log tells of its cluster: terms and the pauses between them, load, sizes, hot keys.
+"""Reports on a cluster from its log: terms and the pauses between them, load, sizes, hot keys.
 
-The entry that opens a term says why there was an election, and how long its winner took. What lies
-between the terms is known by two clocks, and neither tells the whole:
+The entry that opens a term says why there was an election, and how long the winner took. Two clocks
+measure the time between terms, and neither is complete:
 
-- the *pause*, by the log's time: from the last batch of a term to the first one of the next, by
-  the clocks of two leaders, which follow each other. While nobody writes it grows, leader or not.
-- the *election*, by the winner's own clock, which nobody sets: from when it left its role to the
-  first entry of its term. It begins when the loss was noticed, up to a heartbeat timeout late. A
-  member that was cut off has looked for a leader for longer than there was none.
+- The *pause* is in log time: from the last batch of a term to the first one of the next, by the
+  clocks of two successive leaders. It also grows while a leader exists and no client writes.
+- The *election* is by the winner's monotonic clock: from when it left its role to the first entry
+  of its term. It begins when the loss was noticed, up to a heartbeat timeout late. A member that
+  was cut off has looked for a leader longer than the cluster was without one.
 
-So the time without a leader is told as the shorter one of the two.
+So the time without a leader is reported as the shorter one of the two.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -49,11 +49,11 @@ _HOTTEST: Final = 20
 
 @attrs.frozen(eq=False)
 class Report:
-    """The tables of a report, small ones, each a DataFrame; and what they are about.
+    """The tables of a report, each a small DataFrame, and a description of the log.
 
     Args:
-        facts: what the log is.
-        bucket_s: seconds of one row of `load` and of `written`.
+        facts: which log it is, and its range.
+        bucket_s: seconds that one row of `load` and `written` covers.
         terms: see :func:`terms`.
         load: see :func:`load`.
         written: see :func:`written`.
@@ -78,7 +78,7 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     Args:
         spark: a session that knows the source.
         origin: a member's directory, a copy of one, or a running cluster.
-        separator: what the prefix of a key ends with.
+        separator: ends the prefix of a key.
     """
     with open_log(origin) as log:
         facts = log.facts
@@ -87,7 +87,7 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
     assert row is not None
     seconds = (row[1] - row[0]).total_seconds() if row[0] is not None else 0
     bucket_s = max(_LEAST_BUCKET_S, -(-int(seconds) // _BUCKETS))
-    # a payload is read from the disk, but does not travel to Spark
+    # the source reads payloads from the disk, but does not send them to Spark
     asked = read_log(spark, origin, "commands", ("operation", "key", "value"))
     commands = asked.where("operation is not null")
     when = read_log(spark, origin, "commands", ("timestamp", "operation"))
@@ -104,31 +104,31 @@ def report(spark: SparkSession, origin: Origin, *, separator: str = ":") -> Repo
 
 
 def _prefix(separator: str) -> Column:
-    """The key up to its first separator, or without one all of it."""
+    """The key up to its first separator; the whole key if it has none."""
     text = F.decode("key", "ISO-8859-1")
     place = F.instr(text, separator)
     return F.when(place > 0, F.substring("key", F.lit(1), place)).otherwise(F.col("key"))
 
 
 def _between(begin: Column, end: Column) -> Column:
-    """Seconds between two times."""
+    """The seconds between two times."""
     return (F.unix_millis(end) - F.unix_millis(begin)) / 1000
 
 
 def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
-    """Tell of each leadership term.
+    """Describe each leadership term.
 
     Args:
         opened: of one member, as the source's table "terms".
-        batches: likewise, its table "batches".
+        batches: of the same member, as the source's table "batches".
 
     Returns:
-        A row for each term in which something is committed: term, leader (its member id), reason
-        (why there was an election), base, began, ended (of its first and last batch), seconds
-        (between them), batches, entries, bytes, election_seconds (that the winner took, by its own
-        clock), pause_seconds (since the last batch of the term before, by the log's time) and
-        without_leader_seconds (the shorter one of these). The last two are null for the first term
-        of all; what the first entry of a term says is null if it is not kept.
+        A row for each term with a commit. The term itself: term, leader (a member id), reason (of
+        the election), base. Its batches: began and ended (times of the first and the last one),
+        seconds (between them), batches, entries, bytes. Its election: election_seconds (by the
+        winner's clock), pause_seconds (since the last batch of the previous term, in log time) and
+        without_leader_seconds (the shorter one). The last two are null for the first term of all.
+        Columns from the first entry of a term are null if that entry was pruned.
     """
     by_term = batches.groupBy("term").agg(
         F.min("position").alias("base"),
@@ -157,15 +157,15 @@ def terms(opened: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def load(batches: DataFrame, bucket_s: int) -> DataFrame:
-    """Tell how the log has grown; an entry may have the commands of many clients.
+    """Report how the log has grown; an entry may hold the commands of many clients.
 
     Args:
         batches: of one member, as the source's table "batches".
-        bucket_s: seconds of a row.
+        bucket_s: seconds that a row covers.
 
     Returns:
-        A row for each time in which something was written: time (where the bucket begins), entries
-        and bytes (written in it), batches, and end (log position behind it).
+        A row for each bucket with writes: time (its beginning), entries, bytes, batches, and end
+        (the log position at its end).
     """
     return (
         batches.groupBy(_bucket(bucket_s))
@@ -180,15 +180,14 @@ def load(batches: DataFrame, bucket_s: int) -> DataFrame:
 
 
 def written(commands: DataFrame, bucket_s: int) -> DataFrame:
-    """Tell how much was written when.
+    """Count the commands over time.
 
     Args:
         commands: of one member, as the source's table "commands".
-        bucket_s: seconds of a row.
+        bucket_s: seconds that a row covers.
 
     Returns:
-        A row for each time in which something was written: time (where the bucket begins),
-        commands.
+        A row for each bucket with writes: time (its beginning), commands.
     """
     counted = commands.groupBy(_bucket(bucket_s)).agg(F.count("*").alias("commands"))
     return counted.orderBy("time")
@@ -199,14 +198,14 @@ def _bucket(seconds: int) -> Column:
 
 
 def operations(commands: DataFrame) -> DataFrame:
-    """Count the commands.
+    """Count the commands of each operation.
 
     Args:
         commands: of one member, as the source's table "commands".
 
     Returns:
-        A row for each operation: operation, commands, bytes (of keys and values), keys (how many
-        different ones, exactly); the most frequent first.
+        A row for each operation, the most frequent first: operation, commands, bytes (of keys and
+        values), keys (exact number of different keys).
     """
     return (
         commands.groupBy("operation")
@@ -220,13 +219,13 @@ def operations(commands: DataFrame) -> DataFrame:
 
 
 def hot_keys(commands: DataFrame) -> DataFrame:
-    """Find the names that are written most.
+    """Find the names with most writes.
 
     Args:
         commands: as the source's table "commands", with a column name.
 
     Returns:
-        The twenty most frequent: name, commands, bytes (of keys and values).
+        The twenty names with most writes: name, commands, bytes (of keys and values).
     """
     return (
         commands.where("name is not null")
@@ -246,7 +245,7 @@ class Growth:
     """How fast a log grows.
 
     Args:
-        bytes_per_day: by a straight line through the load; None if there is too little of it.
+        bytes_per_day: slope of a straight line through the load; None if there is too little data.
         days: from the first batch to the last.
     """
 
@@ -255,7 +254,7 @@ class Growth:
 
 
 def growth(loads: DataFrame) -> Growth:
-    """Tell how fast a log grows, from its load: the slope of its length over time."""
+    """Estimate how fast a log grows: the slope of its length over time."""
     row = loads.agg(
         F.regr_slope("end", F.unix_seconds("time")),
         F.unix_seconds(F.max("time")) - F.unix_seconds(F.min("time")),

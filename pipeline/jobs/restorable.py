@@ -1,10 +1,11 @@
-"""The store at a point of the log as a snapshot that `quorate restore` makes a cluster of.
+"""Writes the store at a point of the log as a snapshot for `quorate restore`.
 
-The keys are put in the order in which LMDB would have them by Spark's tasks, and written by the
-driver, one partition after the other, so neither ever has more than a partition in memory. What
-comes out is, piece by piece, the snapshot that a member would have taken there, but for sessions:
-the replies that they keep are not known here. So it is for new clusters, whose clients begin anew,
-and belongs to none that is: its cluster has a name that no cluster can have.
+Spark's tasks sort the keys as LMDB would, and the driver writes them, one partition after another.
+So neither ever holds more than one partition in memory. The result is the snapshot that a member
+would have taken at that point, except for sessions: their stored replies are not known here.
+
+So the snapshot is for new clusters, where clients start with new sessions. It must not be used in
+an existing cluster: its cluster has a name that no cluster can have.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -47,18 +48,18 @@ if TYPE_CHECKING:
 __all__ = ["Written", "write_snapshot"]
 
 PARTITION_BYTES: Final = 32 << 20
-"""Keys and values that the driver has in memory at once, about."""
+"""About how many bytes of keys and values the driver holds in memory at once."""
 
 _ROW: Final = "stored binary, record binary, deadline binary"
 
 
 @attrs.frozen
 class Written:
-    """What was written.
+    """The result of writing a snapshot.
 
     Args:
-        summary: of the snapshot.
-        sessions: how many there were there, which are left out.
+        summary: description of the snapshot.
+        sessions: number of sessions at that point, which the snapshot does not hold.
     """
 
     summary: Summary
@@ -74,19 +75,19 @@ def write_snapshot(
     rng: Random,
     there: DataFrame | None = None,
 ) -> Written:
-    """Write the store as it was at a point of the log into a directory, to restore from.
+    """Write the store at a point of the log into a directory, for `quorate restore`.
 
     Args:
         spark: a session that knows the source.
         origin: a member's directory, a copy of one, or a running cluster.
-        at: the point, of `moment_at`.
-        directory: without a store; made if absent. The driver writes it.
+        at: the point, from `moment_at`.
+        directory: a directory without a store; created if missing. The driver writes it.
         rng: draws an instance id.
-        there: what `versions.present` says of that point, if it is at hand.
+        there: the result of `versions.present` at that point, if the caller has it.
 
     Raises:
-        PrunedError: the log does not reach back far enough, or nothing stands there at all.
-        StorageError: there is a store already; the disk failed or is full; something is damaged.
+        PrunedError: the log does not reach back far enough, or is empty before that point.
+        StorageError: the directory has a store; the disk failed or is full; something is damaged.
     """
     directory = Path(directory)
     check_empty(directory)
@@ -106,7 +107,7 @@ def write_snapshot(
 def _write(
     rows: DataFrame, notes: list[tuple[bytes, bytes]], head: SnapshotHead, folder: SnapshotFolder
 ) -> Summary:
-    """Sort the rows, and write them into a file."""
+    """Sort the rows and write them into a file."""
     rows = rows.withColumn("expires_at", F.unix_millis("expires_at")).mapInArrow(_encoded, _ROW)
     rows.persist()
     try:
@@ -124,7 +125,7 @@ def _write(
 
 
 def _encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Encode records and deadlines as a member's tables have them."""
+    """Encode records and deadlines as in a member's tables."""
     for batch in batches:
         keys: list[bytes] = batch["key"].to_pylist()
         columns = [batch[name].to_pylist() for name in ("value", "expires_at", "revision", "tag")]
@@ -148,7 +149,7 @@ def _pairs(frame: DataFrame) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> SnapshotHead:
-    """Say where the snapshot stands, as a member would."""
+    """Return the snapshot's head, as a member would write it."""
     position, timestamp_ms, suspended = at.position, at.timestamp_ms, False
     row = log.facts.snapshot_at(position)
     if row is not None:
@@ -157,12 +158,12 @@ def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> Snapshot
         suspended = before.suspended
     else:
         before = None
-    if before is not None and before.position == position:  # the log may well begin behind it
+    if before is not None and before.position == position:  # the log may begin after it
         term, timestamp_ms = before.term, before.timestamp_ms
     elif position > log.facts.start:
         term = log.term_before(position)
     else:
-        raise PrunedError(f"{log.facts.whose}: nothing stands in front of position {position}")
+        raise PrunedError(f"{log.facts.whose}: the log has no entry before position {position}")
     actions = read_log(
         spark,
         origin,
@@ -186,7 +187,7 @@ def _head(spark: SparkSession, log: Log, origin: Origin, at: Moment) -> Snapshot
 
 
 def _has_sessions(spark: SparkSession, log: Log, origin: Origin, position: int) -> bool:
-    """Say whether anything up to a position has to do with sessions."""
+    """Return whether any entry up to a position uses sessions."""
     row = log.facts.snapshot_at(position)
     if row is not None and any(log.notes(row)):
         return True

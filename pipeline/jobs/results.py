@@ -1,7 +1,7 @@
-"""Results as Parquet in a folder that the user has named: only an older result is replaced.
+"""Writes results as Parquet into a folder of the user; it replaces nothing but an older result.
 
-Spark's own mode "overwrite" deletes the folder with all that is in it, whatever that is. Here the
-folder may be new, empty, the root of a volume, or hold an older result of the same columns.
+Spark's own mode "overwrite" deletes the folder with everything in it. Here the folder may be new,
+empty, the root of a volume, or hold an older result with the same columns.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -29,14 +29,14 @@ __all__ = ["older_result", "write_result"]
 
 _PART: Final = r"part-[0-9]{5,}-[0-9a-f-]{36}[.-][a-z0-9.-]*parquet"
 _OF_SPARK: Final = re.compile(rf"{_PART}|\.{_PART}\.crc|_SUCCESS|\._SUCCESS\.crc|_temporary")
-"""The names of all files that Spark writes for a result, and of its folder for unfinished ones."""
+"""Names of all files that Spark writes for a result, and of its folder of unfinished files."""
 
 
 def write_result(frame: DataFrame, to: Path) -> None:
-    """Write a result into a folder; made if absent.
+    """Write a result into a folder; the folder is created if missing.
 
     Raises:
-        ConfigurationError: there is something else in the folder.
+        ConfigurationError: the folder holds other files.
     """
     for path in older_result(frame.columns, to):
         if path.is_dir():
@@ -50,7 +50,7 @@ def older_result(columns: Sequence[str], to: Path) -> list[Path]:
     """Return the files of an older result in a folder.
 
     Raises:
-        ConfigurationError: there is something else in the folder.
+        ConfigurationError: the folder holds other files.
     """
     if not to.exists():
         return []
@@ -58,7 +58,7 @@ def older_result(columns: Sequence[str], to: Path) -> list[Path]:
     for path in found:
         if not _OF_SPARK.fullmatch(path.name):
             raise ConfigurationError(
-                f"{to}: {path.name} is there, which is no older result; "
+                f"{to}: {path.name} is not part of an older result; "
                 "expected a new folder or an empty one"
             )
         if path.name.startswith("part-") and (names := _columns(path)) != [*columns]:

@@ -1,13 +1,13 @@
-"""What Spark's tasks do for :mod:`.versions`: Arrow batches in, Arrow batches out.
+"""The code that Spark's tasks run for :mod:`.versions`: Arrow batches in, Arrow batches out.
 
-A task's memory is bounded by what a batch may hold, and by the keys of one shard; not by how many
-commands an entry has, nor by how long values are. Three rules keep it so:
+The size of a batch and the keys of one shard bound a task's memory. The number of commands in an
+entry and the length of values do not matter. Three rules ensure that:
 
-- A payload is never repeated. An entry has one, and may have thousands of commands, so what goes
-  into each command's row is taken from the other columns only.
-- Rows leave in batches bounded in bytes (:mod:`.bounded`), and are made as the batches leave. A
-  short command may make a long value: ``APPEND key x`` ends a version of up to 32 MiB.
-- Of shards that come one after the other, one is in memory.
+- A payload is never repeated. An entry has one payload and up to thousands of commands, so the row
+  of a command copies only the other columns of its entry.
+- Rows leave in batches of bounded bytes (:mod:`.bounded`), and are made as the batches leave. A
+  short command may make a long row: ``APPEND key x`` ends a version of up to 32 MiB.
+- Shards are applied one after the other, and only one is in memory.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -35,7 +35,7 @@ __all__ = ["BEFORE", "PIECE", "PLACE", "SIZES", "VERSION", "apply_rows", "couple
 __all__ += ["piece_rows", "size_rows"]
 
 BEFORE: Final = -1
-"""The position of what was there before the log's part begins."""
+"""The position of versions from before this part of the log."""
 
 PIECE: Final = {
     "shard": pa.int32(),
@@ -70,13 +70,13 @@ VERSION: Final = {
 SIZES: Final = "longest bigint, appended bigint, stamped boolean"
 
 _OF_ENTRY: Final = ["term", "position", "entry", "timestamp"]
-"""What each piece of an entry takes from it."""
+"""Columns that each piece copies from its entry."""
 
 _SQL: Final = {pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
 
 
 def ddl_of(columns: dict[str, pa.DataType]) -> str:
-    """Return a schema in Spark's SQL."""
+    """Return a schema as Spark's SQL writes it."""
     return ", ".join(f"`{name}` {_SQL[kind]}" for name, kind in columns.items())
 
 
@@ -88,7 +88,7 @@ def _commands(batch: pa.RecordBatch) -> Iterator[tuple[int, bytes, int]]:
 
 
 def size_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Find how long values may become, and whether there are commands of sessions: `SIZES`."""
+    """Return bounds on values, and whether there are commands of sessions: rows of `SIZES`."""
     settle()
     known, stamped = Sizes(), False
     for batch in batches:
@@ -116,7 +116,7 @@ def coupled_rows(bound: int) -> _Task:
 
 
 def piece_rows(bound: int, shards: int) -> _Task:
-    """Return a task that takes entries apart; its rows are `PIECE`."""
+    """Return a task that splits entries into pieces; its rows are `PIECE`."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -129,7 +129,7 @@ def piece_rows(bound: int, shards: int) -> _Task:
 
 
 def _placed(batch: pa.RecordBatch, bound: int, shards: int) -> Iterator[_Placed]:
-    """Yield each piece of each entry, for each shard that it goes to."""
+    """Yield each piece of each entry, once for each shard that applies it."""
     for at, payload, flags in _commands(batch):
         for number, piece in enumerate(pieces(payload, flags, bound)):
             if piece.everywhere:
@@ -145,7 +145,7 @@ def _piece_bytes(placed: _Placed) -> int:
 
 
 def _as_pieces(entries: pa.RecordBatch, found: list[_Placed]) -> pa.RecordBatch:
-    """Return pieces as rows; `entries` has no payload, for a row of it is repeated for each."""
+    """Return pieces as rows. `entries` has no payloads: its rows are repeated for each piece."""
     places, shard, numbers, those = zip(*found, strict=True)
     rows = entries.take(pa.array(places, pa.int64()))
     nothing = pa.nulls(len(places), pa.int64())
@@ -169,7 +169,7 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
 
 
 def apply_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply the pieces of some shards, which come one after the other, each in order: `VERSION`."""
+    """Apply the pieces of some shards, which arrive shard by shard, in order: rows of `VERSION`."""
     settle()
     for found in gathered(_versions(batches), _version_bytes):
         columns = zip(*found, strict=True)
@@ -182,7 +182,7 @@ def _version_bytes(version: Version) -> int:
 
 
 def _versions(batches: Iterable[pa.RecordBatch]) -> Iterator[Version]:
-    """Yield versions as they end, and those that have not ended behind the last of their shard."""
+    """Yield versions as they end, and at the end of each shard those that have not ended."""
     machine, shard = Machine(), -1
     for batch in batches:
         for row in batch.to_pylist():

@@ -1,9 +1,9 @@
-"""Every version that every key has had, as a DataFrame, and the state of the store at a position.
+"""Every version of every key as a DataFrame, and the state of the store at a position.
 
-See :mod:`.replay` for how the log is taken apart. Here the pieces are spread over Spark's tasks:
-a first pass finds how long values may be, a second one which keys hang together, and a third one
-takes the entries apart, sorts the pieces by shard and place, and applies them. What the tasks do is
-in :mod:`.version_tasks`.
+See :mod:`.replay` for how the log is split. Here the pieces are spread over Spark's tasks. A first
+pass finds how long values may be. A second one finds which keys are coupled. A third one splits the
+entries, sorts the pieces by shard and place, and applies them. The tasks' code is in
+:mod:`.version_tasks`.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Moment", "from_snapshot", "moment_at", "present", "read_log", "state", "versions"]
 
 NOT_OF_STATE: Final = ("valid_to", "valid_to_time", "tag", "change")
-"""What :func:`present` tells more than :func:`state`."""
+"""Columns of :func:`present` that :func:`state` leaves out."""
 
 _OF_ENTRY: Final = (
     *("term", "position", "entry", "timestamp"),
@@ -49,7 +49,7 @@ _OF_ENTRY: Final = (
 )
 
 _SHARD_BYTES: Final = 8 << 20
-"""Log, and state before it, for each shard. A task holds the keys of one shard in memory."""
+"""Bytes of log and earlier state for each shard. A task holds the keys of one shard in memory."""
 _LEAST_SHARDS: Final = 32
 _MOST_SHARDS: Final = 4096  # FLUSHALL becomes a row for each of them
 
@@ -57,7 +57,7 @@ _MOST_SHARDS: Final = 4096  # FLUSHALL becomes a row for each of them
 def read_log(
     spark: SparkSession, origin: Origin, table: str, names: Sequence[str] = (), **options: int
 ) -> DataFrame:
-    """Read a table of a log, all of its columns or some; options as the source has them."""
+    """Read a table of a log, all of its columns or some; the options are those of the source."""
     reader = spark.read.format("quorate").option("table", table).options(**options)
     if names:
         reader = reader.schema(ddl(table, names))
@@ -71,12 +71,12 @@ def read_log(
 def moment_at(
     origin: Origin, *, position: int | None = None, timestamp_ms: int | None = None
 ) -> Moment:
-    """Find a point of the log: behind all batches that begin below a position, or are older.
+    """Find a point of the log: the end of all batches that begin below a position, or are older.
 
-    Without either, it is the end of what is known to be committed.
+    Without either argument it is the commit position.
 
     Raises:
-        PrunedError: it lies below the first position that is kept.
+        PrunedError: the point lies in the pruned part of the log.
     """
     with open_log(origin) as log:
         facts = log.facts
@@ -92,24 +92,24 @@ def moment_at(
 
 
 def state(spark: SparkSession, origin: Origin, at: Moment | None = None) -> DataFrame:
-    """Return the store as it was at a point of the log.
+    """Return the store at a point of the log.
 
     Returns:
         A row for each key that existed then: key, revision (as WATCH compares it), value,
         expires_at, valid_from and valid_from_time (position and time of the batch that made it).
 
-    It is made of the newest snapshot up to there and the log behind it; for a key that is in the
-    snapshot and has not changed since, valid_from and valid_from_time are null.
+    The sources are the newest snapshot up to that point and the log after it. For a key that has
+    not changed since the snapshot, valid_from and valid_from_time are null.
 
     Raises:
-        PrunedError: the log no longer begins at position 0, and there is no such snapshot.
+        PrunedError: the log is pruned, and there is no snapshot up to that point.
     """
     found = present(spark, origin, at or moment_at(origin))
     return found.drop(*NOT_OF_STATE)
 
 
 def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
-    """Return those :func:`versions` that were there at a point of the log."""
+    """Return those :func:`versions` that were current at a point of the log."""
     with open_log(origin) as log:
         row = log.facts.snapshot_at(at.position)
     begin = row.position if row else 0
@@ -118,7 +118,7 @@ def present(spark: SparkSession, origin: Origin, at: Moment) -> DataFrame:
 
 
 def from_snapshot(spark: SparkSession, origin: Origin, position: int) -> DataFrame:
-    """Return the snapshot at a log position in the columns of :func:`versions`."""
+    """Return the snapshot at a log position, with the columns of :func:`versions`."""
     found = read_log(spark, origin, "snapshot", endPosition=position)
     return found.select(
         *("key", "revision", F.lit(0).alias("change"), "value", "tag", "expires_at"),
@@ -143,16 +143,16 @@ def versions(
     Args:
         spark: a session that knows the source.
         origin: a member's directory, a copy of one, or a running cluster.
-        end: how far.
-        begin: log position from which on.
-        before: the state there, in the columns that this function returns.
+        end: where to stop.
+        begin: log position to start from.
+        before: the state at `begin`, with the columns that this function returns.
 
     Returns:
-        A row for each version of a key that was there at any time: key, revision, change (its
-        place among those of one revision: an entry may set a key several times), value, tag,
-        expires_at, valid_from and valid_from_time (the batch that made it), valid_to and
-        valid_to_time (the batch that ended it; null if it is there at the end). One whose expiry
-        has passed, and that nothing has replaced, ends at `end`.
+        A row for each version of each key: key, revision, change (its number among the versions of
+        one revision, since an entry may set a key several times), value, tag, expires_at,
+        valid_from and valid_from_time (the batch that made it), valid_to and valid_to_time (the
+        batch that ended it; null if it is current at `end`). An expired version that nothing has
+        replaced ends at `end`.
 
     Raises:
         PrunedError: the log does not reach back to `begin`.
@@ -183,17 +183,17 @@ def versions(
 
 
 def _check_begin(origin: Origin, begin: int) -> None:
-    """Refuse a log that does not reach back far enough."""
+    """Raise an error if the log does not reach back to `begin`."""
     with open_log(origin) as log:
         if log.facts.start > begin:
             raise PrunedError(
                 f"{log.facts.whose}: the log begins at position {log.facts.start}, "
-                f"needed is everything from {begin} on: read from a copy that still has it"
+                f"but is needed from {begin} on: read from a copy that still has it"
             )
 
 
 def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
-    """Give the times their types, and end what has expired."""
+    """Convert the times to Spark's type, and end the versions that have expired."""
     expired = F.expr(f"valid_to is null and expires_ms > 0 and expires_ms <= {end.timestamp_ms}")
     found = found.withColumns(
         {
@@ -216,7 +216,7 @@ def _in_sql(found: DataFrame, end: Moment) -> DataFrame:
 
 
 def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
-    """Return versions as pieces in front of all others."""
+    """Return versions as pieces that are applied before all others."""
     shard = F.udf(lambda key: shard_of(bytes(key), shards), "int")
     return before.select(
         shard("key").alias("shard"),
@@ -238,7 +238,7 @@ def _as_pieces(before: DataFrame, shards: int) -> DataFrame:
 def _applied(
     spark: SparkSession, origin: Origin, entries: DataFrame, begin: int, end: Moment
 ) -> DataFrame:
-    """Leave out the commands of sessions that were not applied."""
+    """Remove the commands of sessions that were not applied."""
     with open_log(origin) as log:
         found = unapplied(log, begin, end.position)
     if not found:
@@ -248,7 +248,7 @@ def _applied(
 
 
 def _bound(entries: DataFrame, before: DataFrame | None) -> tuple[int, bool, int]:
-    """Return a length that no value exceeds, if any command is of a session, bytes in `before`."""
+    """Return a bound on values, whether any command is of a session, and the bytes in `before`."""
     found = entries.select("session", "flags", "payload").mapInArrow(size_rows, SIZES)
     row = found.agg(F.max("longest"), F.sum("appended"), F.max("stamped")).first()
     known = Sizes() if row is None or row[0] is None else Sizes(row[0], row[1])

@@ -1,8 +1,8 @@
-"""Rows gathered into batches that are bounded in rows and in bytes.
+"""Gathers rows into batches with a bounded number of rows and of bytes.
 
-A batch bounded by its rows alone has no bound in memory: 8,192 values of 32 MiB are 256 GiB. And
-an Arrow column of binary values holds 2 GiB at most. So whatever makes a batch out of values goes
-through :func:`gathered`.
+A bound on rows alone does not bound memory: 8,192 values of 32 MiB are 256 GiB. And an Arrow column
+of binary values holds at most 2 GiB. So all code that makes batches of values uses
+:func:`gathered`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "gathered"]
 
 BATCH_ROWS: Final = 8192
-"""With fewer, the cost of a batch shows; with more, nothing is gained."""
+"""Smaller: the fixed cost of a batch shows. Larger: nothing is gained."""
 
 BATCH_BYTES: Final = 8 << 20
-"""A task holds a few batches at once, so this is about a tenth of its memory."""
+"""Smaller: more batches for long values. Larger: a task runs out of memory, since it holds a few
+batches at once; this is about a tenth of its memory."""
 
 T = TypeVar("T")
 
 
 def gathered(found: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
-    """Gather rows until there are :data:`BATCH_ROWS` of them, or :data:`BATCH_BYTES` in them.
+    """Gather rows into batches of at most :data:`BATCH_ROWS` rows, or :data:`BATCH_BYTES` bytes.
 
     Args:
-        found: the rows. They are taken one by one, and no further than the batch needs.
-        weigh: the bytes of a row. One that has more than the bound is a batch of its own, or the
-            last one of its batch.
+        found: the rows, taken one by one, only as the batch needs them.
+        weigh: returns the bytes of a row. A row above the bound is a batch of its own, or the last
+            row of its batch.
     """
     rows: list[T] = []
     size = 0

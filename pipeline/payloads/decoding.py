@@ -1,9 +1,9 @@
-"""What a payload of the key-value store asks for, command by command: the usual decoder.
+"""Decodes payloads of the key-value store, command by command: the usual decoder.
 
-A decoder is any function from payload, flags and the entry's time to :data:`Asked` tuples; that
-of your own service is named to the source as ``package.module:function``. It says what was *asked*
-for. Whether ``SET ... NX`` took place, or what ``INCR`` made, is in no payload: that is for the
-jobs, which apply the commands (:mod:`.replay`).
+A decoder is any function from payload, flags and the entry's time to :data:`Asked` tuples. A user's
+own decoder is named to the source as ``package.module:function``. A decoder reports what a client
+*requested*. Whether ``SET ... NX`` succeeded, or what ``INCR`` returned, is in no payload: the jobs
+find out by applying the commands (`pipeline.jobs.replay`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Decoder", "Pattern", "decode_commands", "find_decoder", "pattern_of"]
 
 Asked: TypeAlias = tuple[int, str | None, bytes | None, bytes | None, int | None]
-"""Number of the command, operation, key, value, and when it is to expire (ms of log time)."""
+"""Number of the command, operation, key, value, and time of expiry (ms of log time)."""
 
 NOTHING: Final[Asked] = (0, None, None, None, None)
 
@@ -59,11 +59,11 @@ _TIME_AT: Final = {
 }
 _OPTIONS_FROM: Final = {"SET": 3, "GETEX": 2}
 _LONGEST_NAME: Final = 32
-"""Of names whose patterns are kept."""
+"""Patterns of longer names are not cached, so that invalid names cannot fill the memory."""
 
 
 class Decoder(Protocol):
-    """What a decoder is. It must not fail: what it does not understand is an answer too."""
+    """The type of a decoder. It must not raise: it also answers for malformed payloads."""
 
     def __call__(self, payload: bytes, flags: int, timestamp_ms: int, /) -> Iterable[Asked]:
         """Decode the payload of one COMMAND entry; the answer is never empty."""
@@ -71,10 +71,10 @@ class Decoder(Protocol):
 
 
 def find_decoder(name: str) -> Decoder:
-    """Find a decoder by ``package.module:function``; the key-value store's if the name is empty.
+    """Find a decoder by ``package.module:function``; an empty name is the key-value store's.
 
     Raises:
-        ConfigurationError: there is none of this name.
+        ConfigurationError: there is no decoder of this name.
     """
     if not name:
         return decode_commands
@@ -144,12 +144,12 @@ def _decode_whole(number: int, arguments: list[bytes], now: int) -> list[Asked]:
 
 @attrs.frozen
 class Pattern:
-    """What all commands of one name and number of arguments ask for.
+    """The meaning that all commands with one name and number of arguments share.
 
     Args:
-        operation: its name.
-        key: which argument is the key, 0 for none.
-        value: which argument is the value, 0 for none.
+        operation: name of the operation.
+        key: number of the argument that is the key, 0 for none.
+        value: number of the argument that is the value, 0 for none.
     """
 
     operation: str | None
@@ -159,10 +159,10 @@ class Pattern:
 
 @lru_cache(maxsize=1024)
 def pattern_of(name: bytes, count: int) -> Pattern | None:
-    """Return what a command asks for, if just its name and number of arguments tell it.
+    """Return a command's pattern, if its name and number of arguments determine its meaning.
 
     Returns:
-        None for one that may set an expiry, and for one that is not exactly one row.
+        None for a command that may set an expiry, and for one that is not exactly one row.
     """
     spec = lookup(name)
     operation = "" if spec is None else spec.name.upper()
@@ -191,5 +191,5 @@ def _expires_at(operation: str, arguments: list[bytes], now: int) -> int | None:
 def _moment(text: bytes, unit_ms: int, base_ms: int) -> int | None:
     number = parse_integer(text)
     moment = None if number is None else base_ms + number * unit_ms
-    # as microseconds it must fit 64 bits
+    # the time in microseconds must fit 64 bits
     return moment if moment is not None and abs(moment) <= INT64_MAX // 1000 else None

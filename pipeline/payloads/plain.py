@@ -1,13 +1,15 @@
-"""Payloads of plain commands, taken apart all at once: what a log is mostly made of.
+"""Decodes payloads of plain commands all at once with numpy; most of a log consists of them.
 
-A command is *plain* if it has up to four arguments, encoded as clients encode it (an array of bulk
-strings, lengths without leading zeros), and its name and number of arguments tell all that the
-usual decoder tells: operation, the one key, the value, no expiry. numpy walks through all commands
-side by side, an argument at a time, and makes no Python object of any. A payload with any other
-command is left to the decoder, which costs ten times as much for each.
+A command is *plain* under three conditions. It has up to four arguments. It is encoded as clients
+encode it: an array of bulk strings, lengths without leading zeros. And its name and number of
+arguments determine what the usual decoder returns: operation, one key, the value, no expiry.
 
-A payload may have many commands, of one client or of several. It is cut wherever a command may
-begin; what looks so inside of a value is found out, for then the command around it ends nowhere.
+numpy walks through all commands in parallel, one argument at a time, and makes no Python objects.
+A payload with any other command is left to the decoder, at ten times the cost for each command.
+
+A payload may hold many commands, of one client or of several. It is cut wherever a command may
+begin. Bytes inside a value may look like such a beginning. That is detected, since the command
+around the value then does not end at a cut.
 """
 
 from __future__ import annotations
@@ -31,22 +33,23 @@ _MOST_ARGUMENTS: Final = 4
 _NAME_BYTES: Final = 7
 _MOST_DIGITS: Final = 8
 _LOOKED_AT: Final = 1 << 20
-"""Bytes that are searched at once: of a value of nothing but stars, each takes sixteen bytes."""
+"""Bytes searched at once. Larger: in a value of nothing but stars, each byte needs 16 bytes of
+memory. Smaller: numpy's fixed cost per call shows."""
 
 _STAR, _DOLLAR, _CR, _LF, _ZERO = b"*$\r\n0"
 
 
 @attrs.frozen
 class Plain:
-    """What the commands of plain payloads ask for; one row each.
+    """The commands of plain payloads, decoded; one row each.
 
     Args:
-        places: of which payload each is, ascending.
-        numbers: the place of each in its payload.
-        names: operations.
-        operations: of each row, by its place among the names.
-        keys: of each row, where it begins and ends in the data; ends before it begins if none.
-        values: likewise.
+        places: the payload of each row, ascending.
+        numbers: the place of each command in its payload.
+        names: the operations that occur.
+        operations: the operation of each row, as an index into `names`.
+        keys: begin and end of each row's key in the data; the end is smaller if there is no key.
+        values: begin and end of each row's value, likewise.
     """
 
     places: Numbers
@@ -69,7 +72,7 @@ class Plain:
 
 
 class _Cursor:
-    """A place in each of many payloads; `fine` as long as each has held what was expected."""
+    """A place in each of many payloads; `fine` while a payload has held only what was expected."""
 
     def __init__(self, data: Bytes, at: Numbers) -> None:
         self._data = data
@@ -77,7 +80,7 @@ class _Cursor:
         self.fine = np.ones(len(at), np.bool_)
 
     def expect(self, *text: int) -> None:
-        """Step over some bytes."""
+        """Step over these bytes."""
         for byte in text:
             self.fine &= self._data.take(self.at, mode="clip") == byte
             self.at += 1
@@ -89,7 +92,7 @@ class _Cursor:
         more = np.ones(len(self.at), np.bool_)
         for _ in range(_MOST_DIGITS):
             digit = self._data.take(self.at, mode="clip") - np.uint8(_ZERO)
-            more &= digit < 10  # noqa: PLR2004 - what is no digit has wrapped around
+            more &= digit < 10  # noqa: PLR2004 - other characters have wrapped around
             if not more.any():
                 break
             value = np.where(more, 10 * value + digit, value)
@@ -100,7 +103,7 @@ class _Cursor:
 
 
 def plain_untrusted(data: bytes, begins: Numbers, stops: Numbers) -> Plain:
-    """Find the plain ones among payloads, which lie in `data` one behind the other."""
+    """Find the plain payloads; all payloads lie in `data` one after the other."""
     view = np.frombuffer(data, np.uint8)
     alone = _commands(view, begins, stops)
     if len(alone.places) == len(begins):
@@ -120,7 +123,7 @@ def plain_untrusted(data: bytes, begins: Numbers, stops: Numbers) -> Plain:
 
 
 def _heads(view: Bytes, begins: Numbers, stops: Numbers) -> tuple[Numbers, Numbers]:
-    """Return where commands may begin, the first one of each payload among them, and of which."""
+    """Return where commands may begin, including each payload's first one, and their payloads."""
     own = np.arange(len(begins), dtype=np.int64)
     at = np.concatenate([_marks(view, begin) for begin in range(0, len(view), _LOOKED_AT)])
     owners = np.searchsorted(begins, at, side="right") - 1
@@ -131,7 +134,7 @@ def _heads(view: Bytes, begins: Numbers, stops: Numbers) -> tuple[Numbers, Numbe
 
 
 def _marks(view: Bytes, begin: int) -> Numbers:
-    """Return where commands may begin behind others, in a piece of the data."""
+    """Return where, in a piece of the data, a command may follow another one."""
     at: Numbers = begin + np.flatnonzero(view[begin : begin + _LOOKED_AT] == _STAR)
     for step, byte in ((4, _DOLLAR), (3, _LF), (2, _CR), (-1, _LF), (-2, _CR)):
         at = at[view.take(at + step, mode="clip") == byte]
@@ -139,7 +142,7 @@ def _marks(view: Bytes, begin: int) -> Numbers:
 
 
 def _commands(view: Bytes, begins: Numbers, stops: Numbers) -> Plain:
-    """Find those that are just one plain command each."""
+    """Find the pieces that are exactly one plain command."""
     found = _Found(view, len(begins))
     head = _Cursor(view, begins)
     head.expect(_STAR)
@@ -155,7 +158,7 @@ def _commands(view: Bytes, begins: Numbers, stops: Numbers) -> Plain:
 def _pieces(
     view: Bytes, at: Numbers, stops: Numbers, number: int
 ) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """Return where so many arguments begin and end, and which payloads are just these."""
+    """Return where `count` arguments begin and end, and which payloads hold exactly these."""
     cursor = _Cursor(view, at)
     pieces = np.empty((number, 2, len(at)), np.int64)
     for piece in pieces:
@@ -170,7 +173,7 @@ def _pieces(
 
 
 class _Found:
-    """What has been found so far, a row for each payload."""
+    """The results so far, a row for each payload."""
 
     def __init__(self, view: Bytes, count: int) -> None:
         self._view = view
@@ -180,7 +183,7 @@ class _Found:
         self._edges[0::2] = 1
 
     def add(self, rows: Numbers, pieces: Numbers) -> None:
-        """Note what commands of one number of arguments ask for, if their names tell it."""
+        """Add the commands with one number of arguments whose names determine their meaning."""
         begins, sizes = pieces[0, 0], pieces[0, 1] - pieces[0, 0]
         letters = np.arange(_NAME_BYTES + 1)
         at: Numbers = np.add.outer(begins, letters)

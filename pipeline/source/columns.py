@@ -1,8 +1,9 @@
-"""The tables that a log can be read as, and their columns.
+"""The tables of the source and their columns.
 
-Integers are signed, for Spark has no others: sessions and sequence numbers above 2^63 appear
-negative. Times are the log's (the leaders' clocks, never going back), in UTC. Every column is
-nullable to Spark, since the API for data sources wants it so; only what says so here ever is null.
+Integers are signed, since Spark has no unsigned ones: sessions and sequence numbers above 2^63
+appear negative. Times are log time (the leaders' clocks, never going back), in UTC. Spark regards
+every column as nullable, as its API for data sources requires. Only columns that mention null
+below ever are null.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -47,16 +48,16 @@ _ENTRY: Final = (
     Column("session", "BIGINT", "client session, 0 for none"),
     Column("sequence", "BIGINT", "number within the session"),
 )
-_MEMBER: Final = Column("member", "INT", "whose recording it was read from")
+_MEMBER: Final = Column("member", "INT", "id of the member whose recording was read")
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "commands": (
         *_ENTRY,
         Column("number", "INT", "place of the command in its entry, from 0"),
-        Column("operation", "STRING", "what was asked for: SET, DEL, ...; null if no command"),
-        Column("key", "BINARY", "of what; null if of nothing or of everything"),
-        Column("value", "BINARY", "with what; null if with nothing"),
-        Column("expires_at", "TIMESTAMP", "the expiry asked for, null without one"),
+        Column("operation", "STRING", "the requested operation: SET, DEL, ...; null if malformed"),
+        Column("key", "BINARY", "the key; null if the command names none"),
+        Column("value", "BINARY", "the value; null if the command has none"),
+        Column("expires_at", "TIMESTAMP", "the requested expiry; null without one"),
         Column("payload", "BINARY", "the entry as recorded, on its first row; else null"),
         _MEMBER,
     ),
@@ -66,8 +67,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("length", "BIGINT", "bytes of the batch: the next one begins at position + length"),
         Column("timestamp", "TIMESTAMP", "the leader's clock when it encoded the batch"),
         Column("entries", "INT", "number of entries"),
-        Column("commit_position", "BIGINT", "what the leader knew to be committed then"),
-        Column("checksum", "BIGINT", "CRC-32C of all of it but magic and checksum"),
+        Column("commit_position", "BIGINT", "commit position that the leader knew then"),
+        Column("checksum", "BIGINT", "CRC-32C of the batch except magic and checksum"),
         _MEMBER,
     ),
     "terms": (
@@ -85,13 +86,13 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("timestamp", "TIMESTAMP", "log time there"),
         Column("key", "BINARY", "a key that had not expired"),
         Column("value", "BINARY", "its value"),
-        Column("tag", "INT", "what the value is, for OBJECT ENCODING"),
+        Column("tag", "INT", "type of the value, for OBJECT ENCODING"),
         Column("expires_at", "TIMESTAMP", "when it expires, null for never"),
-        Column("revision", "BIGINT", "of the entry that set it, as WATCH compares it"),
+        Column("revision", "BIGINT", "revision of the entry that set it, as WATCH compares it"),
         _MEMBER,
     ),
 }
-"""A row is: a command and key (several for MSET), an entry, a batch, a term, a key."""
+"""The tables' rows: one for each command and key (MSET has several), entry, batch, term, key."""
 
 
 def columns_of(table: str) -> tuple[Column, ...]:
@@ -113,7 +114,7 @@ def ddl(table: str, names: Sequence[str] = ()) -> str:
 
 
 def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
-    """Return the schema of a table, or of some of its columns in an order of one's own.
+    """Return the schema of a table, or of some of its columns in the given order.
 
     Raises:
         ConfigurationError: there is no such table or column.

@@ -1,8 +1,7 @@
-"""Record batches of the log as Arrow record batches, column by column.
+"""Decodes record batches of the log into Arrow record batches, column by column.
 
-The fixed columns come straight from the descriptor tables, by numpy; the payloads are never
-touched one by one unless a decoder has to look at them. Only the columns that are asked for are
-made.
+numpy reads the fixed columns directly from the descriptor tables. Payloads are visited one by one
+only if a decoder must read them. Only requested columns are made.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -67,18 +66,18 @@ def decode(
     decoder: Decoder = decode_commands,
     prefix: bytes = b"",
 ) -> pa.RecordBatch:
-    """Decode whole batches, whose checksums were checked, as rows of a table.
+    """Decode whole batches as rows of a table; the caller has verified their checksums.
 
     Args:
-        batches: of the log.
+        batches: record batches of the log.
         table: "commands", "entries" or "batches".
-        names: which columns, in which order; all if left out.
-        member_id: for the column ``member``.
-        decoder: what reads the payloads of commands.
-        prefix: of a key; rows of other keys, and of none, are left out of "commands".
+        names: the columns and their order; all columns if left out.
+        member_id: the value of the column ``member``.
+        decoder: decodes the payloads of commands.
+        prefix: the table "commands" has only rows with a key that begins like this.
 
     Raises:
-        WireError: a batch is none, or an entry of it does not lie where it should.
+        WireError: a batch is malformed, or an entry lies at a wrong place in it.
         ConfigurationError: there is no such table or column.
     """
     schema = arrow_schema(table, names)
@@ -107,7 +106,7 @@ _UTC: Final = pa.timestamp("us", tz="UTC")
 
 
 class _Columns(Protocol):
-    """Columns by name, each made when it is asked for."""
+    """Columns by name, each made when it is requested."""
 
     count: int
 
@@ -138,7 +137,7 @@ class _Batches:
 
 
 class _Entries:
-    """The columns of the entries; each is made when it is asked for."""
+    """The columns of the entries, each made when it is requested."""
 
     def __init__(self, batches: Sequence[bytes], headers: Sequence[BatchHeader]) -> None:
         ends = [HEADER_BYTES + DESCRIPTOR_BYTES * header.count for header in headers]
@@ -151,7 +150,7 @@ class _Entries:
         self._check_untrusted(np.array(ends, np.int64))
 
     def _check_untrusted(self, ends: Numbers) -> None:
-        """Check that each payload lies inside of its batch, and behind the one before it."""
+        """Check that each payload lies inside its batch, after the previous payload."""
         kinds = self.table["kind"]
         offsets = self.table["offset"].astype(np.int64)
         stops = offsets + self.table["length"]
@@ -163,19 +162,19 @@ class _Entries:
             or (stops > self.spread(lengths)).any()
             or (self.starts()[1:] < (self.starts() + self.table["length"])[:-1]).any()
         ):
-            raise WireError("batch: an entry of unknown kind, or one that lies where it should not")
+            raise WireError("batch: an entry of unknown kind, or one at a wrong place")
 
     def spread(self, of_batches: Numbers) -> Numbers:
-        """Repeat a number of each batch for each of its entries."""
+        """Repeat a number of each batch for all of its entries."""
         return np.repeat(of_batches, self.counts)
 
     def starts(self) -> Numbers:
-        """Return where each payload begins in all batches joined."""
+        """Return where each payload begins in the concatenated batches."""
         begins = [0, *accumulate(header.length for header in self.headers)][:-1]
         return self.spread(np.array(begins, np.int64)) + self.table["offset"].astype(np.int64)
 
     def numbers(self, name: str) -> Numbers:
-        """Spread a field of the headers."""
+        """Repeat a field of the headers for all entries."""
         return self.spread(np.array([getattr(one, name) for one in self.headers], np.int64))
 
     def places(self) -> Numbers:
@@ -205,10 +204,10 @@ class _Entries:
 
 
 class _Commands:
-    """The columns of the commands: those of their entries, repeated, and what they ask for.
+    """The columns of the commands: their entries' columns, repeated, and their own.
 
-    Rows of plain payloads come first in each column, those that a decoder has found behind them;
-    then they are put into the order of the log.
+    Rows of plain payloads come first in each column, then rows from the decoder. At the end, all
+    rows are sorted into the order of the log.
     """
 
     def __init__(self, entries: _Entries, decoder: Decoder, prefix: bytes) -> None:
@@ -232,7 +231,7 @@ class _Commands:
         self.count = len(self._places)
 
     def _decode(self, rows: Numbers, decoder: Decoder, prefix: bytes) -> list[int]:
-        """Have payloads decoded one by one; return to which entry each command belongs."""
+        """Decode payloads one by one; return the entry of each command."""
         places: list[int] = []
         self._asked: list[Asked] = []
         entries = self._entries
@@ -252,7 +251,7 @@ class _Commands:
         return places
 
     def _begin_with(self, prefix: bytes) -> npt.NDArray[np.bool_]:
-        """Say which keys of plain payloads begin like this."""
+        """Return which keys of plain payloads begin with this prefix."""
         data = np.frombuffer(self._entries.data, np.uint8)
         begins, stops = self._plain.keys
         found = stops - begins >= len(prefix)
@@ -299,8 +298,8 @@ class _Commands:
 def _cut(data: bytes, starts: Numbers, stops: Numbers) -> pa.Array:
     """Return pieces of the data, null where one ends before it begins.
 
-    The others ascend and do not overlap, so it takes one copy and no loop: every second piece
-    between all their edges.
+    The other pieces ascend and do not overlap. So one copy without a loop is enough: the pieces
+    are every second section between all their edges.
     """
     absent = stops < starts
     edges = np.empty(2 * len(starts) + 1, np.int32)

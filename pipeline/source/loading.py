@@ -1,19 +1,19 @@
-"""Writes into a running cluster, done once however often a task is repeated.
+"""Writes into a running cluster exactly once, however often Spark repeats a task.
 
-A task writes its rows in *chunks*. A chunk is one transaction of one session: the rows' commands,
-and the *progress* of the task, a key of the store that says how many chunks there have been and
-what a digest over all their bytes is. So both stand or fall together:
+A task writes its rows in *chunks*. A chunk is one transaction of one session. It holds the rows'
+commands and the *progress* of the task: a key of the store with the number of chunks so far and a
+digest of all their bytes. A transaction is atomic, so commands and progress always agree:
 
-- A chunk whose answer was lost is sent again with the same session and sequence, through any
-  member, and the state machine answers with its first reply.
-- Another attempt of the task finds the progress, passes over as many chunks, and compares the
-  digest: rows in another order, or other rows, are an error and not a mixture.
-- Two attempts at the same time (speculation, a task that was taken for dead) share session and
-  sequences, so each chunk is done by one of them.
+- A chunk without an answer is sent again with the same session and sequence, through any member.
+  The state machine then returns the first reply.
+- Another attempt of the task reads the progress, skips as many chunks, and compares the digest. So
+  different rows, or rows in another order, cause an error instead of a mixture.
+- Two attempts at the same time (speculation, or a task wrongly declared dead) share session and
+  sequences, so only one of them applies a chunk.
 
-A session that has timed out is replaced by one of the next *generation*; the key that names it is
-set once, by whoever comes first. The progress is read after the old session is known to be gone,
-and with a dead session nothing more can be done, so what the progress says is final.
+A session that has timed out is replaced by one of the next *generation*. The key that names it is
+set once, by the first attempt that gets there. The progress is read after the old session is known
+to be gone. A dead session can apply nothing more, so that progress is final.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ __all__ = ["Command", "Load", "Progress", "chunks_of"]
 Command = tuple[bytes, ...]
 
 CHUNK_COMMANDS: Final = 400
-"""So many replies, and the progress, stay below what a session keeps of one reply."""
+"""Larger: the reply of a chunk no longer fits what a session stores of one reply. Smaller: more
+transactions for the same rows."""
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -50,12 +51,12 @@ class Progress:
     """How far a task has come.
 
     Args:
-        batch: micro-batch of a stream, 0 if it is none.
-        chunks: of this batch, that are done.
-        sequence: of the last one, counted over all batches.
-        generation: of the session.
-        rows: of this batch, that are done.
-        digest: over the bytes of these chunks.
+        batch: number of the stream's micro-batch, 0 without a stream.
+        chunks: number of chunks of this batch that are done.
+        sequence: sequence of the last chunk, counted over all batches.
+        generation: generation of the session.
+        rows: number of rows of this batch that are done.
+        digest: digest of the bytes of these chunks.
     """
 
     batch: int = -1
@@ -67,7 +68,7 @@ class Progress:
 
 
 def chunks_of(commands: Iterable[Command]) -> Iterator[list[Command]]:
-    """Gather commands as long as they are few and short."""
+    """Gather commands into chunks, bounded in number and in bytes."""
     chunk: list[Command] = []
     size = 0
     for command in commands:
@@ -85,9 +86,9 @@ class Load:
     """The writes of one task.
 
     Args:
-        members: of the cluster.
-        name: the key of its progress; all attempts of the task, and nobody else, use it.
-        keep_ms: how long its keys are kept after the last chunk, in ms; None for ever.
+        members: members of the cluster.
+        name: the key of the progress; only attempts of this task use it.
+        keep_ms: expiry of the task's keys after the last chunk, in ms; None for no expiry.
     """
 
     def __init__(self, members: Members, name: str, *, keep_ms: int | None = None) -> None:
@@ -96,15 +97,15 @@ class Load:
         self._keep = () if keep_ms is None else ("PX", keep_ms)
 
     def write(self, batch: int, commands: Iterable[Command]) -> Progress:
-        """Have the commands of a batch done, each once; return what there is in the end.
+        """Apply the commands of a batch, each once; return the progress at the end.
 
         Args:
-            batch: none below the last one.
-            commands: in every attempt the same ones in the same order.
+            batch: number of the batch, never below the last one.
+            commands: the commands; each attempt must pass the same ones in the same order.
 
         Raises:
             StorageError: another attempt had other commands, or is ahead.
-            KeyValueError: a command was answered with an error; those of its chunk were tried.
+            KeyValueError: a command failed; the other commands of its chunk were executed.
             TransportError: no member answers.
         """
         found = self.progress()
@@ -122,19 +123,19 @@ class Load:
                 continue
             elif (done.rows, done.digest) != (found.rows, found.digest):
                 raise self._other()
-            # what an earlier attempt has had done last is sent again, to see if it went well
+            # the last chunk of an earlier attempt is sent again, to learn its result
             found, session = self._send(found, session, chunk, again=done.chunks == before)
         if done.chunks < before:
             raise self._other()
         return found
 
     def progress(self) -> Progress:
-        """Say how far it has come."""
+        """Return the progress of this task."""
         (reply,) = self._surely([("GET", self._name)])
         return Progress() if reply is None else _progress_untrusted(reply)
 
     def forget(self) -> None:
-        """Close the session and remove the keys; afterwards it can be written once more."""
+        """Close the session and remove the keys; afterwards the task can be written again."""
         found = self.progress()
         keys = [self._session_key(at) for at in range(found.generation + 1)]
         replies = self._surely([("GET", key) for key in keys])
@@ -146,7 +147,7 @@ class Load:
     def _send(
         self, wanted: Progress, session: int, chunk: list[Command], *, again: bool
     ) -> tuple[Progress, int]:
-        """Have a chunk done; return the progress and the session then."""
+        """Apply a chunk; return the progress and the session afterwards."""
         while True:
             text = json.dumps(attrs.asdict(wanted)).encode()
             (*_, reply) = self._surely(
@@ -164,8 +165,8 @@ class Load:
             if reply.code != "NOSESSION":
                 raise StorageError(f"{self._name}: chunk {wanted.chunks}: {reply}")
             if again:
-                return wanted, session  # that it was done is known, how its commands went is not
-            if self.progress() == wanted:  # it was done before the session ended
+                return wanted, session  # the chunk is done; its commands' results are lost
+            if self.progress() == wanted:  # the chunk was applied before the session ended
                 return wanted, session
             wanted = attrs.evolve(wanted, generation=wanted.generation + 1)
             session = self._session(wanted.generation)
@@ -187,7 +188,7 @@ class Load:
         return f"{self._name}:session:{generation}"
 
     def _session(self, generation: int) -> int:
-        """Return the session of a generation; open it if there is none."""
+        """Return the session of a generation; open one if there is none."""
         key = self._session_key(generation)
         (reply,) = self._surely([("GET", key)])
         if reply is None:

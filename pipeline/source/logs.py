@@ -1,12 +1,12 @@
-"""The committed part of a recording in a directory: what there is, and its bytes.
+"""Reads the committed part of a recording in a directory.
 
-The directory is a member's, running or not, or a copy of one. It is opened for reading only, and
-read in short transactions, for pages that a reader still sees can't be used again by the member.
+The directory is a member's, running or not, or a copy of one. It is opened for reading only, in
+short transactions: while a reader has pages open, the member cannot reuse them.
 
-**What is committed** is known from two witnesses: the leader's word in the header of the last
-batch, and how far the member has applied the log to its tables, durably. While a cluster is idle
-both may lag a little behind the truth; neither is ever ahead of it. What lies behind is not shown,
-for a new leader could still cut it off.
+**What is committed** is known from two sources: the commit position in the header of the last
+batch, and how far the member has durably applied the log to its tables. While a cluster is idle
+both may be a little behind; neither is ever ahead. Later entries are not shown, because a new
+leader could still truncate them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["Connect", "Facts", "Log", "Moment", "Origin", "find_recording", "ope
 
 
 def find_recording(directory: Path) -> Path:
-    """Return where the recording lies: in the directory itself, or in the member's around it.
+    """Return where the recording lies: in the directory itself, or in a member's directory.
 
     Raises:
-        StoreMismatchError: there is none.
-        StorageError: this user may not look.
+        StoreMismatchError: there is no recording.
+        StorageError: this user may not read the directory.
     """
     with translating_errors(directory):
         for place in (directory / "log", directory):
@@ -72,16 +72,16 @@ class _Recording(Log):
         return self._store.boundary(position)
 
     def batches(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the batches of a range, each with its checksum checked.
+        """Yield the batches of a range, each with its checksum verified.
 
         Raises:
-            PrunedError: it was pruned meanwhile.
+            PrunedError: the range was pruned during the read.
             DamagedRecordError: a batch is damaged.
         """
         return self._store.scan(begin, end)
 
     def terms(self) -> tuple[TermRow, ...]:
-        """Return the terms of the recording log, which keeps those of what is pruned, too."""
+        """Return the terms of the recording log, including those of the pruned part."""
         return tuple(row for row in self._store.terms if row.base < self.facts.committed)
 
     def snapshot(self, row: SnapshotRow) -> SnapshotReader:
@@ -91,7 +91,7 @@ class _Recording(Log):
 
 @contextmanager
 def open_log(origin: Origin) -> Generator[Log]:
-    """Open a log for the length of a block.
+    """Open a log for the duration of a block.
 
     Raises:
         StoreMismatchError: there is no recording in the directory.
@@ -99,7 +99,7 @@ def open_log(origin: Origin) -> Generator[Log]:
         TransportError: no member answers.
     """
     if isinstance(origin, Connect):
-        from .remote import RemoteLog  # noqa: PLC0415 - only who asks members needs an event loop
+        from .remote import RemoteLog  # noqa: PLC0415 - only this case needs an event loop
 
         yield RemoteLog(origin)
         return

@@ -1,7 +1,7 @@
-"""Members of a running cluster as a program without an event loop asks them, in the Redis protocol.
+"""A client of running members for programs without an event loop, in the Redis protocol.
 
-One :class:`Members` has one connection, to one member at a time, and takes the next one when that
-is lost. It is not for several threads.
+One :class:`Members` has one connection to one member at a time. It switches to the next member when
+the connection is lost. It is not thread-safe.
 """
 
 import json
@@ -26,13 +26,14 @@ Reply: TypeAlias = "bytes | int | Exception | list[Reply] | None"
 
 _CONNECT_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 10.0
-"""A member answers a request that it can't have done within 4 s, so this is silence."""
+"""A member answers within 4 s, even a request that it cannot complete. Smaller: a slow answer looks
+like a dead member. Larger: a dead member holds up the call for longer."""
 
 _CHUNK_BYTES: Final = 1 << 18
 
 
-class Refused(Exception):  # noqa: N818 - a reply, not a failure of ours
-    """An error reply; its text is as the member sent it, the code first."""
+class Refused(Exception):  # noqa: N818 - a reply, not a failure of this program
+    """An error reply, with the text that the member sent; it begins with the code."""
 
     @property
     def code(self) -> str:
@@ -44,7 +45,7 @@ def parse_members(text: str) -> tuple[tuple[str, int], ...]:
     """Read ``HOST:PORT,HOST:PORT``; IPv6 in brackets.
 
     Raises:
-        ConfigurationError: it is not that.
+        ConfigurationError: the text has another form.
     """
     try:
         found = [parse_address(one.strip()) for one in text.split(",")]
@@ -58,11 +59,11 @@ def parse_members(text: str) -> tuple[tuple[str, int], ...]:
 
 
 class Members:
-    """A connection to whichever of some members answers.
+    """A connection to any of these members that answers.
 
     Args:
         addresses: host and client port of each.
-        patience_s: how long a call is tried, at one member after the other, in seconds.
+        patience_s: seconds to retry a call, at one member after the other.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], *, patience_s: float = 60.0) -> None:
@@ -80,17 +81,17 @@ class Members:
     def surely(
         self, commands: Sequence[Sequence[bytes | str | int]], again: Callable[[Reply], bool]
     ) -> list[Reply]:
-        """Send commands until they are answered; only what may be sent twice.
+        """Send commands until they are answered. They must be safe to send twice.
 
         Args:
-            commands: they go out together.
-            again: whether the last reply says that they must be sent again.
+            commands: the commands, sent together.
+            again: returns whether the last reply requires that they are sent again.
 
         Returns:
-            A reply for each; :class:`Refused` for an error.
+            A reply for each command; :class:`Refused` for an error.
 
         Raises:
-            TransportError: no member has answered for all that time.
+            TransportError: no member has answered within `patience_s`.
         """
         clock = time.monotonic  # noqa: TID251 - no member runs here
         retry = Retry(clock, clock() + self._patience_s)
@@ -127,11 +128,11 @@ class Members:
             self.close()
             raise ConnectionAbortedError(f"not a RESP reply: {error}") from error
         except BaseException:
-            self.close()  # its replies may still come
+            self.close()  # replies to these commands may still arrive on it
             raise
 
     def _receive(self, connection: socket.socket) -> Reply:
-        while (found := cast("Reply | bool", self._reader.gets())) is False:  # there is none yet
+        while (found := cast("Reply | bool", self._reader.gets())) is False:  # incomplete
             data = connection.recv(_CHUNK_BYTES)
             if not data:
                 raise ConnectionResetError("the member closed the connection")
@@ -146,18 +147,18 @@ class _Topology:
 
 @attrs.frozen
 class Standing:
-    """What a member says of its cluster: its name, and where the members listen."""
+    """A member's view of its cluster: the cluster's name, and the members' client addresses."""
 
     cluster: str
     topology: _Topology
 
 
 def standing(members: str, *, patience_s: float = 10.0) -> Standing:
-    """Ask members what cluster they are of, and who the others are; the first answer counts.
+    """Ask members for their cluster's name and members; the first answer counts.
 
     Raises:
-        ConfigurationError: `members` makes no sense.
-        TransportError: none answers, or what answers is no member.
+        ConfigurationError: `members` is malformed.
+        TransportError: no member answers, or the answer is not from a member.
     """
     asking = Members(parse_members(members), patience_s=patience_s)
     try:
@@ -172,4 +173,4 @@ def _standing_untrusted(reply: Reply) -> Standing:
         found = cast("object", json.loads(cast("bytes", reply)))
         return cattrs.structure(found, Standing)
     except (ValueError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
-        raise TransportError(f"not a status of a member: {reply!r:.80}") from error
+        raise TransportError(f"expected the status of a member, found {reply!r:.80}") from error

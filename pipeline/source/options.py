@@ -1,4 +1,4 @@
-"""What is asked of the source: the options, and what pushed filters leave of the log."""
+"""Parses the source's options, and narrows the range of the log by Spark's filters."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Bounds:
     """A part of the log; each pair is half-open.
 
     Args:
-        start: log position; batches that begin in front of it are not wanted.
-        stop: log position; batches that begin there or behind it are not wanted.
-        first_term: leadership term.
-        last_term: the last one that is wanted.
-        begin_ms: log time of the oldest batches that are wanted.
-        end_ms: log time; batches that are not older are not wanted.
-        prefix: with which keys begin.
+        start: log position; only batches that begin there or later.
+        stop: log position; only batches that begin before it.
+        first_term: the first leadership term.
+        last_term: the last leadership term.
+        begin_ms: log time; only batches of this time or later.
+        end_ms: log time; only batches before this time.
+        prefix: only keys that begin like this.
     """
 
     start: int = 0
@@ -65,7 +65,7 @@ class Bounds:
     prefix: bytes = b""
 
     def within(self, log: Log) -> tuple[int, int]:
-        """Return the positions of a log that are wanted."""
+        """Return the range of a log's positions within these bounds."""
         start, stop = self.start, self.stop
         if self.first_term > -1 or self.last_term < _END:
             base, end = log.of_term(self.first_term, self.last_term)
@@ -77,9 +77,9 @@ class Bounds:
         return start, stop
 
     def and_(self, column: str, operator: str, value: object) -> Bounds:
-        """Return what a filter leaves: one of ``= < <= > >= prefix`` between column and value.
+        """Return these bounds narrowed by a filter: ``= < <= > >= prefix`` of a column and a value.
 
-        A filter that helps nothing leaves everything; Spark looks at the rows again anyhow.
+        A filter that does not help changes nothing; Spark filters the rows again in any case.
         """
         if column == "key" and operator in {"=", "prefix"}:
             prefix = _bytes(value)
@@ -99,7 +99,7 @@ class Bounds:
         return attrs.evolve(self, start=max(self.start, low), stop=min(self.stop, high + 1))
 
     def _at(self, operator: str, milliseconds: int) -> Bounds:
-        """Narrow the time, to whole milliseconds, and rather too little than too much."""
+        """Narrow the time to whole milliseconds, rounded so that no matching batch is lost."""
         begin, end = self.begin_ms, self.end_ms
         if operator in {"=", ">", ">="}:
             begin = milliseconds if begin is None else max(begin, milliseconds)
@@ -125,17 +125,17 @@ def _bytes(value: object) -> bytes | None:
 
 @attrs.frozen
 class Request:
-    """What is asked of the source.
+    """A parsed request to the source.
 
     Args:
         origin: the directory of a member or a copy of one, or a running cluster.
         table: one of ``columns.TABLES``.
-        partitions: how many pieces Spark reads at most; 0 for as many as suit their length.
-        bounds: which part of the log.
-        decoder: what reads payloads, as ``package.module:function``; empty for the usual one.
-        pushdown: whether Spark may tell the source its filters.
-        trigger_bytes: bytes of the log in one micro-batch, 0 for all there are.
-        snapshot_first: begin with the newest snapshot, as commands, and go on with the log.
+        partitions: maximum number of pieces that Spark reads; 0 to derive it from the length.
+        bounds: the part of the log to read.
+        decoder: decoder of payloads, as ``package.module:function``; empty for the usual one.
+        pushdown: whether Spark may pass its filters to the source.
+        trigger_bytes: bytes of the log in one micro-batch, 0 for no limit.
+        snapshot_first: whether to begin with the newest snapshot, as commands, before the log.
     """
 
     origin: Origin
@@ -148,16 +148,16 @@ class Request:
     snapshot_first: bool = False
 
     def pieces(self, start: int, stop: int) -> int:
-        """Into how many pieces a range of log positions is cut, at most."""
+        """Return the maximum number of pieces for a range of log positions."""
         suitable = min(-(-max(stop - start, 0) // _PARTITION_BYTES), _MOST_BY_ITSELF)
         return self.partitions or max(suitable, 1)
 
 
 def parse_options(options: Mapping[str, str]) -> Request:
-    """Read the options of the source; their names are told apart without regard to case.
+    """Parse the options of the source; their names are case-insensitive.
 
     Raises:
-        ConfigurationError: one is unknown, missing or out of range.
+        ConfigurationError: an option is unknown, missing or out of range.
     """
     unknown = sorted(name for name in options if name.lower() not in _KNOWN)
     if unknown:
@@ -168,7 +168,7 @@ def parse_options(options: Mapping[str, str]) -> Request:
     columns_of(table)
     decoder = options.get("decoder") or ""
     if decoder:
-        from ..payloads.decoding import find_decoder  # noqa: PLC0415 - few need it, see `source`
+        from ..payloads.decoding import find_decoder  # noqa: PLC0415 - rarely needed, see `source`
 
         find_decoder(decoder)
     return Request(

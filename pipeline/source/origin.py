@@ -15,10 +15,10 @@ class Connect:
     """A running cluster.
 
     Args:
-        members: where members listen for clients, ``HOST:PORT,HOST:PORT``; whoever of them answers
-            names the others.
-        member: read from this member only; None for a follower by preference, and another one when
-            it is lost.
+        members: client addresses of members, ``HOST:PORT,HOST:PORT``; the first one that answers
+            names all members.
+        member: read from this member only. None to prefer a follower, and to switch to another
+            member when it is lost.
     """
 
     members: str

@@ -1,9 +1,9 @@
-"""What reads the log for Spark: at once, with filters pushed or without, or as a stream.
+"""Readers of the log for Spark: a batch reader, with or without pushed filters, and a stream.
 
-Planned on the driver's machine and read on the executors', in processes of Spark's, so nothing is
-shared with the program that asked, and a recording is open only within a method. Rows leave as
-Arrow record batches. Spark looks at every row again with its own filters: what is pushed here only
-saves reading.
+A read is planned on the driver's machine and executed on the executors', in Spark's own processes.
+So nothing is shared with the user's program, and a recording is open only within a method. Rows
+leave as Arrow record batches. Spark applies its filters to every row again: a filter that is pushed
+here only saves reading.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -65,7 +65,7 @@ _OPERATORS: Final = {
 
 @attrs.frozen
 class Range(InputPartition):
-    """Positions ``[begin, end)`` of the log; or, as commands, the snapshot that covers up to `end`.
+    """Positions ``[begin, end)`` of the log, or the snapshot that covers up to `end`, as commands.
 
     The first range of a log begins, and the last one ends, at a boundary of batches.
     """
@@ -76,7 +76,7 @@ class Range(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """Reads what is committed when the query is planned."""
+    """Reads everything that is committed when the query is planned."""
 
     def __init__(self, request: Request, names: list[str]) -> None:
         arrow_schema(request.table, names)
@@ -85,7 +85,7 @@ class Reader(DataSourceReader):
         self._bounds = request.bounds
 
     def partitions(self) -> list[Range]:
-        """Cut the log where batches begin; Spark wants one range at least."""
+        """Cut the log at boundaries of batches; Spark requires at least one range."""
         settle()
         with open_log(self._request.origin) as log:
             if self._request.table in {"terms", "snapshot"}:
@@ -109,10 +109,10 @@ class Reader(DataSourceReader):
 
 
 class PushdownReader(Reader):
-    """Reads only what Spark's filters may want; Spark must be told to push them."""
+    """Reads only what Spark's filters may match; Spark must be configured to push filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Note what helps, and give all back, for Spark to look at the rows again."""
+        """Use the filters that help, and return all of them, so that Spark applies them again."""
         bounds = self._bounds
         for one in filters:
             operator = _OPERATORS.get(type(one))
@@ -124,7 +124,7 @@ class PushdownReader(Reader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what becomes committed. An offset is an end: position, and term of the byte before."""
+    """Reads newly committed entries. An offset is a position and the term of the byte before it."""
 
     def __init__(self, request: Request, names: list[str]) -> None:
         arrow_schema(request.table, names)
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
-        """Begin at the option startPosition, by default where the log does."""
+        """Begin at the option startPosition, by default at the beginning of the log."""
         if self._request.snapshot_first:
             return {"term": -1, "position": BEFORE}
         with open_log(self._request.origin) as log:
@@ -141,26 +141,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"term": log.term_before(start), "position": start}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """Limit a micro-batch by bytes, if that is asked for."""
+        """Limit a micro-batch by bytes, if the option is set."""
         limit = self._request.trigger_bytes
         return ReadMaxBytes(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Note where to end."""
+        """Remember the commit position as the end of the query."""
         with open_log(self._request.origin) as log:
             self._last = _offset(log, log.facts.committed)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return how far to go: to the commit position, or as far as the limit allows.
+        """Return the end of the next micro-batch: the commit position, or less if limited.
 
         Raises:
-            PrunedError: the log does not reach back to where the query stands.
-            StorageError: another history stands there: it is not the log of before.
+            PrunedError: the query's position was pruned.
+            StorageError: the log has another history; it is not the one read so far.
         """
         position = start["position"]
         with open_log(self._request.origin) as log:
             stop = log.facts.committed if self._last is None else self._last["position"]
-            if stop <= position:  # nothing new, or a member that is behind
+            if stop <= position:  # nothing new, or this member is lagging
                 return start
             if self._request.snapshot_first and position < log.facts.start:
                 return _offset(log, snapshot_position(log))
@@ -173,12 +173,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(log, stop)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
-        """Return how far the log is committed."""
+        """Return the commit position."""
         with open_log(self._request.origin) as log:
             return _offset(log, log.facts.committed)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
-        """Cut what lies between two offsets."""
+        """Cut the range between two offsets."""
         if start["position"] >= end["position"]:
             return []
         begin, stop = start["position"], end["position"]
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not ranges or ranges[-1][1] != end["position"]:
                 raise StorageError(
                     f"{log.facts.whose}: the query goes on to position {end['position']}, "
-                    f"of which this log is committed up to {log.facts.committed} only: "
+                    f"but this log is committed up to {log.facts.committed} only: "
                     "read from a member that is not behind"
                 )
         return [Range(*one) for one in ranges]
@@ -207,16 +207,16 @@ def _offset(log: Log, position: int) -> dict[str, int]:
 
 
 def _check(log: Log, start: dict[str, int]) -> None:
-    """Refuse to go on where the log is not the one that the query has read so far."""
+    """Raise an error if the log is not the one that the query has read so far."""
     position, facts = start["position"], log.facts
     if position > facts.committed:
         raise StorageError(
-            f"{facts.whose}: the query stands at position {position}, of which this log is "
+            f"{facts.whose}: the query is at position {position}, but this log is "
             f"committed up to {facts.committed} only: read from a member that is not behind"
         )
     if position < facts.start:
         raise pruned(facts, position)
-    known = start["term"]  # -1 for one that began where the log did, then
+    known = start["term"]  # -1 if the query began at the start of the log
     if position > facts.start and known >= 0 and log.term_before(position) != known:
         raise StorageError(
             f"{facts.whose}: the query has read term {start['term']} up to position "
@@ -228,7 +228,7 @@ def _read(
     request: Request, names: list[str], bounds: Bounds, partition: Range
 ) -> Iterator[pa.RecordBatch]:
     from ..payloads.decoding import find_decoder  # noqa: PLC0415
-    from .decode import decode  # noqa: PLC0415 - only who reads needs them
+    from .decode import decode  # noqa: PLC0415 - only reading needs them
 
     settle()
     decoder = find_decoder(request.decoder)
@@ -256,7 +256,7 @@ def _read(
 
 
 def _groups(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Gather batches until they make a good many rows."""
+    """Gather batches until they hold enough rows for an Arrow batch."""
     group: list[bytes] = []
     rows = size = 0
     for batch in batches:
@@ -279,7 +279,7 @@ def _terms(log: Log, names: list[str]) -> pa.RecordBatch:
         "timestamp": [row.timestamp_ms * 1000 for row in rows],
         "member": [log.facts.member_id for _ in rows],
     }
-    if not columns.keys() >= set(names):  # else the log itself need not be read
+    if not columns.keys() >= set(names):  # otherwise the log itself need not be read
         events = [log.opening(row) for row in rows]
         columns |= {
             "leader": [one.leader_member_id if one else None for one in events],

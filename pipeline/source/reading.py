@@ -1,4 +1,4 @@
-"""What all logs have that can be read here, wherever they lie: facts, and where they can be cut."""
+"""The base of all readable logs, local or remote: facts about them, and where they can be cut."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LEAST_RANGE_BYTES: Final = 4096
 
 @attrs.frozen
 class Facts:
-    """What there is to read.
+    """Describes a log that can be read.
 
     Args:
-        cluster: its name.
-        member_id: whose recording it is; -1 for a backup's, and for no certain member's.
+        cluster: name of the cluster.
+        member_id: id of the member with this recording; -1 for a backup, or if not known.
         start: first log position that is kept.
         committed: log position up to which the log is known to be committed.
-        snapshots: those that can be read, ascending by position.
+        snapshots: the snapshots that can be read, ascending by position.
     """
 
     cluster: str
@@ -46,18 +46,18 @@ class Facts:
 
     @property
     def whose(self) -> str:
-        """Whose log it is, in words."""
+        """Return a description of the log's owner, for messages."""
         return f"member {self.member_id}" if self.member_id >= 0 else f"cluster {self.cluster!r}"
 
     def snapshot_at(self, position: int) -> SnapshotRow | None:
-        """Return the newest snapshot that covers up to `position` at most."""
+        """Return the newest snapshot that covers at most up to `position`."""
         found = [row for row in self.snapshots if row.position <= position]
         return found[-1] if found else None
 
 
 @attrs.frozen
 class Moment:
-    """A point of the log: a position at a boundary of batches, and log time there, ms."""
+    """A point of the log: a position at a boundary of batches, and the log time there (ms)."""
 
     position: int
     timestamp_ms: int
@@ -67,33 +67,33 @@ class Log(ABC):
     """The committed part of a log, while it is open.
 
     Attributes:
-        facts: what there is to read, as of the opening.
+        facts: describes the log at the time of opening.
     """
 
     facts: Facts
 
-    def reach(self, position: int) -> None:  # noqa: B027 - what does not grow has nothing to do
-        """Wait until a log that grows meanwhile is known to be committed up to a position.
+    def reach(self, position: int) -> None:  # noqa: B027 - not all logs grow
+        """Wait until a growing log is known to be committed up to a position.
 
         Raises:
-            TransportError: it takes too long.
+            TransportError: the wait takes too long.
         """
 
     @abstractmethod
     def header(self, position: int) -> BatchHeader:
-        """Return the header of the batch that covers a position, which is kept and committed.
+        """Return the header of the batch that covers a position. It must be kept and committed.
 
         Raises:
-            StorageError, TransportError: it can't be read.
+            StorageError, TransportError: the batch cannot be read.
         """
 
     @abstractmethod
     def batches(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the batches that begin in a range that :meth:`cut` has cut, each one checked.
+        """Yield the batches that begin in a range from :meth:`cut`, each one verified.
 
         Raises:
-            PrunedError: it was pruned meanwhile.
-            StorageError, TransportError: it can't be read to its end.
+            PrunedError: the range was pruned during the read.
+            StorageError, TransportError: the range cannot be read to its end.
         """
 
     @abstractmethod
@@ -101,59 +101,59 @@ class Log(ABC):
         """Return the terms that begin below the commit position, ascending."""
 
     def opening(self, row: TermRow) -> TermEvent | None:
-        """Return what the entry says that opens a term.
+        """Return the content of the entry that opens a term.
 
-        None if it is not kept or not committed, or can't be read: `audit` and `quorate log verify`
-        name what is damaged.
+        None if the entry is pruned, not committed, or unreadable. `audit` and `quorate log verify`
+        report damage.
         """
-        from ...node.leader.term_event import decode_term_event_untrusted  # noqa: PLC0415 - a whole room
+        from ...node.leader.term_event import decode_term_event_untrusted  # noqa: PLC0415 - large
 
         if not self.facts.start <= row.base < self.facts.committed:
             return None
         with suppress(StorageError, WireError):
             for batch in self.batches(row.base, row.base + 1):
                 first = decode_entries_untrusted(batch)[0]
-                of_term = decode_header_untrusted(batch).term == row.term  # not of an empty one
+                of_term = decode_header_untrusted(batch).term == row.term  # False for an empty term
                 if of_term and first.kind is EntryKind.NEW_LEADERSHIP_TERM:
                     return decode_term_event_untrusted(first.payload)
         return None
 
     @abstractmethod
     def snapshot(self, row: SnapshotRow) -> AbstractContextManager[SnapshotReader]:
-        """Open a snapshot for the length of a block; its head tells more than its row.
+        """Open a snapshot for the duration of a block; its head has more fields than its row.
 
         Raises:
-            StorageError, TransportError: it is damaged, or can't be had.
+            StorageError, TransportError: the snapshot is damaged or not available.
         """
 
     def records(self, row: SnapshotRow) -> Iterator[tuple[bytes, Record]]:
         """Yield the keys and records of a snapshot of the key-value store.
 
         Raises:
-            StorageError: it is damaged, or of another service.
+            StorageError: the snapshot is damaged, or belongs to another service.
         """
         with self.snapshot(row) as reader:
             yield from records_untrusted(reader.pieces())
 
     def notes(self, row: SnapshotRow) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what a snapshot of the key-value store has beside the keys.
+        """Yield the notes of a snapshot of the key-value store: its rows that are not keys.
 
         Raises:
-            StorageError: it is damaged, or of another service.
+            StorageError: the snapshot is damaged, or belongs to another service.
         """
         with self.snapshot(row) as reader:
             yield from notes_untrusted(reader.pieces())
 
     def _edge(self, position: int) -> int:
-        """Return where to cut near a position: where the batch begins that covers it."""
+        """Return where to cut near a position: the beginning of the batch that covers it."""
         return self.header(position).position
 
     def term_before(self, position: int) -> int:
-        """Return the term of the byte in front of `position`; -1 where the log begins."""
+        """Return the term of the byte before `position`; -1 at the beginning of the log."""
         return self.header(position - 1).term if position > self.facts.start else -1
 
     def first_at(self, timestamp_ms: int) -> int:
-        """Return where the first committed batch begins that is not older; their end without any.
+        """Return where the first committed batch of this time or later begins; if none, the end.
 
         Raises:
             StorageError: the log is damaged.
@@ -168,7 +168,7 @@ class Log(ABC):
         )
 
     def _first(self, wanted: Callable[[BatchHeader], bool]) -> int:
-        """Return where the first batch begins that is wanted, as are all behind it."""
+        """Return where the first batch begins for which `wanted` is true, as for all later ones."""
         low, high = self.facts.start, self.facts.committed
         while low < high:
             header = self.header((low + high) // 2)
@@ -179,7 +179,7 @@ class Log(ABC):
         return low
 
     def moment_before(self, position: int) -> Moment:
-        """Return where the batches end that begin below a position, and log time there."""
+        """Return the end of the batches that begin below a position, and the log time there."""
         stop = self._next_boundary(position)
         if stop <= self.facts.start:
             return Moment(self.facts.start, 0)
@@ -189,8 +189,8 @@ class Log(ABC):
         """Cut the batches that begin in ``[start, stop)`` into ranges of about equal length.
 
         Returns:
-            Up to `parts` ranges ``[begin, end)`` without gaps, of which the first begins, and the
-            last ends, at a boundary of batches; none if there is no batch.
+            Up to `parts` ranges ``[begin, end)`` without gaps; none if there is no batch. The first
+            one begins, and the last one ends, at a boundary of batches.
         """
         facts = self.facts
         start, stop = max(start, facts.start), min(stop, facts.committed)
@@ -208,7 +208,7 @@ class Log(ABC):
         return list(zip(edges, [*edges[1:], end], strict=True))
 
     def _next_boundary(self, position: int) -> int:
-        """Return the first boundary at or behind `position`."""
+        """Return the first boundary of batches at or after `position`."""
         if position >= self.facts.committed:
             return self.facts.committed
         if position <= self.facts.start:

@@ -1,8 +1,8 @@
-"""The committed log of a running cluster, over the wire: asked of a follower by preference.
+"""Reads the committed log of a running cluster over the network, preferably from a follower.
 
-It is for tasks, which have no event loop: each question runs one, and holds no connection
-afterwards. When a member is lost in the middle another one goes on, from the batch behind the last
-that came. Each batch was checked by the client (:mod:`quorate.node.readers.replay_client`).
+It is for Spark's tasks, which have no event loop: each request runs one, and keeps no connection.
+When a member is lost in the middle, another one continues after the last batch received. The client
+verifies each batch (:mod:`quorate.node.readers.replay_client`).
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ T = TypeVar("T")
 __all__ = ["RemoteLog", "member_ids"]
 
 _STANDSTILL_SECONDS: Final = 60.0
-"""How long a cluster may send nothing of what it has said is committed: longer than an election,
-and than the wait for one of the few streams that a member has for readers."""
+"""Seconds without any new data before a read fails. Smaller: an election, or the wait for one of a
+member's few streams for readers, ends the read. Larger: a lost cluster is noticed later."""
 
 _CHUNK_BYTES: Final = 16 << 20
-"""As much log as is fetched at once, and held in memory."""
+"""Bytes of log fetched at once and held in memory. Smaller: more requests. Larger: more memory in
+each task."""
 
 _PAUSE_SECONDS: Final = 0.2
 _NAME: Final = "snapshot-over-the-wire"
 
 
 class RemoteLog(Log):
-    """The log of a running cluster, as of now.
+    """The log of a running cluster, up to its present commit position.
 
     Raises:
-        ConfigurationError: there is no such member.
+        ConfigurationError: the cluster has no such member.
         TransportError: no member answers.
     """
 
@@ -82,7 +83,7 @@ class RemoteLog(Log):
         )
 
     def reach(self, position: int) -> None:
-        """Wait for members to learn again of what one has said that is lost meanwhile."""
+        """Wait until reachable members know of a commit position that a lost member reported."""
 
         def ask() -> Facts:
             found = self._ask()
@@ -97,10 +98,10 @@ class RemoteLog(Log):
             self.facts = self._patiently(ask)
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Call until it works.
+        """Call until the call succeeds.
 
         Raises:
-            TransportError, OSError: it has not, for a minute.
+            TransportError, OSError: no call succeeded for a minute.
         """
         end = time.monotonic() + _STANDSTILL_SECONDS  # noqa: TID251 - no member runs here
         while True:
@@ -118,22 +119,22 @@ class RemoteLog(Log):
         return self._last
 
     def _some(self, position: int, stop: int, limit_bytes: int) -> list[Batch]:
-        """Fetch batches, the first one covering a position, that are known to be committed."""
+        """Fetch committed batches; the first one covers a position."""
 
         def ask() -> list[Batch]:
             arguments = self._client, position, stop, limit_bytes
             found = trio.run(partial(fetch, *arguments, covering=True))
-            if not found:  # whoever answered is behind those who said how far it is committed
+            if not found:  # this member is behind the one that reported the commit position
                 raise TransportError(f"no member answers that has the log at {position}")
             return found
 
         return self._patiently(ask)
 
     def _edge(self, position: int) -> int:
-        return position  # who reads a range finds out where its first batch begins
+        return position  # the reader of a range finds where its first batch begins
 
     def batches(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the batches that begin in a range, as much as 16 MiB being in memory."""
+        """Yield the batches that begin in a range; at most about 16 MiB of them are in memory."""
         if begin < self.facts.start:
             raise PrunedError(f"{self.facts.whose}: the log begins at {self.facts.start}")
         position = begin
@@ -145,7 +146,7 @@ class RemoteLog(Log):
             position = found[-1].header.end
 
     def terms(self) -> tuple[TermRow, ...]:
-        """Return the terms of what is kept; their times are those of their first batches."""
+        """Return the terms of the kept log; their times are those of their first batches."""
         rows: list[TermRow] = []
         base, committed = self.facts.start, self.facts.committed
         while base < committed:
@@ -158,7 +159,7 @@ class RemoteLog(Log):
 
     @contextmanager
     def snapshot(self, row: SnapshotRow) -> Generator[SnapshotReader]:
-        """Fetch a snapshot, which is the newest of some member, and open it."""
+        """Fetch a snapshot from a member that has it as its newest one, and open it."""
         with TemporaryDirectory(prefix="quorate-snapshot-") as name:
             place = Path(name)
             head = self._patiently(lambda: self._fetch(row, place))
@@ -173,13 +174,13 @@ def member_ids(members: str) -> list[int]:
     """Return the ids of all members of a running cluster, ascending.
 
     Raises:
-        TransportError: none answers.
+        TransportError: no member answers.
     """
     return sorted(one.member_id for one in standing(members).topology.members)
 
 
 def _snapshots(answers: list[BackupResponse]) -> tuple[SnapshotRow, ...]:
-    """Return each member's newest one; its time is known when it is opened."""
+    """Return each member's newest snapshot; its time is known only after opening it."""
     found = {
         (one.snapshot_position, one.snapshot_term): None
         for one in answers
@@ -189,7 +190,7 @@ def _snapshots(answers: list[BackupResponse]) -> tuple[SnapshotRow, ...]:
 
 
 async def _snapshot(client: ReplayClient, position: int, folder: SnapshotFolder) -> SnapshotHead:
-    """Fetch the snapshot of a position."""
+    """Fetch the snapshot at a position."""
 
     async def at_once(fn: Callable[[], T]) -> T:
         return fn()

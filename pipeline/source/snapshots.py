@@ -1,8 +1,7 @@
-"""Snapshots as rows: as a table of their own, or as the commands that a reader begins with.
+"""Snapshots as rows: as a table of their own, or as commands that a reader begins with.
 
-A log is pruned behind a snapshot. Who has not read it up to there, or begins anew, can have what
-the snapshot says in its place: a SET for each key that there was. A key that is not among them was
-not there.
+The log before a snapshot is pruned. A reader that needs that part can read the snapshot in its
+place: a SET for each key. Keys that are not among them did not exist at that point.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -29,26 +28,26 @@ if TYPE_CHECKING:
 __all__ = ["BEFORE", "as_commands", "pruned", "snapshot_position", "snapshot_table"]
 
 BEFORE: Final = -1
-"""The position of a stream that begins with a snapshot, before it has read that."""
+"""The position of a stream that begins with a snapshot, before it has read the snapshot."""
 
 _US_PER_MS: Final = 1000
 
 
 def pruned(facts: Facts, position: int) -> PrunedError:
-    """Return the error for a position that is not kept, with what can be done."""
+    """Return the error for a pruned position, with advice for the user."""
     return PrunedError(
         f"{facts.whose}: position {position} is wanted, and the log is pruned below {facts.start}: "
         "read from a member or a copy that still has it; or begin a new query, with another "
         f"checkpoint, at startPosition {facts.start}, or with the option snapshot = first, which "
-        "reads the newest snapshot in place of what is gone"
+        "reads the newest snapshot in place of the pruned log"
     )
 
 
 def snapshot_position(log: Log) -> int:
-    """Return up to where the newest snapshot covers, `BEFORE` without one.
+    """Return the position of the newest snapshot, `BEFORE` without one.
 
     Raises:
-        PrunedError: there is none, though the log is pruned.
+        PrunedError: there is no snapshot, though the log is pruned.
     """
     row = log.facts.snapshot_at(log.facts.committed)
     if row is None and log.facts.start > 0:
@@ -60,7 +59,7 @@ def snapshot_position(log: Log) -> int:
 
 
 def snapshot_table(log: Log, names: list[str], stop: int) -> Iterator[pa.RecordBatch]:
-    """Read the newest snapshot that covers up to `stop` at most; nothing without one."""
+    """Read the newest snapshot that covers at most up to `stop`; no rows without one."""
     newest = log.facts.snapshot_at(stop)
     if newest is None:
         return
@@ -74,10 +73,10 @@ def as_commands(
 ) -> Iterator[pa.RecordBatch]:
     """Read the snapshot of a position as rows of the table "commands", of kind SNAPSHOT.
 
-    Their entry is -1, so that they come before the batch that begins where the snapshot ends.
+    Their entry is -1, so that they precede the batch that begins where the snapshot ends.
 
     Raises:
-        PrunedError: that snapshot is gone; there is a newer one.
+        PrunedError: the snapshot was replaced by a newer one.
     """
     row = log.facts.snapshot_at(position)
     if row is None or row.position != position:

@@ -1,8 +1,8 @@
-"""``spark.read.format("quorate").load(directory)``, or with the option connect: the data source.
+"""The data source: ``spark.read.format("quorate").load(directory)``, or with the option connect.
 
-Spark makes these objects in processes of its own, one for each of three steps (schema, filters,
-plan), and each of them imports this module; so it imports little, and what reads or writes only
-when that is asked for.
+Spark makes these objects in its own processes, one for each of three steps (schema, filters, plan).
+Each process imports this module. So the module imports little at first, and readers and writers
+only when they are needed.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -38,22 +38,22 @@ class QuorateSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "quorate"
 
     def schema(self) -> str:
-        """Return the schema of the table that is asked for."""
+        """Return the schema of the requested table."""
         return ddl(parse_options(self.options).table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make a reader of some columns."""
+        """Make a batch reader of some columns."""
         from .readers import PushdownReader, Reader
 
         request = parse_options(self.options)
         return (PushdownReader if request.pushdown else Reader)(request, schema.names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Make a reader that goes on."""
+        """Make a reader of a stream."""
         from .readers import StreamReader
 
         return StreamReader(parse_options(self.options), schema.names)

@@ -1,8 +1,8 @@
-"""``frame.write.format("quorate").option("connect", ...)``: rows as writes into a running cluster.
+"""Writes rows into a running cluster: ``frame.write.format("quorate").option("connect", ...)``.
 
-Each row is a command; each task writes its rows in order, done once however often it is repeated
-(see :mod:`.loading`). A batch of a stream is known by the query's id and its own number, which a
-restarted query has again, so a stream from a checkpoint is written exactly once, too.
+Each row is a command. Each task writes its rows in order, exactly once, however often Spark repeats
+it (see :mod:`.loading`). The query's id and the batch's number identify a batch of a stream. A
+query that restarts from its checkpoint has the same ones, so it writes exactly once, too.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 __all__ = ["StreamWriter", "Target", "Writer", "commands_of_rows", "parse_target"]
 
 _KNOWN: Final = frozenset({"connect", "job", "checkpointlocation", "queryname"})
-"""The last two are Spark's own, which hands them on."""
+"""The last two are Spark's own; Spark passes them on."""
 
 _COLUMNS: Final = ("key", "value", "operation", "expires_at")
 _OPERATIONS: Final = frozenset({"SET", "DEL", "INCRBY", "APPEND"})
 _LONGEST_JOB: Final = 200
 _KEEP_MS: Final = 7 * 86_400_000
-"""How long the progress of a job without a name outlives it, if its driver dies."""
+"""Expiry of the progress of a job without a name, in case its driver dies."""
 
 
 @attrs.frozen
 class Target:
-    """Where rows go.
+    """The target of a write.
 
     Args:
-        members: where members listen for clients, ``HOST:PORT,HOST:PORT``.
-        job: a name by which a repeated write is known; empty for none.
+        members: client addresses of members, ``HOST:PORT,HOST:PORT``.
+        job: a name that identifies repeated writes; empty for none.
     """
 
     members: str
@@ -58,10 +58,10 @@ class Target:
 
 
 def parse_target(options: Mapping[str, str], columns: Sequence[str], *, overwrite: bool) -> Target:
-    """Read the options of a write, and look at its columns.
+    """Parse the options of a write, and check its columns.
 
     Raises:
-        ConfigurationError: something of it makes no sense.
+        ConfigurationError: an option or a column is wrong.
     """
     unknown = sorted(name for name in options if name.lower() not in _KNOWN)
     if unknown:
@@ -71,7 +71,7 @@ def parse_target(options: Mapping[str, str], columns: Sequence[str], *, overwrit
     wrong = [name for name in columns if name not in _COLUMNS]
     if wrong or "key" not in columns:
         raise ConfigurationError(
-            f"columns {', '.join(columns)}: expected key, and of {', '.join(_COLUMNS[1:])} any"
+            f"columns {', '.join(columns)}: expected key, and any of {', '.join(_COLUMNS[1:])}"
         )
     members, job = options.get("connect") or "", options.get("job") or ""
     parse_members(members)
@@ -82,7 +82,7 @@ def parse_target(options: Mapping[str, str], columns: Sequence[str], *, overwrit
 
 @attrs.frozen
 class Written(WriterCommitMessage):
-    """What a task has written: the key of its progress, and rows."""
+    """The result of a task: the key of its progress, and the number of rows written."""
 
     name: str
     rows: int
@@ -101,7 +101,7 @@ class Writer(DataSourceArrowWriter):
         return _write(self._target, self._job, 0, iterator, keep_ms=self._keep)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was only kept for repeated tasks; a job with a name is remembered."""
+        """Remove the progress, which repeated tasks no longer need; keep that of a named job."""
         if self._target.job:
             return
         members = Members(parse_members(self._target.members))
@@ -113,7 +113,7 @@ class Writer(DataSourceArrowWriter):
             members.close()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was written: it can't be taken back."""
+        """Keep what was written: it cannot be undone."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -136,7 +136,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: the progress is needed until the next batch."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave what was written: the batch will come again."""
+        """Keep what was written: Spark will repeat the batch."""
 
 
 def _write(
@@ -164,7 +164,7 @@ def commands_of_rows(batch: pa.RecordBatch) -> Iterator[Command]:
     """Yield the command of each row.
 
     Raises:
-        ConfigurationError: a row is none.
+        ConfigurationError: a row is not a valid command.
     """
     names = batch.schema.names
     nothing = [None] * batch.num_rows

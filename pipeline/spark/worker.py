@@ -1,4 +1,4 @@
-"""What is done once in each Python process of Spark's that runs code from here."""
+"""Runs once in each Python process that Spark starts for code of this package."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 
 __all__ = ["settle"]
 
-_WORKER: Final = "PYTHON_WORKER"  # what Spark says in the environment of such a process
+_WORKER: Final = "PYTHON_WORKER"  # Spark sets this variable in such a process
 _settled: list[int] = [0]
 
 
 def settle() -> None:
-    """Take what is imported by now out of the garbage collector's sight.
+    """Exclude all present objects from garbage collection.
 
-    Spark keeps these processes, and has each collect its garbage after each task and each step of
-    planning. Going through the hundred thousands of objects that PyArrow, pandas, trio and the rest
-    leave behind took longer than a short task itself. In any other process nothing is done: there
-    it is not for us to decide.
+    Spark reuses these processes, and each collects garbage after every task and planning step.
+    PyArrow, pandas, trio and other imports leave hundreds of thousands of objects behind. Scanning
+    them took longer than a short task. In any other process this function does nothing, because
+    that is the user's decision.
     """
     if os.environ.get("SPARK_PYTHON_RUNTIME") == _WORKER and len(sys.modules) > _settled[0]:
         _settled[0] = len(sys.modules)

@@ -1,9 +1,9 @@
 """The demo's clients: they write every file of a folder, whatever happens to the members.
 
-Several workers take one file after another, each over a connection to a member of its own. A
-write that is answered with OK counts. Any other outcome - a lost connection, an error, no answer
-in time - means that nobody knows, so the worker goes to the next member and writes the same file
-again: SET may be done twice. Nothing else is needed to get through an election.
+Several workers take one file after another, each over a connection to a different member. A write
+counts when the reply is OK. After any other outcome (a lost connection, an error, no answer in
+time) the write may or may not have happened. So the worker goes to the next member and writes the
+same file again; it is safe to repeat SET. Nothing else is needed to get through an election.
 """
 
 import itertools
@@ -24,17 +24,18 @@ WORKERS: Final = 8
 ANSWER_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 0.02
 GIVE_UP_SECONDS: Final = 60.0
-"""A cluster that takes no write for so long has failed."""
+"""A write that takes longer fails the demo. Smaller: a slow election fails it. Larger: the user
+waits longer for the bad news."""
 COMPARE_AT_ONCE: Final = 64
 
 
 def library_files(root: Path) -> list[str]:
-    """All Python files below a folder, as sorted relative paths; installed packages left out."""
+    """Return all Python files below a folder, without installed packages, as sorted paths."""
     found: list[str] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in {"site-packages", "dist-packages"}]
         found += [
-            os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - os.walk speaks text
+            os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - os.walk yields text
             for name in names
             if name.endswith(".py") and os.path.isfile(os.path.join(folder, name))  # noqa: PTH113, PTH118
         ]
@@ -64,7 +65,7 @@ class Loader:
         """When each acknowledged write was answered; trio's clock."""
 
     async def run(self) -> None:
-        """Write all files; returns when every one has been acknowledged.
+        """Write all files; return when every write has been acknowledged.
 
         Raises:
             TimeoutError: a write was not acknowledged for a minute.
@@ -74,12 +75,12 @@ class Loader:
                 nursery.start_soon(self._work, number)
 
     async def reached(self, count: int) -> None:
-        """Wait until so many writes have been acknowledged."""
+        """Wait until `count` writes have been acknowledged."""
         while len(self.acknowledged) < count:
             await self._changed.wait()
 
     def longest_gap(self, since: float) -> float:
-        """The longest time after `since` in which no write was acknowledged; seconds."""
+        """Return the longest time after `since` without an acknowledged write, in seconds."""
         times = [since, *(at for at in self.acknowledged if at > since)]
         return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
 
@@ -114,7 +115,7 @@ class _Writer:
         self._client: RespClient | None = None
 
     async def write(self, key: bytes, value: bytes) -> bool:
-        """Whether the write was acknowledged; if not, its outcome is unknown."""
+        """Return whether the write was acknowledged; if not, its outcome is unknown."""
         with trio.move_on_after(ANSWER_SECONDS):
             try:
                 if self._client is None:
@@ -134,11 +135,11 @@ class _Writer:
 
 
 async def compare(root: Path, files: Sequence[str], address: MemberAddress) -> list[str]:
-    """Read every key from one member's own state, and name the files that differ.
+    """Read every key from one member's own state, and return the names of the files that differ.
 
     Raises:
-        OSError: the member is gone.
-        RespError: it does not serve its own state.
+        OSError: the connection to the member is lost.
+        RespError: the member refuses to read from its own state.
     """
     client = await RespClient.connect(address.host, address.client_port)
     different: list[str] = []

@@ -1,11 +1,11 @@
-"""`make pipeline-demo`: a cluster under load loses its leader; Spark follows its log, then asks it.
+"""`make pipeline-demo`: a cluster under load loses its leader, while Spark follows its log.
 
-Three members run as child processes, clients do what `quorate torture`'s do, a stream of Spark
-follows the log of a member into Parquet, and the leader is killed meanwhile. Then the members are
-stopped and all five jobs run on what they left. What the jobs count is held against what the
-cluster and its clients say. Only if all of it agrees is the exit status 0.
+Three members run as child processes, with the clients of `quorate torture`. A Spark stream writes
+the log of one member to Parquet, and in the middle the leader is killed. Then the members stop, and
+all five jobs run on their directories. The jobs' counts are compared with those of the cluster and
+its clients. The exit status is 0 only if all of them agree.
 
-Spark's calls block, so each goes to a thread of its own.
+Spark's calls block, so each one runs in its own thread.
 """
 
 import sys
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class _Left:
-    """What the cluster said in the end, and its clients."""
+    """The final state, as the cluster and its clients report it."""
 
     leader: NodeStatus
     values: dict[bytes, Reply]
@@ -64,12 +64,12 @@ async def demo(
     directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None,
     seconds: float = 20.0,
 ) -> int:
-    """Follow a cluster's log with Spark while its leader is killed, and then ask all five jobs.
+    """Follow a cluster's log with Spark while its leader is killed, then run all five jobs.
 
     Parameters
     ----------
     directory
-        Where members, tables and the report go, and stay; a temporary directory if left out.
+        Keeps the members, tables and the report; a new temporary directory if left out.
     seconds
         How long the clients work.
     """
@@ -81,11 +81,11 @@ async def demo(
         story.say("Starting Spark.")
         session = open_session(master="local[2]")
         spark = await trio.to_thread.run_sync(stack.enter_context, session)
-        return 0 if await story.tell(spark) else 1
+        return 0 if await story.run(spark) else 1
 
 
 class _Story:
-    """The demo from beginning to end, and what it found."""
+    """The demo from beginning to end, with its results."""
 
     def __init__(self, directory: Path, seconds: float) -> None:
         self._console = make_console()
@@ -95,18 +95,18 @@ class _Story:
         self._held = True
 
     def say(self, text: str) -> None:
-        """Tell what goes on."""
+        """Print a line for the user."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def _compare(self, what: str, found: object, expected: object, unit: str = "") -> None:
-        """Note a count, and whether it is what the cluster, its clients or another job say."""
+        """Record a count, and whether it equals the one from another source."""
         same = found == expected
         self._held &= same
-        words = "as it should be" if same else f"but it should be {expected:,}"
+        words = "as expected" if same else f"expected {expected:,}"
         self._rows.append((what, f"{found:,}{unit}, {words}"))
 
-    async def tell(self, spark: "SparkSession") -> bool:
-        """Tell it; whether all of it held."""
+    async def run(self, spark: "SparkSession") -> bool:
+        """Run the demo; return whether every check passed."""
         configs = lay_out(
             self._directory,
             members=MEMBERS,
@@ -116,7 +116,7 @@ class _Story:
         async with open_cluster(configs) as cluster:
             left, query = await self._load(spark, cluster)
             self.say("Stopping all members in order.")
-        self.say("The stream catches up with what is left.")
+        self.say("The stream catches up with the rest of the log.")
         await _in_thread(query.processAllAvailable)
         await _in_thread(query.stop)
         await _in_thread(self._ask, spark, left)
@@ -149,7 +149,8 @@ class _Story:
         last = (await _settled(cluster, applied=True)).leader
         assert last is not None
         operations = clients.outcomes.total()
-        self.say(f"{operations:,} operations; no write for {span(clients.longest_pause)} at most.")
+        pause = span(clients.longest_pause)
+        self.say(f"{operations:,} operations; longest time without one: {pause}.")
         return _Left(last, values, operations), query
 
     def _follow(self, spark: "SparkSession", member: str) -> "StreamingQuery":
@@ -163,7 +164,7 @@ class _Story:
         )
 
     def _ask(self, spark: "SparkSession", left: _Left) -> None:
-        """Run all five jobs, and compare."""
+        """Run all five jobs and compare their results."""
         there = {key: value for key, value in left.values.items() if value is not None}
         places = [self._directory / f"member-{at}" for at in range(MEMBERS)]
         place, tables = places[0], self._directory / "tables"
@@ -173,7 +174,7 @@ class _Story:
         streamed = spark.read.parquet(str(self._directory / "stream"))
         self._compare("commands streamed", streamed.count(), done.commands)
         once = streamed.select("position", "entry", "number", "key").distinct().count()
-        self._compare("and different", once, done.commands)
+        self._compare("different commands streamed", once, done.commands)
         self._compare("keys in kv_current", done.current, len(there))
         history = exported_tables(spark, tables)["kv_history"].orderBy("key", "valid_from")
         names = "string(key)", "string(value)", "revision", "valid_from_time", "valid_to"
@@ -216,10 +217,10 @@ async def _in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
 
 
 async def _settled(cluster: LocalCluster, *, applied: bool = False) -> Survey:
-    """Wait until all members agree, and if asked until all have applied all there is.
+    """Wait until all members agree; with `applied`, until they have also applied the whole log.
 
     Raises:
-        StuckError: that takes too long.
+        StuckError: the wait takes too long.
     """
     wanted = agreed_and_applied if applied else agreed
     return await until(cluster.addresses, wanted, PATIENCE_SECONDS)

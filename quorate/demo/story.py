@@ -1,10 +1,10 @@
 """`quorate demo`: real files, a killed leader, and a check of everything.
 
 Three members run as child processes. Clients write every file of Python's standard library into
-them; in the middle the leader is killed, as a crash would (kill -9). The members elect another,
-the clients go on, the dead member comes back, catches up and joins. At the end every value on
-every member is compared with the file, the members are stopped, and every record of their
-recordings is verified. Only if all of it held is the exit status 0.
+them. In the middle the leader is killed like in a crash (kill -9). The other members elect a new
+leader, and the clients continue. The dead member is started again, catches up and follows. At the
+end every value on every member is compared with its file. Then the members stop, and every record
+of their recordings is verified. The exit status is 0 only if every check passed.
 """
 
 import signal
@@ -29,13 +29,13 @@ from ..node.requests.status import NodeStatus
 from ..storage.lmdb.environment import content_of
 from ..storage.tools.verify import verify
 from .load import Loader, compare, library_files
-from .tell import LogTeller, show_progress
+from .tell import LogPrinter, show_progress
 
 __all__ = ["demo"]
 
 MEMBERS: Final = 3
 KILL_AT: Final = 0.4
-"""The leader is killed when this part of the files has been acknowledged."""
+"""The leader is killed when this share of the files has been acknowledged."""
 RESTART_AT: Final = 0.7
 PATIENCE_SECONDS: Final = 30.0
 
@@ -43,14 +43,14 @@ PATIENCE_SECONDS: Final = 30.0
 async def demo(
     *, directory: Annotated[Path | None, Parameter(name=("--dir", "-d"), show_default=False)] = None
 ) -> int:
-    """Load files into three members, kill their leader meanwhile, and check everything.
+    """Load files into three members, kill their leader in the middle, and check everything.
 
-    Exit status 0 only if every value is right on every member and every recording is sound.
+    The exit status is 0 only if every value is right on every member and every recording is sound.
 
     Parameters
     ----------
     directory
-        Where the members live, and stay afterwards; a temporary directory if left out.
+        Keeps the members' data, also afterwards; a temporary directory if left out.
     """
     if directory and directory.exists() and content_of(directory):
         raise UsageError(f"--dir {directory}: expected a new or an empty directory")
@@ -63,7 +63,7 @@ async def demo(
             nursery.start_soon(_cancel_at_signal, terminated, nursery.cancel_scope)
             story = _Story(directory)
             with unblocked_console(story.console):
-                status = 0 if await story.tell() else 1
+                status = 0 if await story.run() else 1
             nursery.cancel_scope.cancel()
     return status
 
@@ -74,7 +74,7 @@ async def _cancel_at_signal(received: AsyncIterator[int], scope: trio.CancelScop
 
 
 class _Story:
-    """The demo from beginning to end, and what it found."""
+    """The demo from beginning to end, with its results."""
 
     def __init__(self, directory: Path) -> None:
         self.console = make_console()
@@ -84,8 +84,8 @@ class _Story:
         self._rows: list[tuple[str, str]] = []
         self._trouble: list[str] = []
 
-    async def tell(self) -> bool:
-        """Tell it; whether all of it held."""
+    async def run(self) -> bool:
+        """Run the demo; return whether every check passed."""
         configs = lay_out(
             self._directory,
             members=MEMBERS,
@@ -98,7 +98,7 @@ class _Story:
                 await self._load(cluster, Loader(self._root, self._files, cluster.addresses))
                 await self._compare(cluster)
             except* (StuckError, OSError) as group:
-                self._fail(f"The cluster does not go on: {group.exceptions[0]}")
+                self._fail(f"The cluster makes no progress: {group.exceptions[0]}")
             self._say("Stopping all members in order.")
         self._verify(cluster)
         print_verdict(self.console, self._rows, held=not self._trouble)
@@ -122,7 +122,7 @@ class _Story:
         )
 
     async def _load(self, cluster: LocalCluster, loader: Loader) -> None:
-        """Write all files; meanwhile kill the leader and bring it back."""
+        """Write all files; in the middle, kill the leader and start it again."""
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loader.run)
@@ -130,7 +130,7 @@ class _Story:
             await loader.reached(int(loader.files * KILL_AT))
             async with trio.open_nursery() as telling:
                 old = await _next_leader(cluster, after=-1)
-                logs = LogTeller(self.console, cluster.members)
+                logs = LogPrinter(self.console, cluster.members)
                 killed_at = trio.current_time()
                 telling.start_soon(logs.run)
                 dead = await self._kill_leader(cluster, old, logs)
@@ -142,34 +142,34 @@ class _Story:
         self._say(f"For {span(stalled)} no write was acknowledged; then the clients went on.")
         self._rows[:0] = [
             ("files", f"{loader.files:,} ({size(loader.bytes)}), all acknowledged"),
-            ("writes", f"{loader.files / seconds:,.0f} a second, over everything that happened"),
-            ("retried", f"{loader.retried:,} writes whose outcome was not known"),
-            ("no write acknowledged for", f"{span(stalled)} at the longest"),
+            ("writes", f"{loader.files / seconds:,.0f} a second, the outage included"),
+            ("retried", f"{loader.retried:,} writes with an unknown outcome"),
+            ("no write acknowledged for", f"at most {span(stalled)}"),
         ]
 
     async def _kill_leader(
-        self, cluster: LocalCluster, old: NodeStatus, logs: LogTeller
+        self, cluster: LocalCluster, old: NodeStatus, logs: LogPrinter
     ) -> MemberProcess:
         dead = cluster.members[old.member_id]
         self._say(
             f"\nkill -9 {dead.pid}: member {old.member_id}, the leader of term {old.term}. "
-            "What the members tell, by seconds since then:"
+            "What the members log, in seconds since then:"
         )
         killed_at = trio.current_time()
         await dead.kill()
         new = await _next_leader(cluster, after=old.term)
         gone = trio.current_time() - killed_at
-        logs.tell()
+        logs.print_new()
         self._say(f"Member {new.member_id} leads term {new.term}, {span(gone)} after the kill.\n")
-        self._rows.append(("no leader for", f"{span(gone)}, until the next one was ready"))
+        self._rows.append(("no leader for", f"{span(gone)}, until the new one was ready"))
         return dead
 
-    async def _restart(self, cluster: LocalCluster, dead: MemberProcess, logs: LogTeller) -> None:
+    async def _restart(self, cluster: LocalCluster, dead: MemberProcess, logs: LogPrinter) -> None:
         self._say(f"\nStarting member {dead.member_id} again.")
         began = trio.current_time()
         await dead.start()
         seen = await until(cluster.addresses, agreed, PATIENCE_SECONDS)
-        logs.tell()
+        logs.print_new()
         back = next(one for one in seen.said if one.member_id == dead.member_id)
         self._say(
             f"Member {dead.member_id} has caught up and follows, at position "
@@ -184,7 +184,7 @@ class _Story:
         for address in cluster.addresses:
             different = await compare(self._root, self._files, address)
             for name in different[:3]:
-                self._fail(f"Member {address.member_id} has another {name}.")
+                self._fail(f"Member {address.member_id} has a different {name}.")
             right = len(self._files) - len(different)
             text = f"member {address.member_id}: {right:,} of {len(self._files):,} values are right"
             self._say(text.capitalize() + ".")

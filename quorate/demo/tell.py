@@ -1,4 +1,4 @@
-"""What the demo shows: the progress of the load, and what members log about elections."""
+"""Prints the progress of the load, and the members' log lines about elections."""
 
 import time
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from ..local.cluster import MemberProcess
 from ..local.words import size
 from .load import Loader
 
-__all__ = ["LogTeller", "show_progress"]
+__all__ = ["LogPrinter", "show_progress"]
 
 LOOK_SECONDS: Final = 0.05
 PLAIN_STEPS: Final = 4
-"""Lines of progress where there is no terminal."""
+"""Lines of progress if the output is no terminal."""
 
 
 @attrs.frozen
-class Told:
-    """One line of a member's log, taken apart.
+class LogLine:
+    """One line of a member's log, parsed.
 
     Args:
-        at: when; Unix time in seconds.
-        logger: who told it.
-        text: what.
+        at: Unix time in seconds.
+        logger: name of the logger.
+        text: the message.
     """
 
     at: float
@@ -37,8 +37,8 @@ class Told:
     text: str
 
     @classmethod
-    def parse(cls, line: str) -> "Told | None":
-        """Take a line apart; None if it is no log line (a traceback, half a line)."""
+    def parse(cls, line: str) -> "LogLine | None":
+        """Parse a line; None if it is not a log line (a traceback, half a line)."""
         try:
             at, _level, logger, text = line.split(maxsplit=3)
             moment = datetime.fromisoformat(at)
@@ -47,12 +47,12 @@ class Told:
         return cls(moment.timestamp(), logger, text)
 
 
-class LogTeller:
-    """Prints what the members tell about elections, from now on.
+class LogPrinter:
+    """Prints what the members log about elections, from now on.
 
     Args:
-        console: where to.
-        members: whose logs.
+        console: the console to print to.
+        members: the members whose logs are read.
     """
 
     def __init__(self, console: Console, members: Sequence[MemberProcess]) -> None:
@@ -62,26 +62,26 @@ class LogTeller:
         self._ends = {member.member_id: _length(member) for member in members}
 
     async def run(self) -> None:
-        """Print as it comes, until cancelled."""
+        """Print new lines as they appear, until cancelled."""
         while True:
-            self.tell()
+            self.print_new()
             await trio.sleep(LOOK_SECONDS)
 
-    def tell(self) -> None:
-        """Print what is new, in the order of its time."""
-        news = [(told.at, member, told) for member in self._members for told in self._new(member)]
-        for at, member, told in sorted(news, key=lambda one: one[0]):
-            text = told.text.removeprefix(f"member {member.member_id}: ").partition(" (election")[0]
+    def print_new(self) -> None:
+        """Print the new lines in the order of their times."""
+        news = [(line.at, member, line) for member in self._members for line in self._new(member)]
+        for at, member, line in sorted(news, key=lambda one: one[0]):
+            text = line.text.removeprefix(f"member {member.member_id}: ").partition(" (election")[0]
             since = f"{at - self._began:+7.3f} s"
             self._console.print(f"{since}  member {member.member_id}  {escape(text)}", style="dim")
 
-    def _new(self, member: MemberProcess) -> list[Told]:
+    def _new(self, member: MemberProcess) -> list[LogLine]:
         with member.log.open("rb") as file:
             file.seek(self._ends[member.member_id])
             whole, newline, _half = file.read().rpartition(b"\n")
         self._ends[member.member_id] += len(whole) + len(newline)
-        lines = map(Told.parse, whole.decode(errors="replace").splitlines())
-        return [told for told in lines if told and told.logger == "quorate.node"]
+        lines = map(LogLine.parse, whole.decode(errors="replace").splitlines())
+        return [line for line in lines if line and line.logger == "quorate.node"]
 
 
 def _length(member: MemberProcess) -> int:
@@ -89,22 +89,22 @@ def _length(member: MemberProcess) -> int:
 
 
 async def show_progress(console: Console, loader: Loader) -> None:
-    """Show how many files are acknowledged, until all are."""
+    """Show the number of acknowledged files until all are acknowledged."""
     if not console.is_terminal:
         for step in range(1, PLAIN_STEPS + 1):
             await loader.reached(loader.files * step // PLAIN_STEPS)
-            _tell_progress(console, loader)
+            _print_progress(console, loader)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    # refreshed by this task: the display's own way would be a thread
+    # this task refreshes the display, which would otherwise start a thread
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         task = progress.add_task("files acknowledged", total=loader.files)
         while len(loader.acknowledged) < loader.files:
             progress.update(task, completed=len(loader.acknowledged), refresh=True)
             await trio.sleep(LOOK_SECONDS)
-    _tell_progress(console, loader)
+    _print_progress(console, loader)
 
 
-def _tell_progress(console: Console, loader: Loader) -> None:
+def _print_progress(console: Console, loader: Loader) -> None:
     count = len(loader.acknowledged)
     console.print(f"{count:,} of {loader.files:,} files acknowledged, {size(loader.bytes)}.")

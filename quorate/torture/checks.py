@@ -1,4 +1,4 @@
-"""What must hold when the torture is over: equal logs, equal states, every byte sound."""
+"""Checks after the torture: equal logs, equal states, and every recording verified."""
 
 import zlib
 from collections.abc import Sequence
@@ -18,31 +18,31 @@ _MAX_TOLD = 3
 async def check_state(
     keys: Sequence[bytes], expected: Sequence[Reply], address: MemberAddress
 ) -> list[str]:
-    """Compare a member's own state with what all keys should hold, and see that there is no other.
+    """Compare a member's own state with the expected values, and check that it has no other key.
 
     Raises:
         OSError: the connection is lost.
-        RespError: the member refuses.
+        RespError: the member refuses a command.
     """
     whose = f"member {address.member_id}"
     found: list[str] = []
     own = await read_keys(keys, address, own=True)
     for key, reply, right in zip(keys, own, expected, strict=True):
         if reply != right:
-            found.append(f"{whose}: {key!r} is {reply!r:.60}, and not {right!r:.60}")
+            found.append(f"{whose}: {key!r} is {reply!r:.60}, expected {right!r:.60}")
     async with open_resp(address.host, address.client_port) as client:
         await client.call("READONLY")
         size = await client.call("DBSIZE")
     present = sum(reply is not None for reply in expected)
     if size != present:
-        found.append(f"{whose}: {size!r} keys, of which the clients wrote {present}")
+        found.append(f"{whose}: {size!r} keys, expected the {present} that clients wrote")
     if len(found) > _MAX_TOLD:
         found[_MAX_TOLD:] = [f"{whose}: {len(found) - _MAX_TOLD} more like these"]
     return found
 
 
 def check_recordings(directories: Sequence[Path]) -> tuple[int, list[str]]:
-    """Verify the recordings and compare them up to the commit position, which is returned too."""
+    """Verify and compare the recordings up to the commit position; return it, and all findings."""
     stores = [store_of(directory) for directory in directories]
     found = [str(finding) for store in stores for finding in verify(store).findings]
     if found:

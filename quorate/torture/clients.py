@@ -1,19 +1,19 @@
-"""The load of `quorate torture`: clients that do something all the time and write down the outcome.
+"""The load of `quorate torture`: clients that work all the time and record each outcome.
 
-Each client has one operation under way and one connection, to some member. Its keys are of three
-kinds, few enough that the clients get into each other's way:
+Each client has one operation in flight and one connection to a member. There are three kinds of
+keys, and few keys of each kind, so that clients conflict:
 
 - registers: ``get``, ``set`` to a value that is never written again, ``cas`` (WATCH, GET and
   MULTI/EXEC), ``del``;
-- counters: ``incr``, ``get``; they show a write that is applied twice;
-- lists: ``append`` of something that is never written again, ``get``; a write that is lost or out
-  of its order shows for ever after.
+- counters: ``incr``, ``get``; they reveal a write that is applied twice;
+- lists: ``append`` of a value that is never written again, ``get``; all later reads reveal a write
+  that was lost or out of order.
 
-A key is used for some operations and never again, so no value and no key's history grows without
+A key is retired after some operations, so that neither values nor histories of keys grow without
 bound. At the end every key is read once more.
 
-An operation is *ok*, *failed* (the member said that it has no effect) or *unknown* (the connection
-broke, no answer in time, ``-UNKNOWN``); anything else that a member says is a violation by itself.
+An operation is *ok*, *failed* (the member replied that it has no effect) or *unknown* (the
+connection broke, no answer in time, ``-UNKNOWN``). Any other reply is a violation by itself.
 """
 
 import itertools
@@ -35,9 +35,11 @@ __all__ = ["CLIENTS", "Clients", "read_keys"]
 CLIENTS: Final = 6
 ANSWER_SECONDS: Final = 5.0
 STAY_OPERATIONS: Final = 60
-"""After about so many operations a client goes to another member."""
+"""A client changes to another member after about this many operations. Smaller: mostly new
+connections are tested. Larger: clients gather at few members."""
 KEY_OPERATIONS: Final = 400
-"""After so many a key is not used any more."""
+"""A key is retired after this many operations. Larger: checking its history takes too long.
+Smaller: too few conflicts for each key."""
 _RETRY_SECONDS: Final = 0.01
 _PADDING_BYTES: Final = 2048
 _READ_AT_ONCE: Final = 256
@@ -49,11 +51,11 @@ _KINDS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "counter": (2, {"incr": 2, "get": 1}),
     "list": (3, {"append": 3, "get": 2}),
 }
-"""For each kind how many keys are in use at a time, and how often each operation comes."""
+"""For each kind: number of keys in use at a time, and the weight of each operation."""
 
 
 class _UnknownOutcomeError(Exception):
-    """Nobody knows what became of a command."""
+    """The outcome of a command is not known."""
 
 
 class _RefusedError(Exception):
@@ -62,18 +64,18 @@ class _RefusedError(Exception):
 
 @attrs.define(eq=False)
 class Clients:
-    """All clients, and what they have in common.
+    """All clients, and their shared state.
 
     Args:
         addresses: the members.
-        history: where operations are written down.
-        seed: of their choices.
+        history: records the operations.
+        seed: seed of the clients' choices.
 
     Attributes:
         keys: every key that was used.
-        outcomes: how many operations ended how.
+        outcomes: number of operations by outcome.
         violations: replies that no member may give.
-        longest_pause: the longest time without an operation that was ok, after the first; seconds.
+        longest_pause: the longest time between two operations that were ok, in seconds.
     """
 
     addresses: Sequence[MemberAddress]
@@ -87,14 +89,14 @@ class Clients:
     _used: Counter[str] = attrs.field(factory=Counter[str])
 
     async def run(self) -> None:
-        """Work until cancelled; every operation that began is then in the history."""
+        """Work until cancelled; then every operation that began is in the history."""
         async with trio.open_nursery() as nursery:
             for number in range(CLIENTS):
                 rng = random.Random(f"{self.seed}/client/{number}")  # noqa: S311 - no secret
                 nursery.start_soon(_Client(self, number, rng).run)
 
     async def read_all(self) -> list[Reply]:
-        """Read every key once more, and write that down; returns what was found.
+        """Read every key once more, record the reads, and return the values.
 
         Raises:
             OSError, RespError: as :func:`read_keys`.
@@ -109,7 +111,7 @@ class Clients:
         return found
 
     def key(self, kind: str, slot: int) -> bytes:
-        """The key that is in use in a slot of its kind."""
+        """Return the key that a slot of this kind uses now."""
         name = f"{kind}-{slot}"
         self._used[name] += 1
         key = f"{name}-{self._used[name] // KEY_OPERATIONS}".encode()
@@ -117,7 +119,7 @@ class Clients:
         return key
 
     def ended(self, operation: Operation) -> None:
-        """Write down an operation."""
+        """Record an operation."""
         self.history.append(operation)
         self.outcomes[operation.status] += 1
         if operation.status == "ok":
@@ -127,7 +129,7 @@ class Clients:
 
 
 class _Client:
-    """One client: one operation at a time, at some member."""
+    """One client: one operation at a time, at one member."""
 
     def __init__(self, clients: Clients, number: int, rng: random.Random) -> None:
         self._clients = clients
@@ -181,17 +183,19 @@ class _Client:
                 await self._record(key, op, (), resp, [(op.upper().encode(), key)])
 
     def _fresh(self) -> bytes:
-        """A value that nobody has written before; now and then a large one."""
+        """Return a value that was never written before; sometimes a large one."""
         value = b"%d.%d" % (self._number, next(self._serials))
         return value + b"." * self._rng.choice([0, 0, 0, self._rng.randrange(_PADDING_BYTES)])
 
     async def _compare_and_set(self, resp: RespClient, key: bytes) -> None:
-        """Read a key, and change what was read unless somebody else did meanwhile.
+        """Read a key, and replace the value unless another client has changed it.
 
-        The key is read before WATCH, too: a value found twice was there in between, since none
-        comes back, so nothing hangs on how an absent key is watched. And nothing may be watched
-        from an earlier time that ended without EXEC: that the key was absent then would hold, for
-        who watches a key again watches it as it was at first.
+        The key is read both before and after WATCH. No value is ever written twice. So if both
+        reads agree, the value was current in between, and how an absent key is watched does not
+        matter.
+
+        No earlier WATCH without EXEC may be left on the connection. It might have watched the key
+        while it was absent, and watching a key again does not replace that.
         """
         before, status = await self._record(key, "get", (), resp, [(b"GET", key)])
         if status != "ok" or before is None:
@@ -212,9 +216,9 @@ class _Client:
         resp: RespClient,
         commands: Sequence[tuple[bytes, ...]],
     ) -> tuple[Value, Status]:
-        """Send commands that are one operation; write down and return what came of the last."""
+        """Send the commands of one operation; record and return the result of the last command."""
         result: Value = None
-        status: Status = "unknown"  # a client that is cancelled never knows
+        status: Status = "unknown"  # stays so if the client is cancelled
         start_ns = time.monotonic_ns()
         try:
             result = self._result(op, await self._call(resp, commands))
@@ -231,9 +235,9 @@ class _Client:
         return result, status
 
     def _result(self, op: str, reply: Reply) -> Value:
-        """What an operation came to, from the reply to its last command."""
+        """Return the result of an operation, from the reply to its last command."""
         match op, reply:
-            case "cas", None:  # somebody may have come between, or only seem to
+            case "cas", None:  # another client changed the key, or EXEC failed spuriously
                 raise _RefusedError
             case "cas", [b"OK"]:
                 return 1
@@ -244,7 +248,7 @@ class _Client:
                 raise _UnknownOutcomeError
 
     async def _call(self, resp: RespClient, commands: Sequence[tuple[bytes, ...]]) -> Reply:
-        """Send commands and return the reply to the last; each that goes wrong spoils them all."""
+        """Send commands and return the last reply; raise an error if any command failed."""
         try:
             with trio.fail_after(ANSWER_SECONDS):
                 replies = await resp.pipeline(commands)
@@ -257,18 +261,18 @@ class _Client:
                 if reply.code not in {*_REFUSED, _UNKNOWN}:
                     asked = b" ".join(commands[-1])
                     self._clients.violations.append(f"error to {asked!r:.60}: {reply}")
-                self._disconnect()  # whatever it watches is over, too
+                self._disconnect()  # this also ends every WATCH
                 raise (_RefusedError if reply.code in _REFUSED else _UnknownOutcomeError) from reply
         assert not isinstance(last, RespError)
         return last
 
 
 async def read_keys(keys: Sequence[bytes], address: MemberAddress, *, own: bool) -> list[Reply]:
-    """Read keys at a member, all linearizable or all from its own state; no errors are expected.
+    """Read keys at a member, all linearizably or all from its own state.
 
     Raises:
         OSError: the connection is lost.
-        RespError: the member refuses.
+        RespError: the member refuses a command.
     """
     client = await RespClient.connect(address.host, address.client_port)
     try:

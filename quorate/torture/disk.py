@@ -1,9 +1,11 @@
-"""Slow and full disks for real members, without any right that a user does not have.
+"""Slow and full disks for real members, without privileges.
 
-*Slow*: a small library, compiled from ``slow_disk.c`` by the machine's C compiler and preloaded
-into the members, waits before each sync for as long as a file tells. *Full*: the files of a member
-may not grow any more beyond a limit that is set on its process from outside (RLIMIT_FSIZE); its
-next write that makes one grow fails with EFBIG, as it would with ENOSPC, perhaps after a part.
+*Slow*: a small library is compiled from ``slow_disk.c`` by the machine's C compiler and preloaded
+into the members. It waits before each sync for the time that a file names.
+
+*Full*: the files of a member may not grow beyond a limit, which is set on its process from outside
+(RLIMIT_FSIZE). The next write beyond it fails with EFBIG, as it would with ENOSPC on a full disk,
+perhaps after a part was written.
 """
 
 import os
@@ -30,7 +32,7 @@ __all__ = [
 ]
 
 ROOM_BYTES: Final = 4 << 10
-"""What a disk that becomes full still takes."""
+"""Bytes that a disk still accepts when it becomes full."""
 
 _SOURCE: Final = "slow_disk.c"
 _CONTROL: Final = "slow-disk"
@@ -38,11 +40,11 @@ _COMPILE_SECONDS: Final = 60.0
 
 
 class DiskError(Exception):
-    """Disks can't be made slow here."""
+    """This machine cannot slow down disks."""
 
 
 def slow_library(directory: Path) -> Path:
-    """Compile the library into a directory.
+    """Compile the library for slow disks into a directory.
 
     Raises:
         DiskError: there is no C compiler, or it fails.
@@ -52,18 +54,18 @@ def slow_library(directory: Path) -> Path:
 
 
 def preloadable(source: Path, directory: Path) -> Path:
-    """Compile a source of C into a library that can be preloaded, of the same name.
+    """Compile a C file into a library of the same name that can be preloaded.
 
     Raises:
         DiskError: there is no C compiler, or it fails.
     """
     compiler = os.environ.get("CC") or shutil.which("cc")
     if not compiler:
-        raise DiskError("no C compiler (cc), which the library for it needs")
+        raise DiskError("no C compiler (cc): expected one to compile the library for slow disks")
     library = directory / source.with_suffix(".so").name
     command = [*compiler.split(), "-shared", "-fPIC", "-O1", "-o", str(library), str(source)]
     try:
-        subprocess.run(  # noqa: S603 - the command is ours
+        subprocess.run(  # noqa: S603 - a fixed command
             [*command, "-ldl"],
             capture_output=True,
             text=True,
@@ -77,12 +79,12 @@ def preloadable(source: Path, directory: Path) -> Path:
 
 
 def environment(library: Path, member: MemberProcess) -> Mapping[str, str]:
-    """What a member must be started with so that its disk can be slowed down."""
+    """Return the environment of a member with a disk that can be slowed down."""
     return {**preloading(library), "QUORATE_SLOW_DISK": str(_control(member))}
 
 
 def preloading(library: Path) -> Mapping[str, str]:
-    """What a process must be started with so that it loads a library, besides those it does."""
+    """Return the environment variable that preloads a library, in addition to those set already."""
     before = os.environ.get("LD_PRELOAD")
     return {"LD_PRELOAD": f"{before}:{library}" if before else str(library)}
 
@@ -92,19 +94,19 @@ def _control(member: MemberProcess) -> Path:
 
 
 def slow_down(member: MemberProcess, milliseconds: int) -> None:
-    """Let each sync of a member take so much longer."""
+    """Delay each sync of a member by some milliseconds."""
     aside = _control(member).with_suffix(".new")
     aside.write_text(f"{milliseconds}\n", encoding="ascii")
     aside.rename(_control(member))
 
 
 def speed_up(member: MemberProcess) -> None:
-    """Let syncs take what they take."""
+    """End the delay of syncs."""
     _control(member).unlink(missing_ok=True)
 
 
 def fill(member: MemberProcess) -> None:
-    """Let a running member's largest file grow by `ROOM_BYTES` at most, and no other beyond it."""
+    """Let no file of a running member grow beyond its largest file's size plus `ROOM_BYTES`."""
     if member.pid is None:
         return
     sizes = [file.stat().st_size for file in member.config.directory.rglob("*") if file.is_file()]
@@ -112,7 +114,7 @@ def fill(member: MemberProcess) -> None:
 
 
 def empty(member: MemberProcess) -> None:
-    """Let the files of a member grow again, if it still runs."""
+    """Remove the limit from a member, if it still runs."""
     if member.pid is not None:
         _limit(member.pid, resource.RLIM_INFINITY)
 

@@ -1,9 +1,9 @@
-"""The faults of `quorate torture`: what happens to which members, by a seeded choice.
+"""The faults of `quorate torture`: which faults hit which members, by a seeded choice.
 
-Faults come in episodes of one or two at the same time. An episode begins only when the cluster has
-gone on working after the one before, so each hits a cluster that does something; that it does is
-checked by the way (liveness). An episode ends with everything mended: dead members are started
-again, paused ones go on, cut links and disks are whole.
+Faults come in episodes, with one or two at the same time. An episode begins only when the cluster
+has made progress after the previous one. So each fault hits a working cluster, and liveness is
+checked after each fault. At the end of an episode all faults end: dead members start again, paused
+members continue, links and disks work.
 """
 
 import os
@@ -30,8 +30,8 @@ FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
 CALM_SECONDS: Final = 0.3
 LENGTH_SECONDS: Final = (0.05, 0.2, 0.5, 1.5, 4.0)
-"""Over before anybody notices; during the election that follows; after it; far behind; longer
-than requests are parked."""
+"""How long an episode lasts: too short to be noticed; into the election that follows; past the
+election; until members are far behind; longer than requests are parked."""
 SLOW_MS: Final = (20, 100, 400, 2000)
 SECOND_FAULT: Final = 0.3
 PROGRESS_OPERATIONS: Final = 50
@@ -45,27 +45,27 @@ _STRIKES: Final[dict[Fault, dict[str, int]]] = {
     "slow-disk": {"leader": 3, "follower": 1, "all": 1},
     "full-disk": {"leader": 1, "follower": 1},
 }
-"""How often each fault hits whom."""
+"""The weight of each kind of victim, for each fault."""
 
 
 class NoProgressError(Exception):
-    """All members run and nothing ails them, and yet clients get nothing done."""
+    """All members run without faults, but the clients make no progress."""
 
 
 @attrs.define(eq=False)
 class Nemesis:
-    """Makes the trouble.
+    """Injects the faults.
 
     Args:
         cluster: the members.
-        clients: they show whether there is progress, and take what a member did wrong.
-        rng: its own.
-        tell: takes a line about each fault.
-        faults: which ones.
-        network: where partitions are made; needed for those only.
+        clients: the clients; they show progress, and collect violations.
+        rng: random numbers for the nemesis alone.
+        tell: called with a line about each fault.
+        faults: the kinds of faults to inject.
+        network: makes partitions; needed for these only.
 
     Attributes:
-        counts: how often each fault hit a member.
+        counts: number of members hit by each fault.
     """
 
     cluster: LocalCluster
@@ -78,7 +78,7 @@ class Nemesis:
     _full: set[int] = attrs.field(factory=set[int])
 
     async def run(self, seconds: float, kills: int) -> None:
-        """Make trouble for that long; then kill until so many members were killed, if that is done.
+        """Inject faults for `seconds`; then go on with kills until there were at least `kills`.
 
         Raises:
             NoProgressError: the cluster did not recover from a fault.
@@ -93,10 +93,10 @@ class Nemesis:
         await self.progress()
 
     async def progress(self) -> None:
-        """Wait until the cluster works; see that no member has ended by itself.
+        """Wait until the cluster makes progress; check that no member has ended by itself.
 
         Raises:
-            NoProgressError: it does not.
+            NoProgressError: the cluster makes no progress in time.
         """
         goal = self.clients.outcomes["ok"] + PROGRESS_OPERATIONS
         with trio.move_on_after(PROGRESS_SECONDS) as waiting:
@@ -114,9 +114,9 @@ class Nemesis:
         self._full.clear()
 
     async def _start_again(self, member: MemberProcess) -> None:
-        """Start a member that has ended by itself, which only one with a full disk may."""
+        """Start a member that has ended by itself; only a member with a full disk may end."""
         if member.returncode == os.EX_IOERR and member.member_id in self._full:
-            self.tell(f"member {member.member_id} has ended for want of room; it has some again")
+            self.tell(f"member {member.member_id} stopped on its full disk; starting it again")
         else:
             self.clients.violations.append(
                 f"member {member.member_id} ended by itself with {member.returncode}: "
@@ -125,7 +125,7 @@ class Nemesis:
         await member.start()
 
     async def _episode(self, faults: Sequence[Fault]) -> None:
-        """One or two faults, from their beginning to their end; at first one at the leader."""
+        """Run one or two faults from beginning to end; the first fault of all hits the leader."""
         length = self.rng.choice(LENGTH_SECONDS)
         count = 2 if self.rng.random() < SECOND_FAULT else 1
         chosen = self.rng.choices(faults, k=count) if self.counts else faults[:1]
@@ -142,7 +142,7 @@ class Nemesis:
         weights = _STRIKES[fault]
         (whom,) = self.rng.choices(list(weights), list(weights.values()))
         if not self.counts:
-            whom = "leader"  # even a short run holds an election
+            whom = "leader"  # so that even a short run has an election
         members = self.cluster.members
         leading = (await survey(self.cluster.addresses)).leader
         leader = members[leading.member_id] if leading else self.rng.choice(members)
@@ -193,7 +193,7 @@ class Nemesis:
 
     @asynccontextmanager
     async def _partition(self, victims: Sequence[MemberProcess]) -> AsyncGenerator[None]:
-        """Cut off the victims from the others, mostly both ways."""
+        """Cut the victims off from the other members, mostly in both directions."""
         assert self.network is not None
         inside = {victim.member_id for victim in victims}
         outside = [m.member_id for m in self.cluster.members if m.member_id not in inside]

@@ -1,16 +1,16 @@
 """Partitions between real members, by network namespaces.
 
-Each member runs in a network namespace of its own, with one interface; a bridge in the namespace
-of this process joins them. A member is cut off from another one in one direction by a wrong
-hardware address for the other in its table of neighbours: what it sends then reaches nobody and
-nothing is answered, as when a cable is pulled. Connections stay open and the kernel goes on
-retransmitting, until the cut heals or a member gives up. Clients come in over the bridge and are
-never cut off, so that they see what a member does that is.
+Each member runs in its own network namespace, with one interface. A bridge in the namespace of this
+process joins them. To cut one member off from another one, in one direction, its neighbour table
+gets a wrong hardware address for the other. Its packets then reach no one and get no answer, as if
+a cable were pulled. Connections stay open, and the kernel retransmits until the cut heals or a
+member gives up. Clients come in over the bridge and are never cut off, so that they see the
+behaviour of a member that is.
 
-All this needs the right to make network namespaces, be it in a user namespace, and the programs
-`unshare`, `nsenter` and `ip`. Where one is missing, :func:`namespace_command` says which. The
-process that does it must itself be in a namespace where it may do as it likes; so the command
-line runs itself again in one. Nothing is left behind: namespaces end with their processes.
+This needs the right to make network namespaces, possibly in a user namespace, and the programs
+`unshare`, `nsenter` and `ip`. :func:`namespace_command` reports what is missing. The process that
+makes partitions must itself be in a namespace where it is privileged, so the command line runs
+itself again in such a namespace. Nothing is left behind: namespaces end with their processes.
 """
 
 import subprocess
@@ -30,20 +30,20 @@ _PROBE_SECONDS: Final = 10.0
 
 
 class NamespaceError(Exception):
-    """This machine does not let us have network namespaces."""
+    """This machine does not permit network namespaces."""
 
 
 def namespace_command() -> list[str]:
-    """Find the command that runs another one in a network namespace where it may do anything.
+    """Find the command that runs another command, privileged, in a new network namespace.
 
     Raises:
-        NamespaceError: there is none; says why.
+        NamespaceError: there is no such command; the message gives the reason.
     """
     reasons: list[str] = []
     for options in (["--net"], ["--map-root-user", "--net"]):
         command = ["unshare", *options, "--"]
         try:
-            tried = subprocess.run(  # noqa: S603 - the command is ours
+            tried = subprocess.run(  # noqa: S603 - a fixed command
                 [*command, "sh", "-c", f"command -v nsenter >/dev/null && {_TRIAL}"],
                 capture_output=True,
                 text=True,
@@ -60,10 +60,10 @@ def namespace_command() -> list[str]:
 
 
 class Namespaces:
-    """The network of some members. They may be killed and started again in it.
+    """The network of some members. Members may be killed and started again in it.
 
     Args:
-        holders: for each member a process that keeps its namespace.
+        holders: for each member, a process that keeps its namespace alive.
     """
 
     def __init__(self, holders: Sequence[trio.Process]) -> None:
@@ -71,11 +71,11 @@ class Namespaces:
         self.hosts = [f"{_NETWORK}.{i + 1}" for i in range(len(holders))]
 
     def launcher(self, member: int) -> list[str]:
-        """The command that runs another one as that member."""
+        """Return the command that runs another command in that member's namespace."""
         return ["nsenter", f"--net=/proc/{self._holders[member].pid}/ns/net", "--"]
 
     async def cut(self, sender: int, receiver: int) -> None:
-        """Let nothing that one member sends reach another one."""
+        """Drop everything that one member sends to another one."""
         await self._tell_neighbour(sender, receiver, _NOBODY)
 
     async def heal(self, sender: int, receiver: int) -> None:
@@ -118,7 +118,7 @@ async def _ip(lines: Sequence[str], launcher: Sequence[str] = ()) -> None:
     """Run commands of `ip`.
 
     Raises:
-        NamespaceError: one of them fails; says why.
+        NamespaceError: a command fails; the message gives the reason.
     """
     try:
         await trio.run_process(
@@ -133,10 +133,10 @@ async def _ip(lines: Sequence[str], launcher: Sequence[str] = ()) -> None:
 
 @asynccontextmanager
 async def open_namespaces(members: int) -> AsyncGenerator[Namespaces]:
-    """Lay a network for so many members, for the length of a block.
+    """Make a network for `members` members, for the duration of a block.
 
     Raises:
-        NamespaceError: this process may not; see :func:`namespace_command`.
+        NamespaceError: this process is not permitted to; see :func:`namespace_command`.
     """
     holders: list[trio.Process] = []
     try:
@@ -153,7 +153,7 @@ async def open_namespaces(members: int) -> AsyncGenerator[Namespaces]:
 
 
 async def _hold() -> trio.Process:
-    """Start a process in a new network namespace; it ends with its standard input at the latest."""
+    """Start a process in a new network namespace; it ends when its standard input closes."""
     holder = await trio.lowlevel.open_process(
         ["unshare", "--net", "--", "sh", "-c", "echo && exec cat"],
         stdin=subprocess.PIPE,

@@ -1,19 +1,18 @@
-"""Real members under real faults, and what must hold at the end.
+"""Runs real members under real faults, and checks what must hold at the end.
 
-Members run as child processes, clients work on them all the time, and the nemesis kills, pauses,
-cuts off and slows down members. What clients asked and were told is written down as a history.
-When the faults are over, all members must agree. Then:
+Members run as child processes with clients that work all the time. The nemesis kills, pauses, cuts
+off and slows down members. The clients' requests and replies are recorded as a history. When the
+faults are over, all members must agree. Then:
 
-- the history, with a last read of every key, is linearizable, key by key: no acknowledged write is
-  lost, none is applied twice, none that was refused has an effect, no read is stale;
-- of what clients did in sessions each sequence that was answered was done once, however often it
-  was sent;
-- every member's own state is what that last read found, and it holds no other key;
+- the history, with a last read of every key, is linearizable for each key: no acknowledged write is
+  lost or applied twice, no refused write has an effect, and no read is stale;
+- each answered sequence of a session was applied once, however often it was sent;
+- every member's own state equals that last read, and holds no other key;
 - the recordings of all members are equal up to the commit position, batch by batch;
-- `verify` finds each of them sound;
-- no member ended by itself, and clients got on with their work after every fault.
+- `verify` finds no damage in any recording;
+- no member ended by itself, and clients made progress after every fault.
 
-The choice of faults and the clients' choices come from the seed; when things happen does not,
+The seed determines the choice of faults and the clients' choices. It does not determine the timing,
 since these are real processes.
 """
 
@@ -45,22 +44,22 @@ __all__ = ["Outcome", "Plan", "check_history", "check_states", "torture"]
 
 RECOVERY_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 600.0
-"""How long the check of the history may take; what is not decided then counts as a violation."""
+"""Time limit of the history's check; a key that is undecided then counts as a violation."""
 
 
 @attrs.frozen
 class Plan:
-    """What to do.
+    """The plan of a run.
 
     Args:
-        directory: where the members live.
-        history: the file that takes the history.
-        seconds: how long the trouble lasts at least.
-        kills: how many members are killed at least, if kills are one of the faults.
-        members: how many.
-        seed: of the faults and of the clients' choices.
-        faults: which ones.
-        slow_library: what makes disks slow, if that is one of them.
+        directory: the directory for the members' data.
+        history: the file for the history.
+        seconds: minimum duration of the faults.
+        kills: minimum number of kills, if kills are among the faults.
+        members: number of members.
+        seed: seed of the choice of faults and of the clients' choices.
+        faults: the kinds of faults.
+        slow_library: the library for slow disks, if these are among the faults.
     """
 
     directory: Path
@@ -75,18 +74,18 @@ class Plan:
 
 @attrs.frozen
 class Outcome:
-    """What happened. It held if there are no violations.
+    """The outcome of a run. The run passed if there are no violations.
 
     Args:
-        faults: how often each fault hit a member.
-        operations: how many operations ended ok, failed, unknown; the last reads are among them.
-        elections: how many terms there were.
-        longest_pause: the longest time in which no operation was ok; seconds.
-        answered: how many commands of sessions were answered, in `operations` too.
-        sent: how often those were sent.
-        keys: how many keys were used.
-        commit_position: of the log, in the end.
-        violations: all that did not hold.
+        faults: number of members hit by each fault.
+        operations: number of operations by outcome (ok, failed, unknown), with the last reads.
+        elections: number of terms.
+        longest_pause: the longest time without an operation that was ok, in seconds.
+        answered: number of answered commands of sessions; `operations` includes them.
+        sent: number of times that these commands were sent.
+        keys: number of keys used.
+        commit_position: final commit position.
+        violations: descriptions of all violations.
     """
 
     faults: dict[Fault, int]
@@ -101,15 +100,15 @@ class Outcome:
 
 
 async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
-    """Do it.
+    """Run a plan.
 
     Args:
-        plan: what to do.
-        tell: takes a line about each fault, and about each part of the check.
+        plan: the plan.
+        tell: called with a line about each fault, and about each part of the check.
 
     Raises:
-        NamespaceError: there are partitions in the plan, which this process may not make.
-        OSError: the history can't be written.
+        NamespaceError: the plan has partitions, which this process is not permitted to make.
+        OSError: the history cannot be written.
     """
     with plan.history.open("wb") as file:
         async with _open_members(plan) as (cluster, network):
@@ -137,7 +136,7 @@ async def torture(plan: Plan, tell: Callable[[str], None]) -> Outcome:
 
 @asynccontextmanager
 async def _open_members(plan: Plan) -> AsyncGenerator[tuple[LocalCluster, Namespaces | None]]:
-    """Run members that can be hit by the faults of the plan."""
+    """Run members, prepared for the faults of the plan."""
     async with AsyncExitStack() as stack:
         network: Namespaces | None = None
         if "partition" in plan.faults:
@@ -164,9 +163,9 @@ async def _open_members(plan: Plan) -> AsyncGenerator[tuple[LocalCluster, Namesp
 
 
 async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) -> int:
-    """Let clients work and faults happen; then see that all is well. Returns the number of terms.
+    """Run clients and faults, then check the members. Return the number of terms.
 
-    What is not as it should be is told to the clients' violations.
+    Violations are added to the clients' list.
     """
     clients = nemesis.clients
     try:
@@ -183,13 +182,13 @@ async def _make_trouble(plan: Plan, nemesis: Nemesis, sessions: SessionClients) 
 
 
 async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None) -> int:
-    """Read every key once more, and at every member; return the number of terms.
+    """Read every key once more, also at every member; return the number of terms.
 
-    What was under way in sessions is brought to its end before.
+    Unanswered commands of sessions are finished first.
 
     Raises:
         StuckError: the members do not agree.
-        NoProgressError: they never agree for long enough.
+        NoProgressError: the log does not stop growing.
         OSError, RespError: a member does not answer.
     """
     clients, cluster = nemesis.clients, nemesis.cluster
@@ -199,12 +198,12 @@ async def check_states(nemesis: Nemesis, sessions: SessionClients | None = None)
             if sessions is not None:
                 await sessions.finish()
                 leader = await _agreed(cluster)
-            nemesis.tell("all members agree; reading every key, and then at every member")
+            nemesis.tell("all members agree; reading every key, then at every member")
             last = await clients.read_all()
             found = sessions.check(dict(zip(clients.keys, last, strict=True))) if sessions else []
             for address in cluster.addresses:
                 found += await check_state(list(clients.keys), last, address)
-            # a request without a client any more may still have come in between
+            # a request whose client is gone may still have changed a key during the reads
             if (await _agreed(cluster)).commit_position == leader.commit_position:
                 clients.violations += found
                 return leader.term + 1
@@ -215,7 +214,7 @@ async def _agreed(cluster: LocalCluster) -> NodeStatus:
     """Wait until all members agree and have applied everything; return the leader's status.
 
     Raises:
-        StuckError: that takes too long.
+        StuckError: the wait takes too long.
     """
     leader = (await until(cluster.addresses, agreed_and_applied, RECOVERY_SECONDS)).leader
     assert leader is not None
@@ -223,10 +222,10 @@ async def _agreed(cluster: LocalCluster) -> NodeStatus:
 
 
 def check_history(file: Path) -> Report:
-    """Check a history that was written down.
+    """Check a recorded history.
 
     Raises:
-        HistoryError: it is not one.
+        HistoryError: the file is not a history.
     """
     budget = Budget(clock=time.monotonic, deadline=time.monotonic() + CHECK_SECONDS)
     with file.open("rb") as lines:

@@ -1,12 +1,13 @@
-"""The load of `quorate torture` in sessions: commands that must be done once, sent until answered.
+"""The load of `quorate torture` with sessions: commands that are sent until answered, applied once.
 
-Each client has a session and keys of its own: a counter that it increments and a list to which it
-appends. Such commands show for ever after whether they were done once. Without an answer in time,
-and through the death of any leader, it sends the same sequence again, to whichever member; at times
-to two at once, and at times although it was answered long ago. Nobody else writes to its keys, so
-it knows each reply beforehand; and in the end its keys hold every answered sequence, once.
+Each client has its own session and two keys of its own: a counter that it increments, and a list to
+which it appends. The values of such keys show whether each command was applied once. Without an
+answer in time, the client sends the same sequence again, to any member, even after the leader died.
+Sometimes it sends to two members at once, and sometimes it repeats a command that was answered long
+ago. No other client writes to its keys, so it knows each reply in advance. At the end its keys must
+hold every answered sequence once.
 
-What it does is in the history, too. There a command is one operation, however often it was sent.
+Its commands are in the history, too, each as one operation, however often it was sent.
 """
 
 import math
@@ -26,28 +27,30 @@ __all__ = ["SESSION_CLIENTS", "SessionClients"]
 
 SESSION_CLIENTS: Final = 3
 SESSION_MS: Final = 86_400_000
-"""Longer than any outage: a session that ends by itself would be a violation."""
+"""Timeout of a session. Smaller: the session may end in an outage, which counts as a violation."""
 ANSWER_SECONDS: Final = 1.0
-"""Shorter than requests are parked: a command is sent again while the first may still be done."""
+"""Timeout of an answer. Larger than the time that requests are parked: a command would never be
+repeated while the first attempt may still be applied."""
 FINISH_SECONDS: Final = 60.0
 TWICE: Final = 0.2
 TWICE_SECONDS: Final = 0.05
 AGAIN: Final = 0.1
 ACKNOWLEDGE: Final = 0.05
 WINDOW: Final = 20
-"""So far back an answered sequence is sent again; members keep more replies than that."""
+"""Answered sequences up to this far back are repeated. Larger than the number of
+replies that members keep: such a repetition would fail."""
 _PAUSE_SECONDS: Final = 0.01
-"""Between attempts, always the same: what is repeated too often is what this load looks for."""
+"""Pause between attempts. It never grows, since this load wants many repetitions."""
 _NO_ANSWER: Final = frozenset({"UNKNOWN", "CLUSTERDOWN"})
 
 
 class _ViolationError(Exception):
-    """A reply that no member may give: the client ends, for nothing that it expects is true."""
+    """A reply that no member may give. The client ends, since it can predict nothing more."""
 
 
 @attrs.frozen
 class _Command:
-    """A command of a session: its sequence, its words, and the only right reply."""
+    """A command of a session: its sequence, its words, and the expected reply."""
 
     sequence: int
     words: tuple[bytes, ...]
@@ -59,13 +62,13 @@ class SessionClients:
     """All clients with sessions.
 
     Args:
-        clients: those without, whose history, keys and violations they share.
-        seed: of their choices.
+        clients: the clients without sessions; their history, keys and violations are used here.
+        seed: seed of the clients' choices.
 
     Attributes:
-        answered: how many commands were answered.
-        sent: how often commands were sent.
-        expected: what each key holds by what was answered.
+        answered: number of answered commands.
+        sent: number of commands sent, with repetitions.
+        expected: the value of each key after all answered commands.
     """
 
     clients: Clients
@@ -87,19 +90,19 @@ class SessionClients:
                 nursery.start_soon(client.run)
 
     async def finish(self) -> None:
-        """Have what was under way answered, once all members are well."""
+        """Finish unanswered commands, after all faults have ended."""
         with trio.move_on_after(FINISH_SECONDS) as waiting:
             async with trio.open_nursery() as nursery:
                 for client in self._all:
                     nursery.start_soon(client.finish)
         if waiting.cancelled_caught:
-            words = f"a command of a session is not answered after {FINISH_SECONDS:g} s"
+            words = f"a command of a session was not answered within {FINISH_SECONDS:g} s"
             self.clients.violations.append(words)
 
     def check(self, found: dict[bytes, Reply]) -> list[str]:
-        """Say which keys do not hold just what was answered, given what was read in the end."""
+        """Return the violations: keys whose final value is not the expected one."""
         return [
-            f"session key {key!r} holds {found[key]!r:.60}, and not {right!r:.60}"
+            f"session key {key!r} holds {found[key]!r:.60}, expected {right!r:.60}"
             for key, right in self.expected.items()
             if found[key] != right
         ]
@@ -120,7 +123,7 @@ class _SessionClient:
         self._broken = False
 
     async def run(self) -> None:
-        """Work until cancelled, or until a member has said what it may not."""
+        """Work until cancelled, or until a member gives a forbidden reply."""
         try:
             while not self._broken:
                 await self._step()
@@ -131,7 +134,7 @@ class _SessionClient:
             self._disconnect()
 
     async def finish(self) -> None:
-        """Send what was under way until it is answered."""
+        """Send the unanswered command until it is answered."""
         try:
             if self._pending is not None and not self._broken:
                 await self._answered(self._pending)
@@ -157,18 +160,18 @@ class _SessionClient:
             await self._next()
 
     async def _open(self) -> int:
-        """Open a session; one that nobody answered for is left to itself."""
+        """Open a session. A session without an answer is abandoned."""
         reply = await self._surely((b"QUORATE.SESSION", b"OPEN", b"%d" % SESSION_MS))
         if not isinstance(reply, int):
             raise _ViolationError(f"a session was opened with {reply!r:.60}")
         return reply
 
     async def _next(self) -> None:
-        """Do the next command, and write it down."""
+        """Execute the next command, and record it."""
         command, op, key = self._made()
         clients = self._owner.clients
         result: Value = None
-        status: Status = "unknown"  # a client that is cancelled does not know yet
+        status: Status = "unknown"  # stays so if the client is cancelled
         start_ns = time.monotonic_ns()
         try:
             await self._answered(command)
@@ -179,7 +182,7 @@ class _SessionClient:
             clients.ended(Operation(self._number, op, key, args, result, start_ns, end_ns, status))
 
     def _made(self) -> tuple[_Command, str, bytes]:
-        """Make the next command; from then on it may have been done."""
+        """Make the next command; from now on it counts as possibly applied."""
         number, kind = self._sequence + 1, self._rng.choice(("counter", "list"))
         key = b"once-%d-%b-%d" % (self._number, kind.encode(), number // KEY_OPERATIONS)
         held = self._owner.expected.get(key, b"")
@@ -193,10 +196,10 @@ class _SessionClient:
         return made, made.words[0].decode().lower(), key
 
     async def _answered(self, command: _Command) -> None:
-        """Send a command until it is answered, and note what its key holds then.
+        """Send a command until it is answered, and record the new value of its key.
 
         Raises:
-            _ViolationError: the answer is not the right one.
+            _ViolationError: the answer is wrong.
         """
         replies: list[object] = []
 
@@ -225,11 +228,11 @@ class _SessionClient:
         self._done = [*self._done[1 - WINDOW :], command]
 
     async def _again(self, command: _Command) -> None:
-        """Send again what was answered; that is answered in the same way."""
+        """Repeat an answered command, and check that the reply is the same."""
         reply = await self._surely(self._stamped(command))
         if reply != command.reply:
             words = b" ".join(self._stamped(command))
-            raise _ViolationError(f"{words!r:.80}, once more, was answered with {reply!r:.60}")
+            raise _ViolationError(f"{words!r:.80}, repeated, was answered with {reply!r:.60}")
 
     def _stamped(self, command: _Command) -> tuple[bytes, ...]:
         return (
@@ -240,7 +243,7 @@ class _SessionClient:
         )
 
     async def _surely(self, words: tuple[bytes, ...]) -> object:
-        """Send a command to one member after the other until it is answered; return that."""
+        """Send a command to one member after the other until it is answered; return the reply."""
         retry = Retry(
             trio.current_time,
             math.inf,

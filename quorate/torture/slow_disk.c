@@ -1,11 +1,11 @@
 /* Makes the disk of one process slow, on demand. Preloaded (LD_PRELOAD) into a member by
- * `quorate torture`; see torture_disk.py.
+ * `quorate torture`; see disk.py.
  *
- * Before each sync, and each write that is one (O_DSYNC), it reads a number of milliseconds from the
- * file that QUORATE_SLOW_DISK names, and waits for so long; without that file it does not wait. The
- * sync itself is then done as asked, so nothing is less durable than it would be. While there is something
- * to wait for, the kernel takes no writes to be done in the background (io_submit(2)), which nobody could
- * be kept waiting for here: who asks for that has to write otherwise.
+ * Before each sync, and each write that syncs (O_DSYNC), it reads a number of milliseconds from the
+ * file that QUORATE_SLOW_DISK names, and waits that long. Without that file it does not wait. Then
+ * it performs the sync as requested, so durability does not change. While there is a delay, it refuses
+ * writes in the background (io_submit(2)), since it could not delay their completion here. The
+ * caller must then write in another way.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

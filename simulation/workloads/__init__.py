@@ -1,4 +1,13 @@
-"""What the clients of a simulated cluster do, and what they check by themselves."""
+"""Workloads: the operations of a simulated cluster's clients, and the checks that clients make.
+
+- ``strings`` has registers, lists and counters, and checks linearizability.
+- ``bank`` has transactions; ``expiry`` has keys that expire.
+- ``sessions`` repeats commands, and checks that each was applied once.
+- ``samples`` serves a user's own service.
+
+Checks that need all members' logs are in ``simulation/invariants``. Read ``base.py`` first, then
+``strings.py``.
+"""
 
 from .bank import Bank
 from .base import Workload

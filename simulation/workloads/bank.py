@@ -1,7 +1,7 @@
-"""Transfers between accounts: money moves, and none is made or lost.
+"""Transfers between accounts: the sum of all accounts never changes.
 
-A transfer is one transaction of two commands on two keys, so no reader may ever see the one without
-the other.
+A transfer is one transaction of two commands on two keys, so no reader may see one command's effect
+without the other's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Bank(Workload):
     """Clients transfer money between accounts that begin empty and may be overdrawn."""
 
     async def act(self, door: Door) -> None:
-        """Transfer some money, or look at all accounts."""
+        """Transfer some money, or check all accounts."""
         if door.rng.random() < 0.3:
             await self._look(door)
             return
@@ -46,5 +46,5 @@ class Bank(Workload):
             raise ViolationError(f"Bank: the balances are {balances}, which is not nothing")
 
     async def finish(self, door: Door) -> None:
-        """Look at all accounts."""
+        """Check all accounts."""
         await self._look(door)

@@ -1,4 +1,4 @@
-"""What all workloads share: a service, something that a client does, and a check at the end."""
+"""The base of all workloads: operations of clients, and a check at the end of a round."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Workload(ABC):
-    """Something that clients do all the time.
+    """Operations that clients execute all the time.
 
     Attributes:
-        clients: how many do this and nothing else; with 0, the clients that do everything do it.
-        round: names the keys of this round; what a round has written is checked at its end.
+        clients: number of clients for this workload alone; with 0, clients with mixed work run it.
+        round: names the keys of this round; the round's writes are checked at its end.
         history: the operations of this round.
     """
 
@@ -37,30 +37,30 @@ class Workload(ABC):
 
     @property
     def probes(self) -> Sequence[bytes]:
-        """Queries whose answers must be equal on all members at equal positions."""
+        """Return queries whose answers must be equal on all members at equal positions."""
         return ()
 
     def harmless(self, rng: Random) -> bytes:
-        """Give a command that may be sent at any time."""
+        """Return a command that may be sent at any time."""
         return encode(b"SET", b"harmless", rng.getrandbits(32))
 
     @abstractmethod
     async def act(self, door: Door) -> None:
-        """Do one thing; what is refused or unknown is part of the history, and no error."""
+        """Execute one operation; record a refused or unknown outcome instead of raising it."""
 
-    async def finish(self, door: Door) -> None:  # noqa: B027 - most have nothing to look at
-        """Look at what the round has left, when nobody else does anything any more.
+    async def finish(self, door: Door) -> None:  # noqa: B027 - most workloads have no such check
+        """Check the state at the end of the round, when all other clients have stopped.
 
         Raises:
-            ViolationError: it can't be.
+            ViolationError: the state is impossible.
         """
 
     async def record(
         self, door: Door, op: str, key: bytes, args: tuple[Value, ...], run: Awaitable[Value]
     ) -> Value:
-        """Run an operation, and note it in the history; None if it has no result."""
+        """Run an operation, and record it in the history; None if it has no result."""
         start = _now_ns()
-        status: Status = "unknown"  # also of a client that is cancelled
+        status: Status = "unknown"  # stays so if the client is cancelled
         result: Value = None
         try:
             result = await run
@@ -88,7 +88,7 @@ def decode(reply: bytes) -> list[Reply]:
     """Decode replies of the key-value store.
 
     Raises:
-        KeyValueError: one of them is an error.
+        KeyValueError: a reply is an error.
     """
     found = resp.parse_replies_untrusted(reply)
     for each in found:
@@ -98,6 +98,6 @@ def decode(reply: bytes) -> list[Reply]:
 
 
 def value_of(reply: Reply) -> bytes | int | None:
-    """Give a reply that is a string, a number or nothing."""
+    """Return a reply that is a string, a number or nothing."""
     assert reply is None or isinstance(reply, bytes | int), f"{reply!r}"
     return reply

@@ -1,4 +1,4 @@
-"""Keys that expire: they do so at one place of the log, for everybody."""
+"""Keys that expire: they must do so at the same log position on all members."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LIVES_MS: Final = (20, 200, 2000, 20_000)
 
 
 class Expiry(Workload):
-    """Clients take leases, and let them run out, renew them or give them up.
+    """Clients take leases, and let them expire, renew them, or release them.
 
-    What is checked is `EqualExpiry`: at equal positions all members say the same of each key.
+    The invariant `EqualExpiry` checks them: at equal positions, all members answer alike.
     """
 
     @property
     def probes(self) -> Sequence[bytes]:
-        """How long each key has left, and what it holds."""
+        """Return queries of each key's remaining time and value."""
         return [encode(b"PTTL", key) + encode(b"GET", key) for key in KEYS]
 
     async def act(self, door: Door) -> None:
-        """Do one thing to one key."""
+        """Execute one operation on one key."""
         key = door.rng.choice(KEYS)
         life = door.rng.choice(LIVES_MS)
         commands = (

@@ -1,4 +1,4 @@
-"""The workload of a user's own service: it says itself what clients may send."""
+"""The workload of a user's own service: the service class draws what clients send."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Sample:
-    """Something that a client may send.
+    """A command or query that a client may send.
 
     Args:
         payload: the bytes for the service.
-        flags: for the service, too.
-        query: it is a query, and not recorded.
+        flags: the flags for the service.
+        query: whether it is a query, which is not recorded in the log.
     """
 
     payload: bytes
@@ -33,19 +33,19 @@ class Sample:
 
 
 class Sampling(Protocol):
-    """A service class that can be simulated as it is: it says what clients may send."""
+    """A service class that can be simulated: it draws what clients send."""
 
     @staticmethod
     def sample(rng: Random) -> Sample:
-        """Draw something that a client may send."""
+        """Draw a command or query."""
         ...
 
 
 class Samples(Workload):
-    """Clients send what the service's class draws for them.
+    """Clients send commands and queries that the service's class draws.
 
     Args:
-        draw: draws it.
+        draw: draws a command or query.
         probes: queries whose answers must be equal on all members at equal positions.
     """
 
@@ -56,7 +56,7 @@ class Samples(Workload):
 
     @property
     def probes(self) -> Sequence[bytes]:
-        """What was given."""
+        """Return the given queries."""
         return self._probes
 
     def harmless(self, rng: Random) -> bytes:

@@ -1,7 +1,7 @@
-"""Clients that send everything again until they have an answer, and must see it done once.
+"""Clients with sessions: they repeat commands until answered, and each must be applied once.
 
-Each client has a session and a list of its own, to which it appends the numbers of its commands. So
-the reply to each command, the length of the list, is known beforehand. In the end the list holds
+Each client has its own session and its own list, to which it appends the numbers of its commands.
+So the client knows each reply, the length of the list, in advance. At the end, the list must hold
 every number once, in order.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..door import Door
 
 LIVES_MS: Final = (1000, 5000, 60_000)
-"""Timeouts of sessions; the short ones end in a storm."""
+"""Timeouts of sessions; sessions with a short one end during a storm."""
 
 _NUMBER: Final = b"%06d,"
 _NUMBER_BYTES: Final = len(_NUMBER % 0)
@@ -32,10 +32,10 @@ class _Owner:
     """A client's session and its list.
 
     Args:
-        session: the id.
+        session: id of the session.
         answered: the last sequence that was answered; the next one may have been sent.
-        acknowledged: the last one whose reply was given up.
-        sent: the next one was sent.
+        acknowledged: the last sequence whose reply the client has released.
+        sent: whether the next sequence was sent.
     """
 
     session: int
@@ -45,14 +45,14 @@ class _Owner:
 
     @property
     def key(self) -> bytes:
-        """Of the list."""
+        """Return the key of the list."""
         return b"once-%d" % self.session
 
 
 class Sessions(Workload):
-    """A client appends to its lists, exactly once, and looks whether that is so.
+    """A client appends to its lists, and checks that each command was applied once.
 
-    It waits for its answers, however long that takes, so it does nothing else.
+    It waits for its answers without a limit, so it has no other workload.
     """
 
     clients: ClassVar[int] = 1
@@ -63,7 +63,7 @@ class Sessions(Workload):
         self._ended: list[_Owner] = []
 
     async def act(self, door: Door) -> None:
-        """Open a session, or do one thing in it."""
+        """Open a session, or execute one operation in it."""
         owner = self._owners.get(door.client)
         chance = door.rng.random()
         if owner is None:
@@ -78,7 +78,7 @@ class Sessions(Workload):
             await self._append(door, owner, twice=chance < 0.5)
 
     async def finish(self, door: Door) -> None:
-        """Have everything answered, and look at all lists."""
+        """Wait for all answers, and check all lists."""
         for owner in list(self._owners.values()):
             if owner.sent:
                 await self._append(door, owner)
@@ -91,7 +91,7 @@ class Sessions(Workload):
         try:
             (session,) = decode(await door.command(words))
         except RequestError:
-            return  # if there is one it will time out
+            return  # a session that was opened without an answer will time out
         assert isinstance(session, int)
         self._owners[door.client] = _Owner(session)
 
@@ -113,15 +113,15 @@ class Sessions(Workload):
         self._end(owner)
 
     async def _repeat(self, door: Door, owner: _Owner) -> None:
-        """Send again what was answered."""
+        """Repeat an answered command."""
         reply = await self._ask(door, owner, owner.answered)
         if self._lost(owner, reply) or reply == b":%d\r\n" % (_NUMBER_BYTES * owner.answered):
             return
         if not reply.startswith(b"-FORGOTTEN "):
-            raise ViolationError(f"Sessions: {owner} was then told {reply!r}")
+            raise ViolationError(f"Sessions: {owner} repeated a command and received {reply!r}")
 
     async def _append(self, door: Door, owner: _Owner, *, twice: bool = False) -> None:
-        """Send the next one, perhaps twice at once, until it is answered."""
+        """Send the next command, perhaps twice at once, until it is answered."""
         owner.sent = True
         sequence = owner.answered + 1
         replies: list[bytes] = []
@@ -133,7 +133,7 @@ class Sessions(Workload):
             nursery.start_soon(ask)
             if twice:
                 nursery.start_soon(ask)
-        if any([self._lost(owner, reply) for reply in replies]):  # noqa: C419 - all are looked at
+        if any([self._lost(owner, reply) for reply in replies]):  # noqa: C419 - checks every reply
             return
         if set(replies) != {b":%d\r\n" % (_NUMBER_BYTES * sequence)}:
             raise ViolationError(f"Sessions: {sequence} of {owner} was answered with {replies}")
@@ -148,7 +148,7 @@ class Sessions(Workload):
                 await trio.sleep(_PAUSE_SECONDS)
 
     def _lost(self, owner: _Owner, reply: bytes) -> bool:
-        """Whether the session is no more."""
+        """Return whether the session has ended."""
         if not reply.startswith(b"-NOSESSION "):
             return False
         self._end(owner)

@@ -1,7 +1,7 @@
 """Registers with compare-and-set, append lists and counters, in the key-value store.
 
-They are checked twice: by their places in the log as they happen, and once more from outside, by
-a checker that knows only what the clients saw.
+They are checked twice: by their log positions during the run, and afterwards by a checker that
+knows only what the clients saw.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Strings(Workload):
         self._serial = 0
 
     async def act(self, door: Door) -> None:
-        """Do one operation on one key."""
+        """Execute one operation on one key."""
         kind = door.rng.choice(("register", "register", "list", "counter"))
         key = b"%b-%d-%d" % (kind.encode(), self.round, door.rng.randrange(KEYS))
         self._serial += 1
@@ -48,7 +48,7 @@ class Strings(Workload):
             await self._compare_and_set(door, key, value)
 
     async def _compare_and_set(self, door: Door, key: bytes, value: bytes) -> None:
-        """Read a register, and set it if it still is what was read, as with WATCH and EXEC."""
+        """Read a register, and replace the value if it has not changed, as with WATCH and EXEC."""
         try:
             reply = await door.query(encode(b"WATCH", key) + encode(b"GET", key))
         except RequestError:
@@ -62,7 +62,7 @@ class Strings(Workload):
         await self.record(door, "cas", key, (found, value), run)
 
     async def finish(self, door: Door) -> None:
-        """Read every key once more, and look for an order of all operations that explains them."""
+        """Read every key once more, and search for an order that explains all operations."""
         for key in sorted({each.key for each in self.history}):
             await self.record(door, "get", key, (), _get(door, key))
         report = check(self.history)

@@ -1,4 +1,4 @@
-"""``python -m tests.model``: explore the large models, and tell how many states each has."""
+"""``python -m tests.model``: explores the large models, and prints their numbers of states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = {
 
 
 def main() -> None:
-    """Explore them all."""
+    """Explore all large models."""
     for words, elector in LARGE.items():
         began = time.perf_counter()
         states = explore(elector, elector.start())

@@ -1,4 +1,4 @@
-"""The states of the model: members, messages, and what of them still matters."""
+"""The states of the model: members and messages, reduced to what still matters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorate.transport import NewLeadershipTerm, RequestVote
 NOBODY: Final = -1
 
 Log = tuple[int, ...]
-"""The terms of the entries, oldest first. A second one of a term admits the store that is new."""
+"""The terms of the entries, oldest first. The second entry of a term admits the new store."""
 
 CANVASS, SCOUTING, BALLOT, VOTED, LEADING, FOLLOWING = range(6)
 FIRST, RECOVERING, ADMITTED = range(3)
@@ -26,14 +26,14 @@ class Member(NamedTuple):
     """One member.
 
     Attributes:
-        role: what it does.
-        term: that it scouts, stands, leads or follows in.
-        other: whom it follows, or whom it as a leader has asked to take over.
-        forced: it stands since its leader has asked it; 2 if it may be behind.
-        promised: durable, the highest term.
-        voted: durable, for whom in that term.
+        role: its role.
+        term: the term of its pre-vote, candidacy or leadership, or of the leader that it follows.
+        other: the leader that it follows; for a leader, the member nominated as its successor.
+        forced: it is a candidate because its leader nominated it; 2 if its log may be behind.
+        promised: durable: the highest term.
+        voted: durable: the candidate that it voted for in that term.
         log: durable.
-        store: the one that it began with, a new one without a vote, or one that was admitted.
+        store: its first store, a new store without a vote, or an admitted store.
     """
 
     role: int = CANVASS
@@ -47,25 +47,25 @@ class Member(NamedTuple):
 
     @property
     def votes(self) -> bool:
-        """Whether its store has a vote."""
+        """Return whether its store has a vote."""
         return self.store != RECOVERING
 
     @property
     def end(self) -> LogEnd:
-        """Where its log ends."""
+        """Return the end of its log."""
         return end_of(self.log)
 
     @property
     def promise(self) -> NodeState:
-        """Its durable vote."""
+        """Return its durable vote."""
         return NodeState(self.promised, self.voted)
 
     def back(self) -> Member:
-        """The member after a timeout or a crash."""
+        """Return the member after a timeout or a crash."""
         return Member(promised=self.promised, voted=self.voted, log=self.log, store=self.store)
 
     def promising(self, state: NodeState | None) -> Member:
-        """The member once a promise is durable."""
+        """Return the member after a promise became durable."""
         if state is None:
             return self
         assert state.candidate_term >= self.promised
@@ -73,7 +73,7 @@ class Member(NamedTuple):
 
 
 class ScoutSent(NamedTuple):
-    """A question: would you vote for me?"""
+    """A pre-vote request."""
 
     term: int
     sender: int
@@ -82,7 +82,7 @@ class ScoutSent(NamedTuple):
 
 
 class Yes(NamedTuple):
-    """The answer to it."""
+    """A positive answer to a pre-vote request."""
 
     term: int
     sender: int
@@ -111,7 +111,7 @@ class VoteGiven(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """A leader tells of its term, and of its log."""
+    """A leader announces its term and its log."""
 
     term: int
     sender: int
@@ -130,13 +130,13 @@ class Has(NamedTuple):
 
 
 class Stale(NamedTuple):
-    """Somebody lives in a newer term."""
+    """The sender is in a newer term."""
 
     term: int
 
 
 class Asked(NamedTuple):
-    """A leader asks a member to take over."""
+    """A leader nominates a member as its successor."""
 
     term: int
     receiver: int
@@ -147,12 +147,12 @@ Message = ScoutSent | Yes | VoteAsked | VoteGiven | Leads | Has | Stale | Asked
 
 
 class State(NamedTuple):
-    """The cluster, and what must be remembered to judge it.
+    """The cluster, and the facts that the checks need.
 
     Attributes:
-        members: by id.
+        members: the members by id.
         sent: all messages ever sent.
-        won: who has won which term.
+        won: the winner of each term.
         committed: the longest log that was ever committed.
     """
 
@@ -163,23 +163,23 @@ class State(NamedTuple):
 
 
 class ViolationError(AssertionError):
-    """Something that must never be."""
+    """A property of the election is violated."""
 
 
 @functools.cache
 def end_of(log: Log) -> LogEnd:
-    """Where a log ends."""
+    """Return the end of a log."""
     return LogEnd(log[-1] if log else -1, len(log))
 
 
 @functools.cache
 def admitted_at(log: Log) -> int:
-    """How many entries there are up to the last one that admits a store; 0 without one."""
+    """Return the number of entries up to the last one that admits a store; 0 without one."""
     return max((i + 1 for i in range(1, len(log)) if log[i] == log[i - 1]), default=0)
 
 
 def rows(log: Log) -> list[TermRow]:
-    """The recording log that belongs to a log."""
+    """Return the recording log of a log."""
     made: list[TermRow] = []
     for position, term in enumerate(log):
         if not made or made[-1].term < term:
@@ -189,7 +189,7 @@ def rows(log: Log) -> list[TermRow]:
 
 @functools.cache
 def agreed(log: Log, leaders: Log, term: int) -> int:
-    """How far a log is the same as that of the leader of a term, as members find out."""
+    """Return how far a log equals that of a term's leader, by the members' own comparison."""
     base = leaders.index(term) if term in leaders else len(leaders)
     mine = rows(log)
     log_term = mine[-1].term if mine else -1
@@ -199,7 +199,7 @@ def agreed(log: Log, leaders: Log, term: int) -> int:
 
 @functools.cache
 def request(message: ScoutSent | VoteAsked) -> RequestVote:
-    """The message as members send it."""
+    """Return the message as members send it."""
     end = end_of(message.log)
     return RequestVote(
         end.term,
@@ -216,21 +216,21 @@ FORCED, BEHIND = 1, 2
 
 @functools.cache
 def new_term(term: int, leader: int) -> NewLeadershipTerm:
-    """The message as members send it, as far as it is looked at here."""
+    """Return the message as members send it, with the fields that the rules use."""
     numbers = {field.name: 0 for field in attrs.fields(NewLeadershipTerm)}
     numbers |= {"leadership_term_id": term, "leader_member_id": leader}
     return NewLeadershipTerm(**numbers)  # type: ignore[arg-type]
 
 
 def changed(state: State, i: int, member: Member, *messages: Message) -> State:
-    """The state once a member has changed and sent messages."""
+    """Return the state after a member has changed and sent messages."""
     members = (*state.members[:i], member, *state.members[i + 1 :])
     sent = state.sent | set(messages) if messages else state.sent
     return State(members, sent, state.won, state.committed)
 
 
 def essence(state: State) -> State:
-    """The state without what can't matter any more; states of equal essence go on alike."""
+    """Remove everything that can no longer matter; states of equal essence have equal futures."""
     members = state.members
     lowest = min(member.promised for member in members)
     sent = frozenset(message for message in state.sent if _matters(message, members, lowest))
@@ -243,7 +243,7 @@ def essence(state: State) -> State:
 
 
 def _matters(message: Message, members: tuple[Member, ...], lowest: int) -> bool:
-    """Whether a message could still change anything."""
+    """Return whether a message could still change anything."""
     match message:
         case VoteGiven(term=term, receiver=i):
             return (members[i].role, members[i].term) == (BALLOT, term)

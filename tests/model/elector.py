@@ -1,19 +1,21 @@
-"""An executable specification of the elector, every state of which can be explored.
+"""An executable specification of the elector that can be explored exhaustively.
 
-A few members, a few terms, one entry of the log for each term. Every judgement is made by the very
-functions of `quorate.node.protocol` that a member uses; what stands here is only what the
-members' tasks do around them. The environment is as bad as can be:
+It has a few members, a few terms, and one entry of the log for each term. Every decision calls the
+same functions of `quorate.node.protocol` as a member does; this module only replaces the members'
+tasks around them. The environment is as hostile as possible:
 
-- A message once sent may be heard at any time, any number of times, in any order, or never.
-- A member may fall back to its canvass at any time. That is a timeout, or a crash: all that it
-  has in memory is lost, and its promise, its vote and its log are not, since they are durable.
-- A member scouts whenever it likes, whatever it has heard in its canvass; answers to an earlier
-  round of scouting in the same term count, which in a member they don't.
-- A leader may ask any of its followers to take over, also one that is behind.
-- A member may lose its disk, once, at any time. What its old store has said may still be heard
-  ever after. A leader may write the entry that admits the new store at any time from then on.
+- A message may be received at any time after it was sent, any number of times, in any order, or
+  never.
+- A member may return to its canvass at any time, by a timeout or a crash. Then everything in memory
+  is lost; its promise, its vote and its log are durable and stay.
+- A member may start a pre-vote at any time, whatever it has received in its canvass. Answers to an
+  earlier round of pre-votes in the same term count, unlike in a member.
+- A leader may nominate any of its followers, even one that is behind.
+- A member may lose its disk, once, at any time. Messages from its old store may still be received
+  at any later time. From then on, a leader may write the entry that admits the new store at any
+  time.
 
-So there are more behaviours here than members have, and what holds here holds for them.
+So the model has more behaviours than real members, and every property of the model holds for them.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 
 
 def drawn_level(member: Member, given: Sequence[VoteGiven]) -> Log:
-    """The log with which a winner leads: see :mod:`quorate.node.election.adopt_voter_log`."""
+    """Return the log with which a winner leads."""
     logs = [member.log, *(vote.log for vote in given)]
     return max(logs, key=end_of) if member.forced == BEHIND else member.log
 
@@ -75,12 +77,12 @@ class Elector:
     """The moves.
 
     Args:
-        size: how many members.
+        size: number of members.
         terms: the highest term that is explored.
-        transfers: leaders may ask others to take over.
-        steady: members that never lose their leader, nor their leadership, by a timeout; if there
-            are any, no term may be raised, and they must stay what they are.
-        scouting: members scout before they stand.
+        transfers: leaders may nominate a successor.
+        steady: members that never lose their leader or leadership by a timeout; with such members,
+            no term may be raised, and their roles must not change.
+        scouting: members run a pre-vote before they become candidates.
         wipes: one member may lose its disk.
     """
 
@@ -92,7 +94,7 @@ class Elector:
     wipes: bool = False
 
     def start(self) -> State:
-        """Nobody has ever led; or if members are steady, the first leads and the others follow."""
+        """Return the first state: no leader yet; with steady members, the first one leads."""
         if not self.steady:
             return State(tuple(Member() for _ in range(self.size)), frozenset())
         members = [Member(promised=0, voted=NOBODY) for _ in range(self.size)]
@@ -103,10 +105,10 @@ class Elector:
         return State(tuple(members), sent, ((1, 0),), (1,))
 
     def check(self, state: State) -> None:
-        """See that steady members stay so.
+        """Check that steady members keep their roles.
 
         Raises:
-            ViolationError: they don't, or somebody has raised a term.
+            ViolationError: a role has changed, or a member has raised a term.
         """
         for i, member in enumerate(state.members):
             if self.steady and member.promised > 1:
@@ -115,10 +117,10 @@ class Elector:
                 raise ViolationError(f"member {i} was steady")
 
     def moves(self, state: State) -> Iterator[State]:
-        """Yield all that may come next.
+        """Yield all possible next states.
 
         Raises:
-            ViolationError: a property is violated by a move.
+            ViolationError: a move violates a property.
         """
         for i, member in enumerate(state.members):
             if member.role != CANVASS and i not in self.steady:
@@ -129,10 +131,10 @@ class Elector:
             for message in state.sent:
                 yield from self._hears(state, i, member, message)
 
-    # --- what a member does by itself
+    # --- moves of a member by itself
 
     def _loses_or_gains(self, state: State, i: int, member: Member) -> Iterator[State]:
-        """Lose everything; or learn that the entry that admits the new store is committed."""
+        """Lose the disk; or learn that the entry that admits the new store is committed."""
         if all(each.store == FIRST for each in state.members):
             yield changed(state, i, Member(store=RECOVERING))
         at = admitted_at(state.committed)
@@ -198,7 +200,7 @@ class Elector:
         yield changed(state, i, leads, Leads(member.term, i, log))._replace(won=won)
 
     def _write(self, state: State, i: int, member: Member) -> Iterator[State]:
-        """Write the entry of the term once a quorum has it; commit it once a quorum has that."""
+        """Write the term's entry once a quorum has the term; commit it once a quorum has it."""
         at = {
             sent.sender: True
             for sent in state.sent
@@ -227,7 +229,7 @@ class Elector:
     def _others(self, i: int) -> tuple[int, ...]:
         return tuple(other for other in range(self.size) if other != i)
 
-    # --- what it hears
+    # --- received messages
 
     def _hears(self, state: State, i: int, member: Member, message: Message) -> Iterator[State]:
         match message:
@@ -303,7 +305,7 @@ class Elector:
             log = after.log if message.forced == BEHIND else ()
             yield changed(state, i, voted, VoteGiven(message.term, i, message.sender, log))
         elif decision.promise is not None:
-            yield changed(state, i, after.back())  # what we stood for is over
+            yield changed(state, i, after.back())  # our candidacy is over
 
     def _hears_leader(
         self, state: State, i: int, member: Member, message: Leads
@@ -311,7 +313,7 @@ class Elector:
         if message.term == member.term and member.role == LEADING:
             raise ViolationError(f"members {i} and {message.sender} both lead term {member.term}")
         if log_matching.is_stale(new_term(message.term, message.sender), member.promised):
-            if self.steady:  # else leaders give up at any time anyway
+            if self.steady:  # otherwise leaders may give up at any time
                 yield state._replace(sent=state.sent | {Stale(member.promised)})
             return
         if message.term > member.promised:
@@ -328,13 +330,13 @@ class Elector:
 
 
 def _reports(member: Member, i: int) -> tuple[Has, ...]:
-    """What a leader counts of what a follower tells: nothing, if its store has no vote."""
+    """Return a follower's report as the leader counts it: nothing, if its store has no vote."""
     follows = member.role == FOLLOWING and member.votes
     return (Has(member.term, i, member.log),) if follows else ()
 
 
 def _voter(member: Member) -> ballots.VoterView:
-    """What the rules look at in a member."""
+    """Return the fields of a member that the rules read."""
     at = admitted_at(member.log)
     return ballots.VoterView(
         member.end, member.promise, admission=end_of(member.log[:at]), has_vote=member.votes
@@ -342,16 +344,16 @@ def _voter(member: Member) -> ballots.VoterView:
 
 
 def explore(elector: Elector, start: State, most: int | None = None) -> int:
-    """Visit every state that can be reached; return how many there are.
+    """Visit every reachable state; return the number of states.
 
     Args:
         elector: the moves.
-        start: where to begin.
-        most: give up if there are more.
+        start: the first state.
+        most: give up after this many states.
 
     Raises:
         ViolationError: a property is violated.
-        OverflowError: there are more states than that.
+        OverflowError: there are more than `most` states.
     """
     seen = {start}
     todo = [start]

@@ -1,6 +1,6 @@
 """Every state of small clusters: no two leaders of a term, nothing committed lost, no term raised.
 
-``make model`` explores larger ones. That the model sees what is wrong is shown by planted faults.
+``make model`` explores larger ones. Planted faults prove that the model finds wrong rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_every_state_is_safe(words: str) -> None:
 
 
 def violation(elector: Elector) -> str:
-    """What the model finds, before it has looked at too many states."""
+    """Return the violation that the model finds within a bounded number of states."""
     with pytest.raises(ViolationError) as caught:
         explore(elector, elector.start(), most=200_000)
     return str(caught.value)

@@ -96,7 +96,7 @@ class OneMember:
         request.done(reply)
 
     def release(self) -> None:
-        """A leader is found: answer the parked requests."""
+        """Answer the parked requests, as if a leader had been found."""
         parked, self.parked = self.parked or [], None
         for request in parked:
             self.answer(request)
@@ -152,7 +152,7 @@ class OneMember:
 
 
 class RawClient:
-    """A client's socket that knows nothing of the protocol."""
+    """A client's plain socket."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -196,7 +196,7 @@ class RawClient:
         return received
 
     async def receive_some(self, count: int) -> bytes:
-        """Receive what there is: at least one byte unless the port has closed."""
+        """Receive the available bytes: at least one, unless the port has closed."""
         if not self._received:
             try:
                 with trio.fail_after(5):
@@ -240,7 +240,7 @@ class World:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds; real sockets have no virtual time."""
         with trio.fail_after(5):
-            while not condition():  # noqa: ASYNC110 - it depends on the kernel, not on a task
+            while not condition():  # noqa: ASYNC110 - waits for the kernel, not for a task
                 await trio.sleep(0.001)
 
     @classmethod

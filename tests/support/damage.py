@@ -1,4 +1,4 @@
-"""Clusters with something in their logs, and damage to those."""
+"""Clusters with filled logs, and damage to these logs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 async def write(world: World[Ledger], at: int, count: int) -> None:
-    """Have so many commands done through a member, and all have them."""
+    """Execute a number of commands through a member, and wait until all members have them."""
     for i in range(count):
         await world.command(at, b"%d" % i)
     await equal(world)
 
 
 async def filled(world: World[Ledger], count: int) -> int:
-    """Start all, and have all have so many commands; return the leader."""
+    """Start all members, and wait until all have a number of commands; return the leader."""
     await world.start()
     leader = await world.settled()
     await write(world, leader, count)
@@ -33,14 +33,14 @@ async def filled(world: World[Ledger], count: int) -> int:
 
 
 async def back(world: World[Ledger], *members: int) -> None:
-    """Start members, and wait until all have the same."""
+    """Start members, and wait until all have the same commands."""
     await world.start(*members)
     await world.settled()
     await equal(world)
 
 
 async def whole_again(world: World[Ledger], member: int) -> None:
-    """Look for damage in a member's log, and have the member run again without any."""
+    """Check that a member's log is damaged, and that the member runs again after a repair."""
     await world.kill(member)
     assert verify(world.hosts[member].config.directory / "log").ok
     await world.start(member)
@@ -48,7 +48,7 @@ async def whole_again(world: World[Ledger], member: int) -> None:
 
 
 def spoil(folder: Path, which: list[int], *, missing: bool = False) -> list[int]:
-    """Damage some batches of a log, by their number, or take them away; give their positions."""
+    """Damage or remove some batches of a log, by their numbers; return their positions."""
     carry_over_journal(folder / "log")
     with lmdb.open(str(folder / "log"), max_dbs=8, map_size=1 << 30) as environment:
         db = environment.open_db(b"log", create=False)

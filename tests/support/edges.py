@@ -1,4 +1,4 @@
-"""A test for each edge of the election: which one it takes is declared, and then observed."""
+"""A test for each edge of the election: the test declares its edge, and an observer verifies it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Edge: TypeAlias = tuple[State, State]
 
 TAKEN: dict[Edge, str] = {}
-"""By which test an edge is taken."""
+"""The test that takes each edge."""
 
 if TYPE_CHECKING:
     Drive: TypeAlias = Callable[[Script], Awaitable[None]]
@@ -31,9 +31,9 @@ def takes(
 ) -> Callable[[Drive], Test]:
     """Make a test of a function that drives a member over an edge.
 
-    The member has a log of `batches` and has just begun to canvass. When the function returns the
-    edge must have been taken, or be taken by the member's own timeouts, and as its last argument
-    says so: the observer of the member's transitions is the witness.
+    The member has a log of `batches` and has just begun to canvass. When the function returns, the
+    member must have taken the edge, or take it by its own timeouts. The observer of the member's
+    transitions verifies this.
     """
 
     def make(drive: Drive) -> Test:

@@ -1,4 +1,4 @@
-"""Clusters whose members found them when they run first, as real ones do."""
+"""Clusters that their members found at their first start, like real clusters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def new_cluster(directory: Path, members: int = 3) -> AbstractAsyncContextManager[World[Ledger]]:
-    """Open a world whose stores are to be made; nobody runs yet."""
+    """Open a world without stores; no member runs yet."""
     return open_world(directory, Ledger, Setting(members=members, founded=False, contain=True))
 
 
 @asynccontextmanager
 async def begun_cluster(directory: Path) -> AsyncGenerator[tuple[World[Ledger], int]]:
-    """Open a world of three members that have founded their cluster; give it, and its leader."""
+    """Open a world of three members that have founded their cluster; yield it and its leader."""
     async with new_cluster(directory) as world:
         await world.start()
         yield world, await world.settled()

@@ -17,7 +17,7 @@ OK = resp.OK
 
 
 class Member:
-    """Keeps the requests of each turn in a list; a command that comes alone is applied at once.
+    """Keeps the requests of each turn in a list; a single command is applied at once.
 
     Attributes:
         turns: the requests of each turn, until `take`.
@@ -82,7 +82,7 @@ class Tasks:
 
     @property
     def waiting(self) -> list[str]:
-        """The keys whose tasks still wait."""
+        """Return the keys whose tasks still wait."""
         return [key for key in self._scopes if key not in self._over]
 
     async def seen(self) -> dict[str, bool | RequestError | str]:

@@ -1,4 +1,4 @@
-"""Connections whose turns a test takes by hand; the sockets are real, epoll and the member are not.
+"""Connections with turns under a test's control: real sockets, but no epoll and no member.
 
 :class:`Leader` replaces the gateway; it answers when the test calls :meth:`Leader.answer`.
 :class:`Port` replaces the listener.
@@ -36,12 +36,12 @@ class Leader:
     """A gateway that replies to each command with the command's own words.
 
     Args:
-        at_a_time: commands that it executes of a request which may be executed in part.
+        at_a_time: number of commands that it executes of a request that allows partial execution.
 
     Attributes:
         at_once: whether requests are answered when they are submitted.
         error: fails every request, if it is set.
-        waiting: submitted and not sent; `sent` are those that can no longer be withdrawn.
+        waiting: submitted requests that were not sent; `sent` can no longer be withdrawn.
         applied: the executed commands.
         seen: kind, payload and flags of every submitted request.
     """
@@ -74,7 +74,7 @@ class Leader:
             self.submit(request)
 
     def send(self) -> None:
-        """Send what waits: it can no longer be withdrawn."""
+        """Send the waiting requests, which can then no longer be withdrawn."""
         self.sent += still_wanted(self.waiting)
         self.waiting = []
 
@@ -121,16 +121,16 @@ class Client:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of this client is under way."""
+        """Return whether this client has no request in flight."""
         return self.connection._conversation.idle  # pyright: ignore[reportPrivateUsage]
 
     @property
     def open(self) -> bool:
-        """Whether the port has not closed the connection."""
+        """Return whether the connection is still open."""
         return self.connection.fileno >= 0
 
     def take(self) -> bytes:
-        """Read everything that is there, and return it."""
+        """Read and return all available bytes."""
         taken = b""
         while True:
             try:

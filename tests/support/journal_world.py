@@ -33,14 +33,14 @@ async def append(store: Store, count: int, *, size: int = 100) -> list[bytes]:
 
 
 async def begin(store: Store) -> int:
-    """Write the first batch of a term, and the one that makes the journal: both go to LMDB."""
+    """Write the first batch of a term, and the one that creates the journal: both go to LMDB."""
     await begin_term(store, 0)
     await append(store, 1)
     return store.append_position
 
 
 def cut_power(store: Store) -> None:
-    """Leave the journal as it is: in an orderly end it is carried over."""
+    """End without moving the journal's entries to LMDB, as an orderly end would."""
     cast("InlineExecutor[Write]", store.executor).cut_power()
 
 
@@ -72,7 +72,7 @@ def spoil(directory: Path, at: int) -> None:
 
 
 def row_in(directory: Path) -> JournalRow:
-    """Return what LMDB says of the journal."""
+    """Return LMDB's row about the journal."""
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     dbs = environment.databases(Databases)
     try:
@@ -89,7 +89,7 @@ def group_of(row: JournalRow, batch: bytes) -> bytes:
 
 
 def tail_of(directory: Path, whole: list[bytes]) -> JournalTail:
-    """Judge the journal of a store whose LMDB has the first two batches."""
+    """Scan the journal of a store whose LMDB has the first two batches."""
     return read_journal(directory).tail(
         1, row_in(directory), LogEnd(0, len(whole[0]) + len(whole[1]))
     )

@@ -1,7 +1,7 @@
 """Scripted peers of a real member, and logs of any shape.
 
-A peer has real links and nothing behind them but the test, which hears what the member says and
-says what it likes. It talks to one member only, number 0.
+A peer has real links. The test reads the member's messages from them, and sends any messages. A
+peer is linked to one member only, number 0.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ M = TypeVar("M", bound=Message)
 
 
 def batch(term: int, position: int, end: int, *, commit: int = 0, name: str = "") -> bytes:
-    """Encode a batch that ends exactly at `end`: one command, or none where no entry fits."""
+    """Encode a batch that ends exactly at `end`: one command, or none if no entry fits."""
     size = end - position - SHORTEST_WITH_AN_ENTRY
     entries: list[Entry] = []
     if size >= 0:
@@ -82,7 +82,7 @@ def batch(term: int, position: int, end: int, *, commit: int = 0, name: str = ""
 
 
 def log(*ends: tuple[int, int], commit: int = 0) -> list[bytes]:
-    """Encode batches back to back, each given by its term and where it ends."""
+    """Encode successive batches, each given by its term and its end."""
     made: list[bytes] = []
     position = 0
     for term, end in ends:
@@ -127,7 +127,7 @@ async def record(
 
 
 def untimed(message: Message) -> Message:
-    """The message without what its sender's clock shows, to be compared with another one."""
+    """Return the message without its sender's clock, for comparison with another one."""
     if isinstance(message, Vote | AppendPosition | CommitPosition):
         return attrs.evolve(message, timestamp=NULL_VALUE)
     return message
@@ -135,7 +135,7 @@ def untimed(message: Message) -> Message:
 
 @attrs.frozen
 class Heard:
-    """A message of the member, and when it came (trio's clock)."""
+    """A message of the member, and when it arrived (trio's clock)."""
 
     at: float
     message: Message
@@ -143,14 +143,14 @@ class Heard:
 
 @attrs.define(eq=False)
 class Replay:
-    """A replay that the member asked a peer for; it stays open until the test ends it."""
+    """A replay that the member requested from a peer; it stays open until the test ends it."""
 
     request: ReplayRequest
     stream: FrameStream
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def send(self, term: int, *batches: bytes) -> None:
-        """Send batches, as a leader of that term."""
+        """Send batches, as the leader of that term."""
         for each in batches:
             await self.stream.send(LogBatch(term, 0, each))
 
@@ -160,11 +160,11 @@ class Replay:
 
 
 class Peer:
-    """A scripted member: it hears everything, and says nothing by itself, but to scouts.
+    """A scripted member: it records all messages, and answers only pre-vote requests by itself.
 
     Attributes:
-        heard: all that the member said, oldest first.
-        supports: what it answers to a scout; None for nothing.
+        heard: all messages of the member, oldest first.
+        supports: its answer to a pre-vote request; None for no answer.
     """
 
     supports: VoteReason | None = VoteReason.GRANTED
@@ -187,7 +187,7 @@ class Peer:
             rng=random.Random(member_id),
         )
 
-    # --- hearing
+    # --- receiving
 
     def on_message(self, sender: int, message: Message) -> None:
         """See `LinkHandler`."""
@@ -221,17 +221,18 @@ class Peer:
         await replay.ended.wait()
 
     def messages(self, kind: type[M]) -> list[M]:
-        """All messages of a kind that were heard."""
+        """Return all received messages of a kind."""
         return [each.message for each in self.heard if isinstance(each.message, kind)]
 
     def forget(self) -> None:
-        """Let :meth:`hears` look at nothing that was heard until now."""
+        """Let :meth:`hears` ignore all messages received until now."""
         self._seen = len(self.heard)
 
     async def hears(
         self, kind: type[M], when: Callable[[M], bool] = lambda _: True, *, within: float = PATIENCE
     ) -> M:
-        """Return the next message of a kind (that is so), after the one returned before."""
+        """Return the next message of a kind (that fulfils a condition), after the last one
+        returned."""
         with trio.fail_after(within):
             while True:
                 while self._seen < len(self.heard):
@@ -242,13 +243,13 @@ class Peer:
                 await self._changed.wait()
 
     async def replay(self) -> Replay:
-        """Wait until the member asks for a replay."""
+        """Wait until the member requests a replay."""
         with trio.fail_after(PATIENCE):
             while not self._replays:
                 await self._changed.wait()
         return self._replays.pop(0)
 
-    # --- saying
+    # --- sending
 
     def say(self, *messages: Message) -> None:
         """Send messages to the member."""
@@ -256,16 +257,16 @@ class Peer:
             assert self.links.send(ME, message), f"no link for {message}"
 
     def canvass(self, log_term: int = -1, position: int = 0, *, term: int | None = None) -> None:
-        """Say how far the log goes."""
+        """Send a canvass with the end of the log."""
         lives_in = log_term if term is None else term
         self.say(CanvassPosition(log_term, position, lives_in, self.member_id))
 
     def request_vote(self, term: int, log_term: int = -1, position: int = 0) -> None:
-        """Stand for a term."""
+        """Request the member's vote in a term."""
         self.say(RequestVote(log_term, position, term, self.member_id))
 
     def vote(self, term: int, *, granted: bool = True, own_term: int | None = None) -> None:
-        """Answer a request for a vote."""
+        """Answer a vote request."""
         self.say(
             Vote(
                 candidate_term_id=term,
@@ -287,7 +288,7 @@ class Peer:
         position: int | None = None,
         commit: int = 0,
     ) -> None:
-        """Say that we lead; see `new_term`."""
+        """Announce a leadership; see `new_term`."""
         self.say(self.new_term(term, log_term, *spans, position=position, commit=commit))
 
     def new_term(
@@ -298,10 +299,10 @@ class Peer:
         position: int | None = None,
         commit: int = 0,
     ) -> NewLeadershipTerm:
-        """Build what a leader of `term` says to a member whose log ends in `log_term`.
+        """Build the message of a leader of `term` to a member whose log ends in `log_term`.
 
-        The last span is the leader's own term, and its log ends where that begins unless its
-        position is given. What follows the log term is looked up among the spans.
+        The last span is the leader's own term. The leader's log ends where that begins, unless its
+        position is given. The term that follows the log term is taken from the spans.
         """
         spans = spans or (TermSpan(term, 0, NULL_VALUE),)
         base = spans[-1].base
@@ -326,17 +327,17 @@ class Peer:
         )
 
     def commit(self, term: int, position: int = 0, *, confirm: int = 0) -> None:
-        """Tell the commit position, as the leader."""
+        """Send the commit position, as the leader."""
         self.say(CommitPosition(term, position, self.member_id, confirm))
 
     def append_position(
         self, term: int, position: int, flags: AppendFlags = AppendFlags.NONE, *, confirm: int = 0
     ) -> None:
-        """Report how far the log is durable, as a follower."""
+        """Report the durable end of the log, as a follower."""
         self.say(AppendPosition(term, position, self.member_id, flags, confirm))
 
     def join(self, term: int, position: int) -> None:
-        """Say where the live log begins, as the leader."""
+        """Announce where the live log begins, as the leader."""
         self.say(LogJoined(term, SESSION, position, self.member_id))
 
     def live(self, *batches: bytes, confirm: int = 0) -> None:
@@ -345,7 +346,7 @@ class Peer:
             self.say(LogBatch(decode_header_untrusted(each).term, confirm, each))
 
     async def open_catchup(self, position: int, *, session: int = SESSION) -> FrameStream:
-        """Open a replay that begins there, as the leader."""
+        """Open a replay that begins at a position, as the leader."""
         return await self.links.open_stream(
             ME, purpose=StreamPurpose.CATCHUP, log_session_id=session, join_position=position
         )

@@ -1,9 +1,9 @@
-"""Whether a type checker knows the type of everything that `import quorate` offers.
+"""Checks that a type checker knows the type of every public name of `import quorate`.
 
-``make check`` runs this. It asks ``pyright --verifytypes``, which looks at packages that are marked
-as typed. Installed here is a link to this tree, whose rooms are links in turn, and pyright follows
-neither. So it is given a copy without links, and finds it by ``PYTHONPATH``. Of its answer counts
-what belongs to a public name; the inner rooms are checked by ``pyright`` itself.
+``make check`` runs this. It calls ``pyright --verifytypes``, which checks packages that are marked
+as typed. The installed package is a link to this tree, whose folders are links in turn, and pyright
+does not follow links. So pyright gets a copy without links, by ``PYTHONPATH``. Only its results for
+public names count; ``pyright`` itself checks the inner modules.
 """
 
 import json
@@ -19,34 +19,34 @@ import quorate
 
 PACKAGE: Final = Path(quorate.__file__).parent
 LEFT_OUT: Final = ("cli", "demo", "torture", "pipeline", "simulation", "histories", "*.so", "__py*")
-"""Rooms that no public name needs; with them pyright takes twice as long."""
+"""Folders that no public name needs; with them pyright takes twice as long."""
 
 
 def public_names() -> set[str]:
-    """Where each public name is defined, as pyright writes it: quorate.embed.Node."""
+    """Return where each public name is defined, as pyright writes it: quorate.embed.Node."""
     names: list[str] = vars(quorate)["__all__"]
     values = [getattr(quorate, name) for name in names if name != "__version__"]
     return {f"{value.__module__}.{value.__qualname__}" for value in values}
 
 
 def ask_pyright(folder: Path) -> list[dict[str, Any]]:
-    """What pyright says of each symbol of a copy of the package."""
+    """Return pyright's result for each symbol, from a copy of the package."""
     shutil.copytree(PACKAGE, folder / "quorate", ignore=shutil.ignore_patterns(*LEFT_OUT))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
     command += ["--verifytypes", "quorate", "--ignoreexternal", "--outputjson"]
     done = subprocess.run(
         command,
-        cwd=folder,  # away from this tree, whose settings and folders it would take
+        cwd=folder,  # outside this tree, whose settings and folders it would use
         env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True,
-        check=False,  # it fails for inner rooms
+        check=False,  # it fails for inner modules
     )
     found: list[dict[str, Any]] = json.loads(done.stdout)["typeCompleteness"]["symbols"]
     return found
 
 
 def main() -> int:
-    """Print each public symbol whose type is not known; return the exit status."""
+    """Print each public symbol with an unknown type; return the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         symbols = ask_pyright(Path(folder))
     names = public_names()
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _is_of(symbol: str, names: set[str]) -> bool:
-    """Whether a symbol is a public name, or an attribute of one."""
+    """Return whether a symbol is a public name, or an attribute of one."""
     return any(symbol == name or symbol.startswith(f"{name}.") for name in names)
 
 

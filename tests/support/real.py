@@ -1,6 +1,6 @@
-"""`quorate cluster` as a child process, with what tests do to it."""
+"""`quorate cluster` as a child process, with kills and restarts for tests."""
 
-# redis-py is typed in parts only
+# redis-py has only partial types
 # mypy: disable-error-code="no-untyped-call"
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -32,8 +32,8 @@ class RealCluster:
     """Three members, started by the command line.
 
     Args:
-        directory: of the cluster.
-        client_port: of member 0.
+        directory: directory of the cluster.
+        client_port: client port of member 0.
     """
 
     def __init__(self, directory: Path, client_port: int) -> None:
@@ -46,7 +46,7 @@ class RealCluster:
     @classmethod
     @contextmanager
     def run(cls, directory: Path, client_port: int | None = None) -> Generator[Self]:
-        """Run the cluster for the length of a block; it must end in order."""
+        """Run the cluster for the duration of a block; it must end in order."""
         port = client_port or free_client_port(MEMBERS)
         command = [*QUORATE, "cluster", "--dir", str(directory), "--members", str(MEMBERS)]
         with (directory.parent / "cluster.out").open("wb") as out:
@@ -59,7 +59,7 @@ class RealCluster:
             yield running
             running.stop_restarted()
             process.send_signal(signal.SIGINT)
-            # without any child of its own it has ended by itself
+            # a cluster without child processes has ended by itself
             assert process.wait(PATIENCE_SECONDS) == (len(running.killed) == MEMBERS)
         finally:
             for child in (process, *running._again.values()):
@@ -68,7 +68,7 @@ class RealCluster:
                 child.communicate()
 
     def survey(self) -> Survey:
-        """What the members say now."""
+        """Return the present status of the members."""
         return trio.run(survey, self.addresses)
 
     def wait_until_agreed(self) -> Survey:
@@ -81,19 +81,19 @@ class RealCluster:
 
     @property
     def leader(self) -> int:
-        """Which member leads."""
+        """Return the member that leads."""
         leader = self.wait_until_agreed().leader
         assert leader is not None
         return leader.member_id
 
     @property
     def leader_port(self) -> int:
-        """Where the leader listens for clients."""
+        """Return the leader's client port."""
         return self.ports[self.leader]
 
     @property
     def follower_port(self) -> int:
-        """Where some follower listens for clients."""
+        """Return the client port of a follower."""
         return self.ports[(self.leader + 1) % MEMBERS]
 
     def kill(self, member: int) -> None:
@@ -104,19 +104,19 @@ class RealCluster:
             child.communicate()
 
     def restart_dead(self) -> None:
-        """Start every member again that was killed."""
+        """Start every killed member again."""
         for answer in self.survey().answers:
             if answer.status is None:
                 file = self.directory / f"member-{answer.address.member_id}" / "node.toml"
                 child = subprocess.Popen(
                     [*QUORATE, "run", "--stop-at-eof", str(file)],
-                    stdin=subprocess.PIPE,  # so that it ends with this process, however that ends
+                    stdin=subprocess.PIPE,  # it ends when this process does, for any reason
                     stderr=subprocess.DEVNULL,
                 )
                 self._again[answer.address.member_id] = child
 
     def stop_restarted(self) -> None:
-        """End the members that were started again."""
+        """Stop the members that were started again."""
         for child in self._again.values():
             child.terminate()
         for child in self._again.values():
@@ -131,7 +131,7 @@ class RealCluster:
 
 
 def lose_disk(cluster: RealCluster, member: int) -> Path:
-    """Kill a member and empty its directory but for its configuration, whose path is returned."""
+    """Kill a member, empty its directory except the configuration, and return that file's path."""
     directory = cluster.directory / f"member-{member}"
     file = directory / "node.toml"
     configuration = file.read_text()
@@ -143,12 +143,12 @@ def lose_disk(cluster: RealCluster, member: int) -> Path:
 
 
 def set_surely(client: redis.Redis, name: str, value: str | int) -> int:
-    """Set a key, again if the outcome is not known; return how often it was not."""
+    """Set a key, and repeat while the outcome is unknown; return the number of repetitions."""
     for unknown in range(MOST_UNKNOWN):
         try:
             assert client.set(name, value)
         except redis.ResponseError as error:
-            # sent to a leader, and never answered: a member may not have heard of its death yet
+            # the leader never answered: this member may not have noticed its death yet
             if not str(error).startswith("UNKNOWN "):
                 raise
         else:

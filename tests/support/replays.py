@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 async def replaying(s: Script, *, joined: int, commit: int) -> tuple[Peer, FrameStream]:
-    """Have peer 1 lead term 0, and open the catch-up that the member asks for.
+    """Let peer 1 lead term 0, and open the catch-up that the member requests.
 
     Args:
         s: the script; the member's log is of term 0.
-        joined: where the live log begins, and the leader's ends.
-        commit: what the leader has committed.
+        joined: where the live log begins, and the leader's log ends.
+        commit: the leader's commit position.
     """
     leader = s.peers[1]
     leader.lead(0, 0, TermSpan(0, 0, -1), position=joined, commit=commit)

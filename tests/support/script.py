@@ -1,10 +1,10 @@
 """One real member against scripted peers, in virtual time.
 
-The member is whole: its store lies in a temporary folder, its links go over a network in memory,
-its election runs. The test speaks for its peers, so it takes the member into any corner, one
-message at a time, compares every message that leaves it, and cuts its power at any write.
+The member is complete: its store is in a temporary folder, its links use a network in memory, and
+its election runs. The test plays its peers. So a test can drive the member into any state, one
+message at a time, compare every message that it sends, and cut its power at any write.
 
-Time is virtual and the scheduler is seeded: the same script is always the same run.
+Time is virtual and the scheduler is seeded: equal scripts give equal runs.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ P = ParamSpec("P")
 
 
 class Disk(InlineExecutor[Write]):
-    """The member's disk: slow as the test wants it, and its power can be cut at any write.
+    """The member's disk: as slow as the test chooses, and its power can be cut at any write.
 
     Attributes:
-        read_seconds: how long a read takes.
-        writes: how many groups were written.
+        read_seconds: duration of a read.
+        writes: number of groups written.
         before_write: called with the number of a write before it happens.
-        after_write: called with its number once it is durable and nobody knows it yet.
+        after_write: called with the number of a durable write before it is reported.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Disk(InlineExecutor[Write]):
         self.writes += 1
 
     async def read(self, fn: Callable[[], T]) -> T:
-        """Read after a while."""
+        """Read after a delay."""
         await trio.sleep(self.read_seconds)
         return await super().read(fn)
 
 
 class Script:
-    """The member, its peers, and what was seen of its elections.
+    """The member, its peers, and a record of its elections.
 
     Attributes:
         peers: the scripted members by their ids, from 1 on.
-        transitions: of the member's elections, through all its starts.
-        on_transition: called in the middle of each.
+        transitions: transitions of the member's elections, in all its starts.
+        on_transition: called during each transition.
         fsync: seconds that a write takes, from the next start on.
         read_seconds: seconds that a read takes, from the next start on.
     """
@@ -145,23 +145,23 @@ class Script:
 
     @property
     def state(self) -> State:
-        """Where its election stands."""
+        """Return the state of its election."""
         return State[self.member.status().state]
 
     @property
     def path(self) -> list[State]:
-        """The states entered so far, in order."""
+        """Return the states entered so far, in order."""
         return [each.after for each in self.transitions]
 
     @property
     def terms(self) -> list[tuple[int, int, int | None]]:
-        """The member's recording log: term, base and end of each."""
+        """Return the member's recording log: term, base and end of each."""
         return [(row.term, row.base, row.end) for row in self.store.terms]
 
     # --- lives
 
     async def start_peers(self) -> None:
-        """Have the peers listen and dial."""
+        """Let the peers listen and connect."""
         for member_id in self.peers:
             self._peer_scopes[member_id] = await self._nursery.start(self._run_peer, member_id)
 
@@ -174,7 +174,7 @@ class Script:
                 task_status.started(scope)
 
     def stop_peer(self, member_id: int) -> None:
-        """End a peer's process: its links break, and its port refuses."""
+        """End a peer's process: its links break, and its port refuses connections."""
         self._peer_scopes[member_id].cancel()
 
     async def start(self) -> None:
@@ -185,7 +185,7 @@ class Script:
             await self.enters(State.CANVASS)
 
     def linked(self) -> bool:
-        """Whether all links are up, both ways."""
+        """Return whether all links are up, in both directions."""
         links = self.member.links
         return all(links.connected(i) and p.links.connected(ME) for i, p in self.peers.items())
 
@@ -238,7 +238,7 @@ class Script:
         self._scope.cancel()
 
     async def power_is_off(self) -> None:
-        """Wait until the member is gone; what was on its way to others is lost."""
+        """Wait until the member is gone; its messages in transit are lost."""
         await self._gone.wait()
         for peer in self.peers.values():
             route = self.config.own.host, f"h{peer.member_id}"
@@ -246,7 +246,7 @@ class Script:
             self.network.heal(*route)
 
     async def restart(self) -> None:
-        """Cut the power, and start the member again on what its disk holds."""
+        """Cut the power, and start the member again from its disk."""
         self.pull_plug()
         await self.power_is_off()
         await self.start()
@@ -260,7 +260,7 @@ class Script:
                 await trio.sleep(0.0005)
 
     async def enters(self, state: State, *, within: float = PATIENCE) -> Transition:
-        """Wait for the next transition into a state, after the one returned before."""
+        """Wait for the next transition into a state, after the last one returned."""
         with trio.fail_after(within):
             while True:
                 while self._seen < len(self.transitions):
@@ -270,10 +270,10 @@ class Script:
                         return transition
                 await self._changed.wait()
 
-    # --- the usual ways
+    # --- common courses
 
     async def nominate(self) -> None:
-        """Have all peers say that they would vote for the member."""
+        """Let all peers grant the member's pre-vote."""
         for peer in self.peers.values():
             peer.canvass()
         await self.enters(State.NOMINATE)
@@ -301,7 +301,7 @@ class Script:
         return term
 
     async def follow(self, leader: int, term: int, *spans: TermSpan, log_term: int = -1) -> Peer:
-        """Make the member follow a peer whose log ends where the member's does; return the peer."""
+        """Make the member follow a peer with an equally long log; return the peer."""
         peer = self.peers[leader]
         peer.lead(term, log_term, *spans)
         await self.enters(State.FOLLOWER_LOG_AWAIT)
@@ -323,7 +323,7 @@ async def open_script(
     standing: VotingRight = VotingRight.VOTER,
     seed: int = 0,
 ) -> AsyncGenerator[Script, None]:
-    """Run a member with that log, linked to its scripted peers, that has just begun to canvass."""
+    """Run a member with a log, linked to its scripted peers, that has just begun to canvass."""
     with seeded_scheduler(seed):
         async with trio.open_nursery() as nursery:
             script = Script(nursery, directory, size, timeouts, standing)

@@ -1,4 +1,4 @@
-"""A member by script: a socket that answers each command of a session with the next reply."""
+"""A scripted member: a socket that answers each command of a session with the next reply."""
 
 import queue
 import socket
@@ -16,10 +16,10 @@ _HELLO: Final = b"%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n
 
 
 class ScriptedMember:
-    """What listens, and what it was sent.
+    """A listener, and the commands that it received.
 
     Args:
-        replies: to the commands after a connection's handshake, whichever connection they come by.
+        replies: replies to the commands after the handshake, for all connections together.
     """
 
     def __init__(self, replies: Sequence[bytes | None]) -> None:
@@ -36,7 +36,7 @@ class ScriptedMember:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return its address."""
         return cast("tuple[str, int]", self._listener.getsockname())
 
     def serve(self) -> None:
@@ -50,7 +50,7 @@ class ScriptedMember:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
-        """End it, and all connections."""
+        """Close the listener and all connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._open:
@@ -86,7 +86,7 @@ class ScriptedMember:
 
 @contextmanager
 def scripted(*replies: bytes | None) -> Generator[ScriptedMember]:
-    """Run a scripted member for the length of a block."""
+    """Run a scripted member for the duration of a block."""
     member = ScriptedMember(replies)
     thread = threading.Thread(target=member.serve)
     thread.start()

@@ -1,4 +1,4 @@
-"""Fake members: listeners that answer the torture's clients out of a dictionary, right or wrong."""
+"""Fake members: listeners that answer the torture's clients from a dictionary, right or wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FakeStore:
         self.commands: int = 0
 
     def execute(self, name: str, key: bytes, args: list[bytes]) -> Value:
-        """Do what the specification says."""
+        """Execute a command as the specification says."""
         state, result = STRINGS.apply(self.state.get(key), name, tuple(args))
         if state is None:
             self.state.pop(key, None)
@@ -41,7 +41,7 @@ class FakeStore:
         return result
 
     async def answer(self, connection: FakeConnection, command: list[bytes]) -> bytes:
-        """The reply to a command."""
+        """Return the reply to a command."""
         self.commands += 1
         match command:
             case [b"WATCH", key]:
@@ -74,12 +74,12 @@ class FakeStore:
         return b"*%d\r\n" % len(replies) + b"".join(map(encode, replies))
 
     def changed(self, key: bytes, value: bytes | None) -> bool:
-        """Whether a watched key has another value now."""
+        """Return whether a watched key has another value now."""
         return self.state.get(key) != value
 
 
 class FakeConnection:
-    """What a store keeps of one client."""
+    """The state that a store keeps for one client."""
 
     def __init__(self) -> None:
         self.watched: dict[bytes, bytes | None] = {}

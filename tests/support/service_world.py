@@ -1,4 +1,4 @@
-"""A key-value service that a test feeds with log entries, in place of a member."""
+"""A key-value service that a test feeds with log entries, as a member would."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -64,7 +64,7 @@ class Fed:
 
 @asynccontextmanager
 async def running(service: KeyValueService) -> AsyncGenerator[Fed]:
-    """Run a service for the length of the block, then stop and close it."""
+    """Run a service for the duration of the block, then stop and close it."""
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(service.run)

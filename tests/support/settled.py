@@ -1,4 +1,4 @@
-"""How most tests of whole members begin: three of them, one of which leads."""
+"""The start of most tests of complete members: three members with a leader."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ P = ParamSpec("P")
 def settled(
     body: Callable[Concatenate[World[Ledger], P], Awaitable[None]],
 ) -> Callable[..., Awaitable[None]]:
-    """Make a test of a function that takes a cluster of three that has a leader.
+    """Make a test of a function that takes a cluster of three members with a leader.
 
-    This is no fixture since pytest-trio runs each async fixture in a task of its own. Then the
-    cluster's tasks and the test are scheduled in another order, in which some tests fail.
+    This is not a fixture, since pytest-trio runs each async fixture in its own task. That changes
+    the order in which the cluster's tasks and the test run, and some tests fail in that order.
     """
 
     @functools.wraps(body)

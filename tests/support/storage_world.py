@@ -1,4 +1,4 @@
-"""Batches, stores and damage for the tests of the storage room."""
+"""Batches, stores and damage for the tests of `quorate.storage`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAP_BYTES = 1 << 24
 JOURNAL_BYTES = 1 << 15
-"""Full after eight small groups, so that tests see it being carried over."""
+"""Full after eight small groups, so that tests include its move to LMDB."""
 virtual = partial(InlineExecutor[Write], latency=0.01)
 
 
@@ -81,7 +81,7 @@ def open_store(
 
 
 def recorded_in(directory: Path) -> Recorded:
-    """Open the store once more and return what it holds."""
+    """Open the store again and return its contents."""
     store = open_store(directory)
     store.close()
     return store.recorded
@@ -111,7 +111,7 @@ R = TypeVar("R", bound=Runs)
 
 @asynccontextmanager
 async def running(what: R) -> AsyncGenerator[R]:
-    """Run it for the length of the block, end it in order and close it."""
+    """Run it for the duration of the block, stop it in order and close it."""
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(what.run)
@@ -131,7 +131,7 @@ async def begin_term(store: Store, term: int, *, timestamp_ms: int = 0) -> int:
 
 
 async def fill(store: Store, count: int, *, term: int = 0) -> list[bytes]:
-    """Append batches to a term that has begun; return all that the store then holds of it."""
+    """Append batches to a term that has begun; return all of the term's batches in the store."""
     for _ in range(count):
         store.append(batch_at(store.appended_position, term=term))
     await store.append_durably(batch_at(store.appended_position, term=term))
@@ -144,7 +144,7 @@ def headers(batches: list[bytes]) -> list[BatchHeader]:
 
 
 def tamper(directory: Path, database: bytes, key: bytes, value: bytes | None) -> None:
-    """Write behind the back of a closed store; None deletes."""
+    """Write to the LMDB of a closed store, without the store; None deletes."""
     with lmdb.open(str(directory), max_dbs=8, map_size=MAP_BYTES) as environment:
         db = environment.open_db(database, create=False)
         with environment.begin(write=True) as txn:
@@ -155,7 +155,7 @@ def tamper(directory: Path, database: bytes, key: bytes, value: bytes | None) ->
 
 
 def stored(directory: Path, database: bytes, key: bytes) -> bytes:
-    """Read behind the back of a closed store."""
+    """Read from the LMDB of a closed store, without the store."""
     with lmdb.open(str(directory), max_dbs=8, map_size=MAP_BYTES) as environment:
         db = environment.open_db(database, create=False)
         with environment.begin() as txn:

@@ -1,4 +1,4 @@
-"""Tables that run, and what they hold."""
+"""Running tables, and their contents."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,7 +55,7 @@ def open_tables(
 
 
 def contents(tables: Tables) -> dict[bytes, bytes]:
-    """Everything in the tables, by a walk in small pages; each key must come once."""
+    """Return everything in the tables, read in small pages; each key must appear once."""
     found: list[bytes] = []
     place: bytes | None = b""
     while place is not None:

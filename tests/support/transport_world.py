@@ -1,4 +1,4 @@
-"""What the tests of links share: handlers that record, and members over a network in memory."""
+"""Shared by the tests of links: handlers that record, and members over a network in memory."""
 
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -36,7 +36,7 @@ StreamHandler = Callable[[Hello, FrameStream], Awaitable[None]]
 
 
 def simulated(test: Callable[Parameters, Awaitable[None]]) -> Callable[Parameters, None]:
-    """Run an async test in virtual time and with a seeded scheduler: always the same run."""
+    """Run an async test in virtual time with a seeded scheduler, so that all runs are equal."""
 
     @wraps(test)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -62,7 +62,7 @@ async def no_stream(hello: Hello, stream: FrameStream) -> None:
 
 
 class Recorder:
-    """A handler that records, and lets a test wait for what it records."""
+    """A handler that records its calls, and lets a test wait for them."""
 
     def __init__(self, on_stream: StreamHandler = no_stream) -> None:
         self.events: list[Event] = []
@@ -99,7 +99,7 @@ class Recorder:
         return [event.kind for event in self.events if event.member == member]
 
     async def until(self, kind: str, member: int, count: int = 1) -> None:
-        """Wait until it happened so often, since the start."""
+        """Wait until an event has happened a number of times since the start."""
         with trio.fail_after(30):
             while self.count(kind, member) < count:
                 await self._changed.wait()
@@ -137,7 +137,7 @@ def hello(
 
 
 def address(member: int) -> Address:
-    """Give where a member listens in a network in memory."""
+    """Return the address of a member in a network in memory."""
     return Address(f"host{member}", 7000)
 
 
@@ -235,7 +235,7 @@ async def world(
 
 
 class Stranger:
-    """A hand-made connection to a member, that says whatever the test wants."""
+    """A raw connection to a member, over which the test sends anything."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -248,7 +248,7 @@ class Stranger:
                 await self.connection.wait_writable()
 
     async def reply(self) -> HelloReply | None:
-        """Wait for the answer to a hello; None if the member closed the connection without."""
+        """Wait for the answer to a hello; None if the member closed the connection instead."""
         while True:
             data = await self.connection.receive(1000)
             if not data:
@@ -259,7 +259,7 @@ class Stranger:
                 raise WireError(f"{message} is no reply")
 
     async def ends(self) -> bool:
-        """Whether the member closes the connection, within a long time."""
+        """Return whether the member closes the connection within a long time."""
         with trio.move_on_after(60):
             try:
                 return not await self.connection.receive(1000)

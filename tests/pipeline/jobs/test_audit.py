@@ -140,8 +140,8 @@ def test_a_command_of_a_session_that_is_applied_twice_is_found(
     (finding,) = audit(spark, [tmp_path / "0"]).findings
     assert (finding.kind, finding.position) == ("session", places[3])
     assert finding.text == (
-        f"session 2#3 is applied by entry 0 of this batch, by whoever begins at {position}, and by "
-        f"entry 1 at {places[2]}"
+        f"session 2#3 is applied by entry 0 of this batch (by members that begin at {position}), "
+        f"and by entry 1 at {places[2]}"
     )
 
 

@@ -243,7 +243,7 @@ def test_a_report_counts_what_is_there(spark: SparkSession, tmp_path: Path) -> N
     assert grown.bytes_per_day is not None
     assert grown.days == pytest.approx(38 / 86400)
     page = render(found)
-    assert "<td>without a leader, all in all</td><td>0.500 s</td>" in page
+    assert "<td>without a leader, in total</td><td>0.500 s</td>" in page
     assert page.count("<svg") == 2
     assert page.count('<div class="wide">') == page.count("<svg") + page.count("<table") == 7
     heads = re.findall(r"<th[^>]*>([^<]*)", page)

@@ -137,7 +137,7 @@ def test_what_a_member_has_restored_may_be_the_beginning(
         assert done.summary.digest == member.digest
         assert done.summary.head.timestamp_ms == member.head.timestamp_ms
     write_log(tmp_path / "empty", BATCHES[:1])
-    with pytest.raises(PrunedError, match="nothing stands in front of position 0"):
+    with pytest.raises(PrunedError, match="the log has no entry before position 0"):
         write_snapshot(spark, tmp_path / "empty", Moment(0, 0), tmp_path / "none", rng=rng)
 
 

@@ -95,13 +95,16 @@ async def test_damage_is_found(tmp_path: Path) -> None:
     ("state", "found"),
     [
         ({b"a": b"1", b"n": b"2"}, []),
-        ({b"n": b"2"}, ["b'a' is None, and not b'1'", "1 keys, of which the clients wrote 2"]),
-        ({b"a": b"3", b"n": b"2"}, ["b'a' is b'3', and not b'1'"]),
+        (
+            {b"n": b"2"},
+            ["b'a' is None, expected b'1'", "1 keys, expected the 2 that clients wrote"],
+        ),
+        ({b"a": b"3", b"n": b"2"}, ["b'a' is b'3', expected b'1'"]),
         (
             {b"a": b"1", b"n": b"2", b"gone": b"3"},
-            ["b'gone' is b'3', and not None", "3 keys, of which the clients wrote 2"],
+            ["b'gone' is b'3', expected None", "3 keys, expected the 2 that clients wrote"],
         ),
-        ({b"a": b"1", b"n": b"2", b"x": b"9"}, ["3 keys, of which the clients wrote 2"]),
+        ({b"a": b"1", b"n": b"2", b"x": b"9"}, ["3 keys, expected the 2 that clients wrote"]),
     ],
     ids=["right", "lost", "changed", "undead", "phantom"],
 )

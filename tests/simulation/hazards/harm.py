@@ -1,4 +1,4 @@
-"""The harm that a schedule has done: what a user would lose, in words."""
+"""Describes the harm that a schedule has done: what a user would lose."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STOPPED = "stopped before losing committed entries"
 
 
 def harm(stage: World[Ledger]) -> list[str]:
-    """Say what harm was done, once the stage has come to rest."""
+    """Return descriptions of the harm, after the cluster has come to rest."""
     return [*_lost(stage), *_diverged(stage), *_stopped(stage)]
 
 
 def _lost(stage: World[Ledger]) -> Iterator[str]:
-    """Find acknowledged commands that a running member has not applied."""
+    """Return acknowledged commands that a running member has not applied."""
     for i, host in stage.hosts.items():
         if host.member is not None:
             for payload in stage.acked:
@@ -31,7 +31,7 @@ def _lost(stage: World[Ledger]) -> Iterator[str]:
 
 
 def _diverged(stage: World[Ledger]) -> Iterator[str]:
-    """Find two services, dead or alive, neither of which is the beginning of the other."""
+    """Return two services, dead or alive, with neither one a prefix of the other."""
     states = sorted((service.payloads for service in stage.services), key=len)
     longest = states[-1]
     for state in states:

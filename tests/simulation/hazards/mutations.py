@@ -1,4 +1,4 @@
-"""Fixes of the protocol taken out one by one, each as upstream's rules have it without the fix."""
+"""Removes the fixes of the protocol one by one, which restores upstream's rule each time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def without_f1(patch: pytest.MonkeyPatch) -> None:
-    """Follow a leader whatever its term, and believe its commit positions."""
+    """Follow a leader of any term, and believe its commit positions."""
 
     def is_stale(_message: NewLeadershipTerm | CommitPosition, _newest: int) -> bool:
         return False
@@ -39,7 +39,7 @@ def without_f1(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_f2(patch: pytest.MonkeyPatch) -> None:
-    """Count for the quorum whatever position a member reports, of whatever term."""
+    """Count any reported position for the quorum, whatever its term."""
     hear = Leadership.on_message
 
     def on_message(self: Leadership, sender: int, message: Message) -> None:
@@ -54,7 +54,7 @@ def without_f2(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_f3(patch: pytest.MonkeyPatch) -> None:
-    """Take every position of the term for a report that the term is recorded."""
+    """Accept any position of the term as a report that the term is recorded."""
     hear = Leadership._on_append_position  # pyright: ignore[reportPrivateUsage]
 
     def on_append_position(self: Leadership, follower: Follower, message: AppendPosition) -> None:
@@ -64,7 +64,7 @@ def without_f3(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_f6(patch: pytest.MonkeyPatch) -> None:
-    """Compare with the leader's log at one place: where the term after our log term begins."""
+    """Compare with the leader's log only where the term after our log term begins."""
 
     def agreement(
         mine: Sequence[TermRow], append: int, theirs: Sequence[TermSpan]
@@ -86,7 +86,7 @@ def without_f7(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_f8(patch: pytest.MonkeyPatch) -> None:
-    """Let a message about the term that we live in truncate like any other."""
+    """Let a message about our own term truncate, like any other message."""
 
     def is_about_own_term(_message: NewLeadershipTerm) -> bool:
         return False
@@ -95,10 +95,9 @@ def without_f8(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_ends_of_open_terms(patch: pytest.MonkeyPatch) -> None:
-    """Have a leader list its own term as far as it has come, instead of as open.
+    """Let a leader list its own term with its present end, instead of as open.
 
-    Against this alone F8 is the remedy; without it nothing that a leader tells about its own term
-    could truncate at all.
+    F8 guards only against this. Otherwise no message about a leader's own term could truncate.
     """
     build = Leadership.new_leadership_term
 

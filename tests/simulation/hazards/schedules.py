@@ -1,7 +1,7 @@
-"""The schedules: one for each hazard, a function that takes a started stage and plays it.
+"""Schedules: for each hazard, a function that plays it on a started stage.
 
-They go just as well where the fix is in place; then nothing comes of them. Each begins with a
-cluster of three that has elected a leader and applied one command, and ends at rest.
+A schedule also runs with the fix in place, and then does no harm. Each one begins with a cluster of
+three that has elected a leader and applied one command, and ends at rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENT = attrs.evolve(TIMEOUTS, startup_canvass=60.0, leader_heartbeat_timeout=
 
 
 async def begin(stage: World[Ledger], timeouts: Timeouts = TIMEOUTS) -> int:
-    """Bring the cluster up, with one command applied everywhere; give its leader."""
+    """Start the cluster, with one command applied on all members; return the leader."""
     for host in stage.hosts.values():
         host.config = attrs.evolve(host.config, timeouts=timeouts)
     await stage.start()
@@ -38,7 +38,7 @@ async def begin(stage: World[Ledger], timeouts: Timeouts = TIMEOUTS) -> int:
 
 
 async def wins(stage: World[Ledger], *, among: list[int], state: State) -> int:
-    """Wait until one of those members has won a ballot and comes to that state; give it."""
+    """Wait until one of these members has won a ballot and enters that state; return it."""
     since = len(stage.transitions)
 
     def found() -> list[int]:
@@ -69,10 +69,10 @@ def append_of(stage: World[Ledger], i: int) -> int:
 
 
 async def stale_leader(stage: World[Ledger]) -> None:
-    """A voter of the new term goes back to the old leader, which then counts it for its quorum.
+    """A voter of the new term returns to the old leader, which then counts it for its quorum.
 
-    The old leader has not noticed that it is alone; the new one has won with the voter's vote and
-    waits for it.
+    The old leader has not noticed that it is alone. The new one has won with the voter's vote, and
+    waits for the voter.
     """
     old = await begin(stage, PATIENT)
     known = append_of(stage, old)
@@ -127,11 +127,11 @@ async def divergent_position(stage: World[Ledger]) -> None:
     await rest(stage)
 
 
-# --- H3: entries of a term that nobody else knows of ----------------------------------------------
+# --- H3: entries of a term that no other member knows ---------------------------------------------
 
 
 async def unrecorded_term(stage: World[Ledger]) -> None:
-    """Two leaders in a row write on their own disks only, and their logs end at one place."""
+    """Two successive leaders write on their own disks only; their logs end at the same position."""
     await begin(stage)
     await stage.kill(*stage.hosts)
     await_nothing = stage.messages.drop(lambda _s, _r, message: isinstance(message, LogSubscribe))
@@ -150,7 +150,7 @@ async def unrecorded_term(stage: World[Ledger]) -> None:
 
 
 async def _write_alone(stage: World[Ledger], leader: int, payload: Callable[[int], bytes]) -> int:
-    """Have a leader that is not ready write, if it does; give where its log ends."""
+    """Make a leader write before it is ready, if it does so; return the end of its log."""
     await trio.sleep(0.1)
     if stage.hosts[leader].state is State.CLOSED:
         command = payload(append_of(stage, leader))
@@ -159,7 +159,7 @@ async def _write_alone(stage: World[Ledger], leader: int, payload: Callable[[int
 
 
 def _filling(position: int, end: int) -> bytes:
-    """Give a command whose batch goes from `position` to `end`."""
+    """Return a command whose batch reaches from `position` to `end`."""
     for size in range(end - position):
         entries = [Entry(EntryKind.COMMAND, b"y" * size)]
         made = encode_batch(entries, term=0, position=position, timestamp_ms=0, commit_position=0)
@@ -172,7 +172,7 @@ def _filling(position: int, end: int) -> bytes:
 
 
 async def delayed_message(stage: World[Ledger]) -> None:
-    """What the leader answered to a member's canvass arrives in a later one of the same term."""
+    """The leader's answer to a member's canvass arrives in a later canvass of the same term."""
     leader = await begin(stage)
     absent, member = stage.others(leader)
     await stage.kill(absent)
@@ -202,7 +202,7 @@ async def delayed_message(stage: World[Ledger]) -> None:
 
 
 async def figure_eight(stage: World[Ledger]) -> None:
-    """A rival recorded a term in between on its own disk only; it returns, its log shorter."""
+    """A rival with a shorter log returns; only its own disk has a term from in between."""
     leader = await begin(stage)
     known = append_of(stage, leader)
     deaf = stage.messages.drop(lambda sender, _r, m: sender == leader and isinstance(m, LogBatch))
@@ -236,9 +236,9 @@ async def figure_eight(stage: World[Ledger]) -> None:
 
 
 async def crashes_while_joining(stage: World[Ledger]) -> None:
-    """A member is killed again and again while it records what it missed, and each time restarts.
+    """A member is killed and restarted again and again while it records the entries that it missed.
 
-    What it missed is the rest of one term and a newer one.
+    It missed the rest of one term, and a newer term.
     """
     leader = await begin(stage)
     late = stage.others(leader)[0]

@@ -1,4 +1,4 @@
-"""`make mutants`: hunt all of them, and tell where each was found."""
+"""`make mutants`: hunts all mutants, and writes where each was found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.mutants.hunt import Found, hunt
 
 
 def main() -> int:
-    """Hunt; the exit status is 1 if one survives."""
+    """Hunt all mutants; the exit status is 1 if one survives."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="those whose names hold this text")
     parser.add_argument("--members", type=int, default=3, choices=(3, 5))
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _words(found: Found) -> tuple[str, str]:
-    """Say where and by what it was found."""
+    """Return where, and by which check, a mutant was found."""
     place = "the schedule" if found.seed is None else f"seed {found.seed}"
     first, _, rest = found.violation.partition(": ")
     name = rest.partition(":")[0] if first == "ViolationError" else first

@@ -1,4 +1,4 @@
-"""All mutants, and within how many seeds each must be found."""
+"""All mutants, with the number of seeds within which each must be found."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Mutant:
-    """A member with one rule taken out.
+    """A member with one rule removed.
 
     Args:
-        change: takes it out.
-        seeds: it must be found within so many, from 0 on; 0 if chance does not find it in time,
-            and a schedule does.
-        cheap: the hunt takes a second or two.
-        schedule: plays the one way in which it does its harm.
-        members: of the cluster with which the schedule is played.
+        change: removes the rule.
+        seeds: it must be found within this many seeds, from 0 on; 0 if random runs take too long
+            and a schedule finds it.
+        cheap: whether the hunt takes only a second or two.
+        schedule: plays the course of events in which it does harm.
+        members: number of members for the schedule.
     """
 
     change: Callable[[pytest.MonkeyPatch], None]
@@ -67,18 +67,18 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return its name."""
         return self.change.__name__
 
 
 def f8_and_open_terms(patch: pytest.MonkeyPatch) -> None:
-    """Let messages about one's own term truncate, from leaders that tell how far they have come."""
+    """Let messages about one's own term truncate, from leaders that list their term's end."""
     mutations.with_ends_of_open_terms(patch)
     mutations.without_f8(patch)
 
 
 def f3_and_f6(patch: pytest.MonkeyPatch) -> None:
-    """Write in a term that nobody knows of, and compare logs at one place."""
+    """Write in a term that no other member has recorded, and compare logs at one place only."""
     mutations.without_f3(patch)
     mutations.without_f6(patch)
 
@@ -154,5 +154,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(serving.leave_the_sessions_out_of_a_snapshot, 20),
     Mutant(recording.delete_what_no_row_names, 5, cheap=True),
 )
-"""F5 is no fix of the list, F6 alone is covered by F3 (see `hazards`), and F10 is the mutant
+"""There is no fix F5; F3 covers F6 alone (see `hazards`); F10 is the mutant
 `adopt_without_a_promise`."""

@@ -1,4 +1,4 @@
-"""The hunt for a mutant: seed after seed, until something does not hold."""
+"""The hunt for a mutant: one seed after the other, until a check fails."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Found:
     """Where a mutant was found.
 
     Args:
-        seed: in which run; None if by its schedule.
-        violation: by what.
+        seed: seed of the run; None if its schedule found it.
+        violation: the check that failed.
     """
 
     seed: int | None
@@ -35,11 +35,11 @@ class Found:
 
 
 def hunt(mutant: Mutant, members: int = 3) -> Found | None:
-    """Look for a mutant; None if it survives.
+    """Hunt a mutant; None if it survives.
 
     Args:
-        mutant: to be found.
-        members: of the cluster.
+        mutant: the mutant.
+        members: number of members.
     """
     with pytest.MonkeyPatch.context() as patch:
         mutant.change(patch)
@@ -56,7 +56,7 @@ def hunt(mutant: Mutant, members: int = 3) -> Found | None:
 
 
 def play(schedule: Schedule, members: int = 3) -> list[str]:
-    """Play a schedule; give what did not hold, and what harm came of it."""
+    """Play a schedule; return the checks that failed, and the harm."""
     with tempfile.TemporaryDirectory() as directory:
         return run(_play, schedule, Path(directory), members, seed=0)
 

@@ -1,4 +1,4 @@
-"""Mutants of what is recorded, reported, counted, truncated and committed."""
+"""Mutants with wrong rules of recording, reporting, counting, truncating and committing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def report_before_sync(patch: pytest.MonkeyPatch) -> None:
-    """Report what was received, and not what is durable."""
+    """Report received positions instead of durable ones."""
 
     def report(self: Following, *, timed: bool = True) -> None:
         del timed
@@ -53,7 +53,7 @@ def report_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_itself_before_sync(patch: pytest.MonkeyPatch) -> None:
-    """Have a leader count its own log as far as it was written, not as far as it is durable."""
+    """Let a leader count its own log up to the written position, not the durable one."""
     patch.setattr(Commit, "advance", _advance_with(Commit.advance))
 
 
@@ -73,7 +73,7 @@ def _advance_with(advance: object) -> object:
 
 
 def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Report READY without the term in the recording log: F3 taken out at the follower."""
+    """Report READY without the term in the recording log: F3 removed at the follower."""
     report = Following.report
 
     def report_ready(self: Following, *, timed: bool = True) -> None:
@@ -84,7 +84,7 @@ def be_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_the_truncation(patch: pytest.MonkeyPatch) -> None:
-    """Keep what is not the leader's, and follow."""
+    """Follow a leader without truncating entries that the leader does not have."""
 
     async def truncate(self: LogGuard, position: int, last_term: int) -> None:
         del position, last_term
@@ -94,7 +94,7 @@ def skip_the_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
-    """Cut the log where its last term begins, whatever is committed."""
+    """Truncate to the beginning of the last term, even if more is committed."""
 
     async def truncate(self: LogGuard, position: int, last_term: int) -> None:
         store = self._store  # pyright: ignore[reportPrivateUsage]
@@ -105,7 +105,7 @@ def truncate_too_much(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
-    """Take the best position for that of the quorum."""
+    """Use the highest position as the quorum's."""
 
     def quorum_position(positions: Iterable[int], members: int) -> int:
         del members
@@ -115,7 +115,7 @@ def commit_with_a_minority(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
-    """Have a follower take everything that is durable here for committed."""
+    """Let a follower regard everything that is durable on its disk as committed."""
 
     def raise_commit(self: Following) -> None:
         self.applier.commit(self.store.append_position)
@@ -124,7 +124,7 @@ def commit_what_is_received(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
-    """Take one's log for the leader's before it was compared: while a snapshot is to be fetched."""
+    """Regard the log as equal to the leader's before the comparison, while fetching a snapshot."""
     init = Following.__init__
 
     def made(self: Following, message: NewLeadershipTerm, *, way: WayToJoin, **parts: Any) -> None:
@@ -136,7 +136,7 @@ def commit_before_comparing(patch: pytest.MonkeyPatch) -> None:
 
 
 def lead_with_a_hanging_disk(patch: pytest.MonkeyPatch) -> None:
-    """Do not look at one's own disk, neither as a winner nor as a leader."""
+    """Ignore a hanging disk of one's own, both as a winner and as a leader."""
 
     async def run(_watch: DiskWatch, *_parts: object) -> None:
         await trio.sleep_forever()
@@ -145,9 +145,9 @@ def lead_with_a_hanging_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
-    """Record a term's first entry without the term's row, which comes in a later write, or never.
+    """Record the first entry of a term before the term's row, which follows later or never.
 
-    F7 taken out, below the checks of the store, which would not have it.
+    This removes F7 below the store's own checks, which would refuse it.
     """
     append = changes.append
 
@@ -167,7 +167,7 @@ def write_the_row_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_bytes_at_a_power_cut(patch: pytest.MonkeyPatch) -> None:
-    """Have a store tell that a write is durable when it was only handed over (sync after ack)."""
+    """Let a store report a write as durable when it was only submitted (sync after ack)."""
     append = Store.append
 
     def append_at_once(self: Store, batch: bytes, **more: object) -> None:
@@ -178,7 +178,7 @@ def forget_bytes_at_a_power_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_the_commit_position_go_back(patch: pytest.MonkeyPatch) -> None:
-    """Let the commit position of a member go back, to what its leader says."""
+    """Let a member's commit position go back to the one that its leader sends."""
     commit = Applier.commit
 
     def commit_back(self: Applier, position: int) -> None:
@@ -191,7 +191,7 @@ def let_the_commit_position_go_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_what_no_row_names(patch: pytest.MonkeyPatch) -> None:
-    """Remove from the folder of snapshots whatever the store does not name."""
+    """Remove every file from the folder of snapshots that the store does not name."""
     clear_up = SnapshotFolder.open
 
     def empty(
@@ -207,7 +207,7 @@ def delete_what_no_row_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
-    """Give each term that was skipped a row of its own."""
+    """Record a row for each term that was skipped."""
     build = term_table.with_term
 
     def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
@@ -221,5 +221,5 @@ def fill_skipped_terms(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_the_last_commit_untold(patch: pytest.MonkeyPatch) -> None:
-    """Record nothing when the log falls idle."""
+    """Do not record the last commit position when the log becomes idle."""
     patch.setattr(log_clock, "IDLE_SECONDS", math.inf)

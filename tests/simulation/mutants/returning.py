@@ -1,4 +1,4 @@
-"""Schedules of a leader that was cut off, and comes back with a command that nobody else has."""
+"""Schedules of a leader that was cut off and returns with a command that only its log has."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PRUNING = SnapshotPolicy(keep=1, margin_bytes=0)
 
 
 async def an_old_leader_returns(stage: World[Ledger]) -> None:
-    """Its log ends with a command that nobody else has, and has to be truncated.
+    """An old leader returns with a command that only its log has, which must be truncated.
 
     Raises:
-        AssertionError: it does not follow.
+        AssertionError: the old leader does not follow.
     """
     old = await begin(stage)
     stage.isolate(old)
@@ -37,10 +37,10 @@ async def an_old_leader_returns(stage: World[Ledger]) -> None:
 
 
 async def an_old_leader_returns_where_the_log_is_pruned(stage: World[Ledger]) -> None:
-    """Its log ends with a command that nobody else has, behind which the new leader has pruned.
+    """An old leader returns with such a command, after the new leader has pruned past that point.
 
-    It can't fetch a snapshot. Then the new leader is gone, and the one that leads has all the log.
-    A storm comes across it rarely: the old leader has to be away with such a command for long.
+    It cannot fetch a snapshot. Then the new leader is lost, and the next one has the whole log.
+    This is rare in storms, since the old leader must be away with such a command for long.
     """
     for host in stage.hosts.values():
         host.config = attrs.evolve(host.config, snapshot=PRUNING)
@@ -58,7 +58,7 @@ async def an_old_leader_returns_where_the_log_is_pruned(stage: World[Ledger]) ->
     stage.mend()
     await stage.start(old)
     await stage.reached(old, State.FOLLOWER_LOG_REPLICATION)
-    await trio.sleep(0.1)  # the leader has told how far it has committed
+    await trio.sleep(0.1)  # until the leader has sent its commit position
     await stage.kill(new)
     await trio.sleep(PATIENCE)
     stage.hosts[old].disk.mend()

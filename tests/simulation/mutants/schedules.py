@@ -1,4 +1,4 @@
-"""Schedules for mutants that storms do not find in time: each plays the one way to their harm."""
+"""Schedules for mutants that storms do not find in time: each plays the events that do harm."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 LEASE = 6.0  # seconds
 LEASED = attrs.evolve(PATIENT, leader_lease=LEASE)
-PATIENCE = 10.0  # seconds in which whoever can become leader does
+PATIENCE = 10.0  # seconds within which a member that can become leader does
 
 
 async def a_leader_wakes_up(stage: World[Ledger]) -> None:
-    """A leader that stood still, alone meanwhile, finds a query when it goes on.
+    """A leader is paused while another one is elected; its first event afterwards is a query.
 
-    A storm comes across it rarely: a leader steps down as soon as it hears of another one, or
-    notices how long it has heard nobody, so the query has to be the first that it finds.
+    This is rare in storms. A leader steps down once it receives news of another leader, or notices
+    its isolation, so the query must be the first event.
 
     Raises:
-        AssertionError: the query was answered without what was acknowledged by then.
+        AssertionError: the answer misses acknowledged commands.
     """
     old = await begin(stage)
     stage.pause(old)
@@ -50,18 +50,18 @@ async def a_leader_wakes_up(stage: World[Ledger]) -> None:
 
 
 async def _ask(stage: World[Ledger], member: int) -> None:
-    """Send a member a query, which may well be refused.
+    """Send a query to a member, which may refuse it.
 
     Raises:
-        AssertionError: it was answered without what was acknowledged by then.
+        AssertionError: the answer misses acknowledged commands.
     """
     with contextlib.suppress(RequestError):
         reply = await stage.hosts[member].running.query(b"")
-        assert int(reply) >= len(stage.acked), "StaleRead: a reply lacks what was acknowledged"
+        assert int(reply) >= len(stage.acked), "StaleRead: a reply misses acknowledged commands"
 
 
 async def a_clock_is_years_ahead(stage: World[Ledger]) -> None:
-    """The leader's clock is years ahead for a moment, in which it takes a write."""
+    """The leader's clock is years ahead for a moment, and a write arrives at that time."""
     clock = stage.hosts[await begin(stage)].clock
     clock.leap(10 * 365 * 86_400_000)
     await stage.attempt(await stage.leader(), b"x")
@@ -70,9 +70,9 @@ async def a_clock_is_years_ahead(stage: World[Ledger]) -> None:
 
 
 async def the_longer_log_is_silent(stage: World[Ledger]) -> None:
-    """A member that lacks an acknowledged entry stands; the one that has it is asked, and no more.
+    """A member without an acknowledged entry is a candidate; the member with the entry only votes.
 
-    A storm comes across it rarely: of two that can stand the one with the better log goes first.
+    This is rare in storms, since of two possible candidates the one with the better log is first.
     """
     leader = await begin(stage)
     short, long = stage.others(leader)
@@ -88,9 +88,9 @@ async def the_longer_log_is_silent(stage: World[Ledger]) -> None:
 
 
 async def a_request_for_a_vote_comes_late(stage: World[Ledger]) -> None:
-    """Of two candidates the first one's request is held up until the term is a newer one.
+    """There are two candidates, and the first one's vote request is delayed until a newer term.
 
-    A storm comes across it rarely: whoever asked has long since gone on, so nobody wins by it.
+    This is rare in storms: the candidate has given up by then, so it does not win by the vote.
     """
     old, held = await begin(stage), stage.messages.held
     await stage.kill(old)
@@ -113,12 +113,12 @@ async def a_request_for_a_vote_comes_late(stage: World[Ledger]) -> None:
 
 
 async def the_winners_disk_hangs(stage: World[Ledger]) -> None:
-    """A disk hangs once the vote of its member for itself is durable; the member wins.
+    """A candidate's disk hangs after its own vote became durable; the candidate wins.
 
-    A storm comes across it rarely: it is one write of each election.
+    This is rare in storms, since it is one write of each election.
 
     Raises:
-        AssertionError: nobody takes its place.
+        AssertionError: no other member replaces the winner.
     """
     old = await begin(stage)
     hanging: list[int] = []
@@ -140,9 +140,9 @@ async def the_winners_disk_hangs(stage: World[Ledger]) -> None:
 
 
 async def a_founder_comes_late(stage: World[Ledger]) -> None:
-    """Two of three new members wait for the third.
+    """Two of three new members wait for the third one.
 
-    In a storm all members are there when the cluster is founded.
+    In a storm, all members are present when the cluster is founded.
     """
     for host in stage.hosts.values():
         shutil.rmtree(host.config.directory)
@@ -154,7 +154,7 @@ async def a_founder_comes_late(stage: World[Ledger]) -> None:
 
 
 async def a_term_is_forged(stage: World[Ledger]) -> None:
-    """Somebody tells all members, in the name of another one, of the highest term that there is.
+    """A forged message in the name of a member announces the highest possible term to all members.
 
     A storm does not forge messages.
     """
@@ -179,7 +179,7 @@ def _asked_in(held: Held) -> int:
 async def two_stand_in_one_term(stage: World[Ledger]) -> None:
     """A candidate's requests are lost, and it is cut off; the other two elect in the same term.
 
-    A storm comes across it rarely: a candidate has just asked a quorum whether it may stand.
+    This is rare in storms, since a quorum has just granted the candidate its pre-vote.
     """
     old = await begin(stage)
     others, term = stage.others(old), _promised(stage, old)
@@ -195,10 +195,10 @@ async def two_stand_in_one_term(stage: World[Ledger]) -> None:
 
 
 async def a_leader_is_alone(stage: World[Ledger]) -> None:
-    """A leader that reaches nobody is no leader any more, and follows once it hears of another.
+    """A leader that reaches no other member must step down, and later follow the new leader.
 
     Raises:
-        AssertionError: it leads on.
+        AssertionError: it continues to lead.
     """
     leader = await begin(stage)
     stage.isolate(leader)
@@ -209,10 +209,10 @@ async def a_leader_is_alone(stage: World[Ledger]) -> None:
 
 
 async def a_wiped_member_meets_the_one_that_lags(stage: World[Ledger]) -> None:
-    """A command is on two members, of which one loses its disk while the other is away.
+    """Two members have a command; one of them loses its disk while the other one is away.
 
-    The one that is left never had the command, and the one with the empty disk not any more; were
-    they a quorum, the command would be lost. Once the one that has it is back, all have it.
+    The third member never had the command, and the wiped one has lost it. If these two were a
+    quorum, the command would be lost. Once the member with the command is back, all have it.
     """
     leader = await begin(stage)
     lagging, wiped = stage.others(leader)
@@ -225,12 +225,12 @@ async def a_wiped_member_meets_the_one_that_lags(stage: World[Ledger]) -> None:
     await stage.start(leader)
     await rest(stage)
     await stage.until(lambda: stage.hosts[wiped].running.state.votes)
-    await stage.kill(leader)  # the two are a quorum now
+    await stage.kill(leader)  # the remaining two are a quorum now
     await rest(stage)
 
 
 async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
-    """The follower that the leader can still reach has lost its disk: nothing is committed."""
+    """The leader reaches only a follower that has lost its disk, so nothing may be committed."""
     leader = await begin(stage)
     away, wiped = stage.others(leader)
     await stage.wipe(wiped)
@@ -243,12 +243,12 @@ async def only_a_wiped_member_hears_the_leader(stage: World[Ledger]) -> None:
 
 
 async def a_write_outlives_its_leader(stage: World[Ledger]) -> None:
-    """A leader does not hear that a write is recorded, and gives up; the next one commits it.
+    """A leader does not learn that a write is recorded, and gives up; the next one commits it.
 
-    A storm comes across it rarely: the write has to be forwarded, and its client to be told.
+    This is rare in storms: the write must be forwarded, and its client must get an answer.
 
     Raises:
-        AssertionError: its client was told that it was not done, or it was done twice.
+        AssertionError: the client learned that the write was refused, or it was applied twice.
     """
     old = await begin(stage)
     hear = stage.messages.drop(lambda _s, r, m: r == old and isinstance(m, AppendPosition))
@@ -260,13 +260,13 @@ async def a_write_outlives_its_leader(stage: World[Ledger]) -> None:
     await rest(stage)
     (done,) = {host.service.payloads.count(b"x") for host in stage.hosts.values()}
     assert done == 1, f"Twice: it was done {done} times"
-    assert b"x" not in stage.refused, "ToldWrong: its client was told that it was not done"
+    assert b"x" not in stage.refused, "ToldWrong: its client learned that it was refused"
 
 
 async def a_leader_with_a_lease_is_alone(stage: World[Ledger]) -> None:
-    """The followers of a leader that is patient, and has a lease, are not patient.
+    """A leader with a lease has a long timeout, and its followers have short ones.
 
-    A storm comes across it rarely: a leader that hears nobody steps down when others elect one.
+    This is rare in storms: an isolated leader steps down at about the time of the next election.
     """
     old = await _begin_with_a_lease(stage)
     _lose(stage, old)
@@ -274,7 +274,7 @@ async def a_leader_with_a_lease_is_alone(stage: World[Ledger]) -> None:
 
 
 async def the_followers_of_a_lease_restart(stage: World[Ledger]) -> None:
-    """They start anew, and find no leader."""
+    """The followers restart, and find no leader."""
     old = await _begin_with_a_lease(stage)
     _lose(stage, old)
     others = stage.others(old)
@@ -287,7 +287,7 @@ async def the_followers_of_a_lease_restart(stage: World[Ledger]) -> None:
 
 
 async def echoes_of_a_lease_are_slow(stage: World[Ledger]) -> None:
-    """The leader hears of promises long after they were given, and when it has gone silent."""
+    """The leader receives promises late, when the followers no longer receive its heartbeats."""
     old, late = await _begin_with_a_lease(stage), 2.0
     for other in stage.others(old):
         stage.network.set_pace(f"h{other}", f"h{old}", Pace(late, 0.0), both=False)
@@ -302,9 +302,9 @@ async def echoes_of_a_lease_are_slow(stage: World[Ledger]) -> None:
 
 
 async def a_lease_is_handed_over_in_vain(stage: World[Ledger]) -> None:
-    """Whom the leader has asked is elected, and the leader does not hear of it.
+    """The nominated successor is elected, and the leader does not learn of it.
 
-    By one that the leader has lost before, and so is bound by nothing any more.
+    The deciding vote is from a member that lost the leader earlier, so no promise binds it.
     """
     old = await _begin_with_a_lease(stage)
     target, third = stage.others(old)
@@ -318,10 +318,10 @@ async def a_lease_is_handed_over_in_vain(stage: World[Ledger]) -> None:
 
 
 async def a_lease_is_handed_over_by_one_held_up(stage: World[Ledger]) -> None:
-    """Whom the leader has asked hears it late, and the heartbeat behind it in the same turn.
+    """The nominated successor receives the nomination late, together with the next heartbeat.
 
-    Its echo is heard, and then nothing of it any more: if that were a promise the leader had a
-    lease, and would take requests again when nobody has taken over in its time.
+    Its echo arrives, and nothing after it. If the echo counted as a promise, the leader would have
+    a lease, and would serve again after the nomination's time limit.
     """
     old = await _begin_with_a_lease(stage)
     target, third = stage.others(old)
@@ -350,7 +350,7 @@ async def _hand_over(stage: World[Ledger], old: int, target: int) -> None:
 
 
 async def _begin_with_a_lease(stage: World[Ledger]) -> int:
-    """Bring the cluster up, its leader with a lease, the others with little patience."""
+    """Start the cluster: a leader with a lease, and followers with short timeouts."""
     old = await begin(stage, LEASED)
     await trio.sleep(1.0)
     for other in stage.others(old):
@@ -359,17 +359,17 @@ async def _begin_with_a_lease(stage: World[Ledger]) -> int:
 
 
 def _lose(stage: World[Ledger], old: int) -> None:
-    """Cut the leader off; the others notice it."""
+    """Cut the leader off, and wait until the followers notice."""
     stage.isolate(old)
     for other in stage.others(old):
         stage.network.break_links(f"h{old}", f"h{other}")
 
 
 async def _another_leads(stage: World[Ledger], old: int) -> None:
-    """Ask the old leader as soon as there is another one, and come to rest.
+    """Query the old leader as soon as there is another one, then wait for rest.
 
     Raises:
-        AssertionError: it answered without what was acknowledged by then.
+        AssertionError: the answer misses acknowledged commands.
     """
     await stage.until(lambda: any(i != old for i in stage.leaders()))
     (new,) = (i for i in stage.leaders() if i != old)

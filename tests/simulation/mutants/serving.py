@@ -1,4 +1,4 @@
-"""Mutants of what is applied, and what clients are told."""
+"""Mutants with wrong rules of applying commands and answering clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def read_without_a_quorum(patch: pytest.MonkeyPatch) -> None:
-    """Answer reads at once, without asking whether we still lead."""
+    """Answer reads at once, without confirming the leadership."""
     start = Reads.start_round
 
     def start_and_answer(self: Reads) -> bool:
@@ -57,12 +57,12 @@ def read_before_the_term_is_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def hold_a_lease_too_long(patch: pytest.MonkeyPatch) -> None:
-    """Take more than the followers have promised."""
+    """Hold a lease for longer than the followers have promised."""
     patch.setattr(lease, "HELD_SHARE", 2.0)
 
 
 def count_a_promise_from_its_echo(patch: pytest.MonkeyPatch) -> None:
-    """Count what a follower has promised from when the leader hears of it."""
+    """Count a follower's promise from the arrival of its echo."""
 
     def echoed(self: lease.Lease, follower: Follower, confirm_id: int) -> None:
         if confirm_id in self._made:  # pyright: ignore[reportPrivateUsage]
@@ -72,7 +72,7 @@ def count_a_promise_from_its_echo(patch: pytest.MonkeyPatch) -> None:
 
 
 def promise_when_the_role_has_ended(patch: pytest.MonkeyPatch) -> None:
-    """Promise, and echo, also behind what has ended the role, by which it may be released."""
+    """Promise and echo even after an event that ends the role and may release the promise."""
 
     def promise(self: Following, confirm_id: int) -> None:
         self._confirm_id = confirm_id  # pyright: ignore[reportPrivateUsage]
@@ -82,12 +82,12 @@ def promise_when_the_role_has_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def hold_the_lease_while_handing_over(patch: pytest.MonkeyPatch) -> None:
-    """Go on to count what the member had promised that is asked to take over."""
+    """Continue to count the promise of the nominated successor."""
     patch.setattr(lease.Lease, "void", _ignore)
 
 
 def read_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """Answer reads on a follower, from what it has applied."""
+    """Answer reads on a follower, from its applied state."""
     submit = Member.submit
 
     def submit_here(self: Member, request: Request) -> None:
@@ -100,7 +100,7 @@ def read_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
-    """Answer a command when it is in the leader's log, with what the service would say."""
+    """Answer a command once it is in the leader's log, with the service's probable reply."""
     append = Replication.append
 
     def append_and_answer(
@@ -113,7 +113,7 @@ def acknowledge_at_append(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_unknown_as_refused(patch: pytest.MonkeyPatch) -> None:
-    """Tell a client that nothing was done, of what may yet be done."""
+    """Answer that a command was refused, although it may still be applied."""
     init = Request.__init__
 
     def made(self: Request, *arguments: object, **more: object) -> None:
@@ -131,7 +131,7 @@ def tell_unknown_as_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def ask_anew(patch: pytest.MonkeyPatch) -> None:
-    """Send a command again whose fate is unknown."""
+    """Send a command with an unknown outcome again."""
     init = Request.__init__
 
     def made(self: Request, *arguments: object, **more: object) -> None:
@@ -164,7 +164,7 @@ _OWNER: list[Requests] = []
 
 
 def apply_twice(patch: pytest.MonkeyPatch) -> None:
-    """Apply the first command of a batch that is read back a second time."""
+    """Apply the first command of a batch twice, if the batch was read back."""
     apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
 
     def apply_again(self: Applier, waiting: object, until: float) -> bool:
@@ -179,7 +179,7 @@ def apply_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def apply_again_after_a_start(patch: pytest.MonkeyPatch) -> None:
-    """Forget how far a durable state had come, and apply everything again."""
+    """Forget the position of a durable state, and apply everything again."""
     init = Applier.__init__
 
     def made(self: Applier, *arguments: object) -> None:
@@ -191,7 +191,7 @@ def apply_again_after_a_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_a_command(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the last command of a batch of several, where it came from the recording."""
+    """Skip the last command of a larger batch that was read from the recording."""
     apply = Applier._apply  # pyright: ignore[reportPrivateUsage]
 
     def apply_most(self: Applier, waiting: object, until: float) -> bool:
@@ -207,7 +207,7 @@ def skip_a_command(patch: pytest.MonkeyPatch) -> None:
 
 
 def expire_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
-    """Let keys expire by the machine's time, not by the log's."""
+    """Let keys expire by the machine's clock, not by log time."""
     apply = KeyValueService.apply
     jitter = iter(range(10**9))
 
@@ -220,7 +220,7 @@ def expire_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def stamp_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
-    """Have a leader believe its clock, whatever that has shown before and the others' show."""
+    """Let a leader trust its own clock, whatever it and other clocks have shown."""
 
     def now_ms(self: Clocks) -> int:
         return self._wall_ms()  # pyright: ignore[reportPrivateUsage]
@@ -229,7 +229,7 @@ def stamp_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def reply_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
-    """Have the state machine look at the wall clock now and then."""
+    """Let the state machine sometimes read the wall clock."""
     apply = KeyValueService.apply
 
     def apply_now(self: KeyValueService, command: Command) -> bytes:
@@ -240,7 +240,7 @@ def reply_by_ones_own_clock(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_what_was_sent(patch: pytest.MonkeyPatch) -> None:
-    """Refuse a command after its time although it was sent already."""
+    """Refuse a command after its time limit, although it was already forwarded."""
     forward = Requests._forward  # pyright: ignore[reportPrivateUsage]
 
     def forward_and_park(self: Requests, *arguments: object) -> object:
@@ -254,7 +254,7 @@ def refuse_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_by_where_it_lies(patch: pytest.MonkeyPatch) -> None:
-    """Have what is held depend on when it was flushed, as replies do not."""
+    """Let the state depend on the time of a flush, while replies do not."""
     apply = KeyValueService.apply
 
     def apply_here(self: KeyValueService, command: Command) -> bytes:
@@ -266,7 +266,7 @@ def answer_by_where_it_lies(patch: pytest.MonkeyPatch) -> None:
 
 
 def apply_a_retry(patch: pytest.MonkeyPatch) -> None:
-    """Apply a command of a session again that has been applied."""
+    """Apply a repeated command of a session again."""
     reply_to = Sessions.reply_to
 
     def look(self: Sessions, session_id: int, sequence: int, now: int) -> bytes | None:
@@ -289,7 +289,7 @@ def forget_the_sessions_at_a_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_the_sessions_out_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """Have only the keys in a snapshot."""
+    """Write only the keys to a snapshot."""
     read = TablesView._read  # pyright: ignore[reportPrivateUsage]
 
     def read_keys(

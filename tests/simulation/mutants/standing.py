@@ -1,4 +1,4 @@
-"""Mutants of whose store may vote, and for whom, after something of it was lost."""
+"""Mutants with wrong rules of voting after a store was lost or damaged."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
-    """Vote, stand and be counted although one's store stands in the place of a lost one."""
+    """Vote, become a candidate, and count, although the store replaces a lost one."""
     patch.setattr(MemberState, "votes", property(lambda _state: True))
 
 
 def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
-    """Have a leader count what a follower reports whose store was not admitted yet."""
+    """Let a leader count the reports of a follower whose store was not admitted yet."""
 
     def voters(self: Followers) -> list[Follower]:
         return [*self.values()]
@@ -36,7 +36,7 @@ def count_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
-    """Vote for a log that is behind, as an operator asks, also if one's own admits a new store."""
+    """Vote for a log that is behind, on an operator's request, even if one's own admits a store."""
     consider = ballots.consider
 
     def consider_blindly(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
@@ -46,7 +46,7 @@ def vote_across_an_admission(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
-    """Vote and stand with a log whose end was damaged as if it had never been longer."""
+    """Vote and become a candidate with a damaged end of the log, as if it had never been longer."""
 
     def floor(state: MemberState) -> LogEnd:
         return LogEnd(*state._store.voting_status.floor)  # pyright: ignore[reportPrivateUsage]
@@ -55,7 +55,7 @@ def forget_a_damaged_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_each_founder(patch: pytest.MonkeyPatch) -> None:
-    """Tell all of one's fresh store whenever one of them has told of its own."""
+    """Announce the new store to all members after each announcement of another member."""
 
     async def found(self: Founders) -> None:
         state = self._state  # pyright: ignore[reportPrivateUsage]

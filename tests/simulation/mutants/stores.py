@@ -1,4 +1,4 @@
-"""Schedules about stores that have lost something: a whole disk with its votes, or a log's end."""
+"""Schedules of stores that have lost a whole disk with its votes, or the end of a log."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from quorate.simulation import Ledger, World
     from quorate.transport import Message
 
-PATIENCE = 10.0  # seconds in which whoever can become leader does
+PATIENCE = 10.0  # seconds within which a member that can become leader does
 LONG_BALLOT = attrs.evolve(
     TIMEOUTS, election_timeout=60.0, leader_heartbeat_timeout=60.0, startup_canvass=120.0
 )
 
 
 async def an_old_vote_is_counted_after_an_admission(stage: World[Ledger]) -> None:
-    """Five members; one is told to take over even if it is behind, and has the vote of a store.
+    """One of five members must take over even if it is behind, and has the vote of one store.
 
-    Its other requests are on their way for long. Meanwhile that store is lost, and the one in its
-    place is admitted; then a command is committed with the new store's help. A member that has the
-    admission, but was cut off before the command, is asked at last. If it voted for the log that is
-    behind, the old vote, this one and the candidate's own would be a quorum, and the longest log of
-    these voters lacks the command.
+    Its other vote requests are delayed. In that time the store is lost, and its replacement is
+    admitted; then a command is committed with the help of the new store. At last a vote request
+    reaches a member that has the admission, but was cut off before the command. If it voted for
+    the log that is behind, there would be a quorum: the old vote, this vote and the candidate's
+    own. None of these voters' logs has the command.
     """
     leader = await begin(stage)
     candidate, lost, other, asked = stage.others(leader)
@@ -41,7 +41,7 @@ async def an_old_vote_is_counted_after_an_admission(stage: World[Ledger]) -> Non
     late = stage.messages.hold(
         lambda s, r, m: s == candidate and r != lost and isinstance(m, RequestVote)
     )
-    # who votes in the new term would tell the leader of it
+    # a voter of the new term would inform the leader of it
     stage.messages.drop(lambda s, _r, m: s == lost and isinstance(m, StaleLeader))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_hand_over, stage, leader, candidate)
@@ -59,7 +59,7 @@ async def an_old_vote_is_counted_after_an_admission(stage: World[Ledger]) -> Non
         await stage.until(lambda: stage.hosts[lost].running.state.votes)
         await stage.until(lambda: append_of(stage, asked) == append_of(stage, leader))
         assert stage.hosts[asked].running.state.admission.position > 0
-        alone.add(asked)  # with the candidate, which it does not hear of yet
+        alone.add(asked)  # with the candidate, whose messages do not reach it yet
         assert await stage.attempt(leader, b"x", within=PATIENCE)
         await stage.reached(asked, State.CANVASS)
         assert stage.hosts[candidate].state is State.CANDIDATE_BALLOT
@@ -80,9 +80,10 @@ async def _hand_over(stage: World[Ledger], leader: int, candidate: int) -> None:
 
 
 async def the_end_of_a_log_rots(stage: World[Ledger]) -> None:
-    """A command is on two members, of which one finds it damaged when it starts again.
+    """Two members have a command; one of them finds it damaged at its next start.
 
-    It is cut off there; the third never had it. Were these two a quorum it would be lost.
+    That member truncates its log there, and the third member never had the command. If these two
+    were a quorum, the command would be lost.
     """
     leader = await begin(stage)
     rotten, short = stage.others(leader)

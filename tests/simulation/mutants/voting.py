@@ -1,4 +1,4 @@
-"""Mutants of who votes, who wins, and what a vote or a new term means."""
+"""Mutants with wrong rules of voting, winning, votes and terms."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def forget_the_vote(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_twice(patch: pytest.MonkeyPatch) -> None:
-    """Vote for whoever asks, again and again in one term."""
+    """Vote for every candidate that asks, even twice in one term."""
     consider = ballots.consider
 
     def consider_again(request: RequestVote, voter: VoterView, **more: object) -> BallotDecision:
@@ -49,9 +49,10 @@ def vote_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
-    """Vote for a candidate whose log is behind one's own, and stand whatever others have.
+    """Vote for candidates with a shorter log, and become a candidate with any log.
 
-    A winner draws level before it leads, which covers this; so that is taken out, too.
+    A winner adopts the longest voter's log before it leads, which covers this. So that is removed,
+    too.
     """
     consider = ballots.consider
 
@@ -68,7 +69,7 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
         return False
 
     def note_nothing(*_arguments: object) -> None:
-        """Forget whose log is longer."""
+        """Forget which logs are longer."""
 
     patch.setattr(Candidacy, "note_log", note_nothing)
     patch.setattr(ballots, "would_vote_for", would_vote_for)
@@ -76,7 +77,7 @@ def vote_for_a_shorter_log(patch: pytest.MonkeyPatch) -> None:
 
 
 def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
-    """Need one vote less than a majority to win."""
+    """Win with one vote less than a majority."""
 
     def has_majority(votes: Mapping[int, bool], members: int) -> bool:
         return 1 + sum(votes.values()) >= members // 2
@@ -85,7 +86,7 @@ def win_with_a_minority(patch: pytest.MonkeyPatch) -> None:
 
 
 def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
-    """Stand on in a ballot although a newer term was promised meanwhile, and lead the older one."""
+    """Continue a ballot after promising a newer term, and lead the older term."""
     verdict = election._verdict  # pyright: ignore[reportPrivateUsage]
 
     def verdict_anyhow(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> object:
@@ -96,7 +97,7 @@ def win_an_older_term(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
-    """Follow a leader without promising its term: F10 taken out."""
+    """Follow a leader without promising its term: F10 removed."""
 
     async def adopt_term(self: Voter, term: int) -> None:
         self._state.leadership_term = term  # pyright: ignore[reportPrivateUsage]
@@ -105,7 +106,7 @@ def adopt_without_a_promise(patch: pytest.MonkeyPatch) -> None:
 
 
 def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Lead on without a quorum, and although others live in a newer term: F4 taken out."""
+    """Continue to lead without a quorum, or after news of a newer term: F4 removed."""
     hear = Leadership.on_message
 
     def on_message(self: Leadership, sender: int, message: Message) -> None:
@@ -121,12 +122,12 @@ def lead_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def elect_in_spite_of_a_promise(patch: pytest.MonkeyPatch) -> None:
-    """Vote and stand although the leader was promised that one does not."""
+    """Vote and become a candidate in spite of a promise to the leader."""
     patch.setattr(Promise, "binds", False)
 
 
 def forget_the_promise_at_a_start(patch: pytest.MonkeyPatch) -> None:
-    """Start as if nothing had been promised."""
+    """Start as if there were no promise."""
     init = Promise.__init__
 
     def made(self: Promise, seconds: float) -> None:
@@ -137,7 +138,7 @@ def forget_the_promise_at_a_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def promise_for_nobody(patch: pytest.MonkeyPatch) -> None:
-    """Make a vote durable as a promise that names nobody, and so vote again after a restart."""
+    """Store a vote without the candidate's name, and so vote again after a restart."""
 
     async def promise(self: Voter, vote: NodeState) -> None:
         nobody = attrs.evolve(vote, voted_for=-1)
@@ -160,7 +161,7 @@ def refuse_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_any_term(patch: pytest.MonkeyPatch) -> None:
-    """Take every term that somebody names for one that there is."""
+    """Believe every term in any message."""
 
     def allows(_self: TermBound, _sender: int, _message: Message) -> bool:
         return True
