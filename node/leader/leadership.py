@@ -278,7 +278,7 @@ class Leadership(Role):
             reason: why the election began.
             election_seconds: how long it took.
         """
-        # LEADER_INIT has made the term's row durable: a row made with this entry would be a second one.
+        # LEADER_INIT made the row of our term durable. Without it, the append would invent one.
         assert self._store.log_term == self.term, "the term has no row"
         event = TermEvent(
             leader_member_id=self._state.member_id,
