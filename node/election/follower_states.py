@@ -152,7 +152,7 @@ async def follower_catchup_await(ctx: ElectionContext, role: Following) -> Next:
     with trio.fail_after(ctx.state.timeouts.leader_heartbeat_timeout):
         while role.catchup_position is None:
             await role.changed.wait()
-    # A stream that was opened for an earlier attempt would leave a hole (I-41).
+    # A stream of an earlier attempt does not go on from where our log ends now.
     if role.catchup_position != ctx.store.append_position:
         raise TransportError(f"a replay from {role.catchup_position} was not asked for")
     return Next(State.FOLLOWER_CATCHUP, f"replay from {role.catchup_position} joined")

@@ -47,6 +47,8 @@ class Follower:
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""
+        # A member that looks for a leader ignores batches, so it has a gap behind what it has. Its
+        # next READY must be about its next joining (I-28).
         self.live = self.ready = False
         # It may come back with another disk, which knows of no promise.
         self.promised_at = -math.inf
