@@ -250,8 +250,8 @@ class Leadership(Role):
         """End all requests: those in flight have an unknown outcome, the rest is returned."""
         # What is not in the log has had no effect, so it may go to the next leader (I-34).
         unsent = [*self.unsent(), *self._operator.surrender()]
-        # These are in the log, and the next leader may keep or drop them. Neither answer would be
-        # true.
+        # These are in the log, which the next leader may keep or cut: neither success nor failure
+        # is certain.
         for request in self._applier.forget():
             request.done(
                 UnknownOutcomeError(
