@@ -117,12 +117,9 @@ class Member:
         links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
         self.clocks = Clocks(clock_ms, state.voters)
-        # From the lower parts to the higher ones: each gets only parts that exist already.
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
-        # A thread of its own: a snapshot's file must not delay the log's writes or the event loop
-        # (H17).
-        lane = executor(_write_nothing, delivered=nothing)
+        lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
         self.snapshots = Snapshots(config, store, self.applier, lane, free)
         self.actions = Actions(store, self.snapshots, links.set_history)
         self.voter = Voter(state, store, links, self.clocks)
@@ -148,8 +145,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
-        # Last: a write may finish at once, and every part that it is reported to must be there.
-        store.on_durable = self._on_durable
+        store.on_durable = self._on_durable  # last, because it calls the parts made above
 
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
@@ -256,6 +252,7 @@ class Member:
 
         The member stands in no election from then on; cancel :meth:`run` to end it.
         """
+        # Kept, because the role may end during the drain, and `state.role` is another one then.
         role = self.state.role
         # First: if our role ends now for another reason, INIT must not begin an election.
         self.state.closing = True
@@ -487,7 +484,6 @@ async def open_member(
             free=free,
         )
         async with trio.open_nursery() as nursery:
-            # Returns once the links listen, so the block can rely on a member that is there.
             await nursery.start(member.run)
             try:
                 yield member

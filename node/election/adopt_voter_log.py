@@ -139,7 +139,7 @@ class _VoterLog:
 
     async def adopt(self) -> None:
         """Truncate our log where the two part, fetch the rest, and record the terms."""
-        # First, while nothing is changed yet: a table that is no log would have us truncate ours.
+        # First, while nothing is changed: a table that is no log would have us truncate our log.
         self._check_untrusted()
         await self._truncate()
         store = self._store
@@ -210,7 +210,7 @@ class _VoterLog:
                 self._check_span_untrusted(header)
                 store.append(batch, header=header)
             if store.unsynced > MAX_UNSYNCED_BYTES:
-                # Bounds memory: the voter's disk may be much faster than ours.
+                # Bounds memory: the voter's disk may be much faster than this one.
                 await store.settled()
         # I-26: our term begins at our append position, which must be durable before it is
         # announced.

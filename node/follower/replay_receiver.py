@@ -136,7 +136,7 @@ class ReplayReceiver:
         if not isinstance(message, LogBatch):
             raise WireError(f"a {type(message).__name__} in a replay of the log")
         term = message.leadership_term_id
-        # A sender in another term may have truncated since we asked, and its log may not be ours
+        # A sender in another term may have truncated since, and its log need not agree with ours
         # (I-10).
         if term >= self._term if self._before else term != self._term:
             expected = f"one before {self._term}" if self._before else str(self._term)

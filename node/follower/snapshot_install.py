@@ -283,7 +283,6 @@ async def fetch_snapshot(
         StorageError: what came is damaged or of no use, or there is no room for it.
     """
     await stream.send(SnapshotRequest(*await read(folder.arriving)))
-    # A sender that hangs would keep us here, although others may have the file.
     with trio.fail_after(patience):
         offer = await stream.receive()
     if not isinstance(offer, SnapshotOffer):
@@ -301,15 +300,12 @@ async def fetch_snapshot(
             # Before it is written: this checks whether the disk has room for it.
             arrived(transfer.offset, offer.file_bytes)
             await read(partial(transfer.write, part))
-        # Checks the whole file, and only then gives it its name.
         await read(transfer.finish)
     except StorageError:
         # Also when there is no room: the part that arrived would only take more of it away.
         transfer.abandon()
         raise
     finally:
-        # Closed in any case, but kept: after a broken link it goes on from here, also with another
-        # member.
         transfer.close()
     return head
 

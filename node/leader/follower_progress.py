@@ -94,4 +94,5 @@ class Followers(dict[int, Follower]):
     @property
     def voters(self) -> list[Follower]:
         """The followers that count for a quorum: those that have a vote."""
+        # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]

@@ -119,8 +119,7 @@ class Leadership(Role):
     ) -> None:
         super().__init__()
         self.term, self.session_id = term, session_id
-        # Durable by now: INIT waits until the disk has settled, and nothing is appended in a
-        # ballot.
+        # Durable: INIT waits until the disk has settled, and a ballot appends nothing.
         self.base = store.append_position
         self._is_startup = is_startup
         self._since = trio.current_time()

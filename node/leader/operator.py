@@ -187,6 +187,7 @@ class Operator:
     def submit(self, request: Request) -> None:
         """Take a request; those before it are done first, except WAIT, which holds up nothing."""
         try:
+            # With our own id: a transfer to the leader itself is done already, and no error.
             members = (self._state.member_id, *self._state.peers)
             order = parse_untrusted(request.payload, members)
         except RefusedError as error:
@@ -246,6 +247,7 @@ class Operator:
                 return await self._transfer(order)
             case Verb.FOUND:
                 # Only a member that waits for a new cluster can do that (`membership.founding`).
+                # Nothing else yields here: many such requests must not hold up the event loop.
                 await trio.lowlevel.checkpoint()
                 raise RefusedError(
                     "the cluster is founded already. A member that was left out joins when it is "

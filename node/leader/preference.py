@@ -68,11 +68,13 @@ class Preference:
         self._free = free
         members = {member.member_id: member.priority for member in state.config.members}
         own = members[state.member_id]
+        # Strictly higher: between equals the leadership would go back and forth.
         self._preferred = [each for each in members if members[each] > own]
         self._since = dict.fromkeys(self._preferred, trio.current_time())
         self._commit = applier.commit_position
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
+            # Before the first look: a hand-over that did not last makes the next one wait longer.
             self._judge(state.returned[member])
 
     async def run(self) -> Never:

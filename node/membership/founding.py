@@ -203,8 +203,7 @@ class Founders:
                 raise LostStoreError(self._lost(message.member_id))
         stores, left_out = self._stores(), self._left_out
         heard = [each for each in self._heard.values() if each.member_id not in left_out]
-        # All lists, not only ours: at that moment every one of these stores was new
-        # (:mod:`.admission`).
+        # All lists have to agree: at that moment each of these stores was new (:mod:`.admission`).
         agreed = all(self._counted(_pairs(message)) == stores for message in heard)
         if not agreed or not {*self.missing} <= left_out:
             return None
