@@ -251,8 +251,7 @@ class Replication:
             reached: committed, although the applier does not know it yet.
             now_ms: the log's time, which a heartbeat carries.
         """
-        # `reached` is committed already; that the applier does not know it yet changes nothing for
-        # followers.
+        # Followers may commit it before we apply it: a quorum has it, and that is all that counts.
         self.announced = commit = max(reached, self._applier.commit_position)
         number = self._reads.confirm_id
         self._links.broadcast(CommitPosition(self._term, commit, self._own, number, now_ms))

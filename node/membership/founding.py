@@ -64,8 +64,7 @@ class Founders:
         said, again, pause = None, trio.current_time(), 0.0
         while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
             if (stores := self._complete()) is not None:
-                # Durable before anybody hears of it: a founder that forgets would found a second
-                # time.
+                # Durable first: from the next line on, other members may count on our vote.
                 await self._store.save_voting_status(stores)
                 self._links.set_history(stores.history)
                 # Links that were made before name no history, by which members of another founding

@@ -270,8 +270,8 @@ class Requests:
             return
         if answers:
             until = trio.current_time() + self._state.config.limits.park_seconds
-            # Not for ever: the old leader may crash before it has answered. Ids up to now are its
-            # own.
+            # Not for ever: the old leader may crash before it answers. Later ids belong to a later
+            # role, even under the same leader.
             self._awaited.append((until, leader, self._next_id))
         else:
             self._abandon(leader)

@@ -93,9 +93,8 @@ class Applier:
     def __init__(self, store: Store, service: Service, read: ReadLog | None = None) -> None:
         self.service = service
         self._read = read or store.read
+        # H19: from here, and not from the commit position: the service may have applied less.
         self.applied_position = service.position
-        # H19: applying goes on from what the service has, not from what the log knows to be
-        # committed.
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
         self.entries = 0

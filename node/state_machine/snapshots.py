@@ -386,8 +386,8 @@ class Snapshots:
             await self.changed.wait()
         async with self._applier.halted():
             gone = [old for old in self._store.snapshots if old != row]
-            # The log first. After a crash the tables are behind its start, which the next start
-            # sees and repairs; tables ahead of the log it would take for whole.
+            # The log first: after a crash in between, the tables are behind its start, which the
+            # next start sees and repairs.
             await self._store.install(row, head.terms, suspended=head.suspended)
             await self._load(row)
         self.installing = False
