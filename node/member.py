@@ -117,10 +117,9 @@ class Member:
         links = self.links = self._links(network, rng, kind_of(service))
         state = self.state = MemberState(config, store)
         self.clocks = Clocks(clock_ms, state.voters)
-        # From the lower parts to the higher ones: each gets only parts that exist already.
         self.repair = Repair(state, store, links)
         self.applier = Applier(store, service, self.repair.read)
-        lane = executor(_write_nothing, delivered=nothing)
+        lane = executor(_write_nothing, delivered=nothing)  # not the log's thread: see H17
         self.snapshots = Snapshots(config, store, self.applier, lane, free)
         self.actions = Actions(store, self.snapshots, links.set_history)
         self.voter = Voter(state, store, links, self.clocks)
@@ -146,7 +145,7 @@ class Member:
         self.election = self._elections()
         self._since = trio.current_time()
         self._members = tuple(map(_address, config.members))
-        store.on_durable = self._on_durable
+        store.on_durable = self._on_durable  # last, because it calls the parts made above
 
     def __repr__(self) -> str:
         return f"<Member {self.config.member_id} of {self.config.cluster!r}>"
@@ -196,6 +195,8 @@ class Member:
         """Make the role of the leader of a term."""
         return Leadership(
             term,
+            # Names the live log of this one leadership, so that no follower joins that of an
+            # earlier one.
             self._rng.getrandbits(31),
             state=self.state,
             store=self.store,
@@ -231,6 +232,7 @@ class Member:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; started once links listen and the service may apply."""
         async with trio.open_nursery() as outer:
+            # In this order, because each task needs the ones before it.
             await outer.start(self.store.run)
             await outer.start(self.snapshots.run)
             await outer.start(self.applier.service.run)
@@ -241,6 +243,7 @@ class Member:
                 consensus.start_soon(self.requests.run)
                 consensus.start_soon(self._disk_space.run)
                 self._tables.watch(consensus)
+                # Last: an election must find links that listen and an applier that runs.
                 consensus.start_soon(election.run, self.election)
                 task_status.started()
 
@@ -249,20 +252,30 @@ class Member:
 
         The member stands in no election from then on; cancel :meth:`run` to end it.
         """
+        # Kept, because the role may end during the drain, and `state.role` is another one then.
         role = self.state.role
+        # First: if our role ends now for another reason, INIT must not begin an election.
         self.state.closing = True
+        # Only in CLOSED: a leader in its election has no entry of its own term to drain.
         if isinstance(role, Leadership) and self.election.current is State.CLOSED:
+            # Before the drain: what is in no batch yet has had no effect, and must not get into one
+            # now.
             self.requests.cede()
+            # Shielded: even if the caller is cancelled by now, clients are owed their replies.
+            # Bounded: a quorum may be gone.
             with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
                 await role.replication.drain()
             # Followers learn what is committed: their next leader would have to find out anew.
             role.replication.announce_commit()
+            # Followers elect at once instead of after a heartbeat timeout, and do not wait for our
+            # vote.
             self.links.broadcast(
                 LeadershipCession(role.term, role.publication_position, self.config.member_id)
             )
             role.end("closing in order")
             # Requests that cross our farewell on their way are still answered: nothing was done.
             await trio.sleep(self.state.timeouts.leader_heartbeat_interval)
+        # What is parked has had no effect. From now on it is refused, not left without an answer.
         self.requests.close()
         with trio.move_on_after(CLOSE_GRACE_SECONDS, shield=True):
             await self.links.flush()
@@ -276,12 +289,14 @@ class Member:
     def on_message(self, sender: int, message: Message) -> None:
         """Pass a message on: to the requests, to the founders, or to the role that we are in."""
         match message:
+            # Not through the role: a request and its reply mean the same in all roles.
             case ForwardRequest():
                 self.requests.on_forward_request(sender, message)
             case ForwardReply():
                 self.requests.on_forward_reply(sender, message)
             case Founding():
                 self.founders.on_message(sender, message)
+            # One forged frame with a huge term could otherwise use up all terms (`TermBound`).
             case _ if self._terms.allows(sender, message):
                 self.state.role.on_message(sender, message)
             case _:
@@ -308,11 +323,13 @@ class Member:
             not await self._server.serve(hello, stream)
             and isinstance(role, Following)
             and hello.member_id == role.leader_id
+            # A catch-up that was asked for in an earlier term must not be recorded in this one.
             and hello.log_session_id == role.session_id
         ):
             await role.receive_catchup(hello.join_position, stream)
 
     def _on_durable(self, position: int) -> None:
+        # First: it reports or commits, for which clients wait.
         self.state.role.on_durable(position)
         self._disk_space.appended()
 
@@ -320,6 +337,8 @@ class Member:
 
     def submit(self, request: Request) -> None:
         """Take a request of a client."""
+        # A command or a query may find damaged tables. A port would only drop one client for that,
+        # but the member has to end, so that it can begin anew with whole ones.
         with self._tables:
             self.requests.submit(request)
 
@@ -384,6 +403,7 @@ class Member:
         role = self.state.role
         if isinstance(role, Leadership):
             return role.now_ms()
+        # Our clock may be behind our own log, and log time never goes back.
         return max(self.clocks.log_ms(), self.store.last_timestamp_ms)
 
     def status(self) -> NodeStatus:
@@ -451,6 +471,7 @@ async def open_member(
     check_interpreter()
     check_arguments(config, service)
     store = open_store(config, rng, executor)
+    # Closed last: the member's tasks write to it until they have ended.
     with closing(store):
         member = Member(
             config,
@@ -468,4 +489,5 @@ async def open_member(
                 yield member
                 await member.close()
             finally:
+                # Also after an error in the block, when nothing is closed in order.
                 nursery.cancel_scope.cancel()

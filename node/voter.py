@@ -53,8 +53,12 @@ class Voter:
 
     async def adopt_term(self, term: int) -> None:
         """Live in `term`; promise, durably, not to follow or vote in any term below it."""
+        # A term that we have promised already may have our vote in it, which must not be erased
+        # (I-2).
         if term > self._state.promised.candidate_term:
             await self.promise(NodeState(term, NULL_VALUE))
+        # After the promise is durable: a crash in between must not leave us in a term above it
+        # (I-6).
         self._state.leadership_term = term
 
     async def expect_leases(self, lease_ms: int) -> None:
@@ -64,6 +68,7 @@ class Voter:
         # A shorter one is noted only when no promise of the longer kind can still hold.
         shorter = lease_ms < promised.lease_ms and not self.lease_promise.binds
         if longer or shorter:
+            # The vote of the row is kept as it is: a lease is no reason to vote anew (I-2).
             await self._store.save_node_state(attrs.evolve(promised, lease_ms=lease_ms))
 
     # --- answers ----------------------------------------------------------------------------------
@@ -95,6 +100,8 @@ class Voter:
         """Answer a candidate while we lead or follow: no promise is made, no election entered."""
         if request.candidate_member_id != sender:
             return
+        # Not in a ballot, so no promise comes of it, and nothing has to be awaited in the middle of
+        # a role.
         decision = self.decide(request, in_ballot=False, leader_alive=leader_alive)
         assert decision.promise is None
         self.answer(sender, request, decision)

@@ -139,6 +139,7 @@ class _VoterLog:
 
     async def adopt(self) -> None:
         """Truncate our log where the two part, fetch the rest, and record the terms."""
+        # First, while nothing is changed: a table that is no log would have us truncate our log.
         self._check_untrusted()
         await self._truncate()
         store = self._store
@@ -209,7 +210,10 @@ class _VoterLog:
                 self._check_span_untrusted(header)
                 store.append(batch, header=header)
             if store.unsynced > MAX_UNSYNCED_BYTES:
+                # Bounds memory: the voter's disk may be much faster than this one.
                 await store.settled()
+        # I-26: our term begins at our append position, which must be durable before it is
+        # announced.
         await store.settled()
         if store.append_position < self._end:
             raise TransportError(f"the replay ended at {store.append_position} of {self._end}")
@@ -220,6 +224,8 @@ class _VoterLog:
         Raises:
             WireError: it is not.
         """
+        # The batches are checked singly: after a disagreement the voter's log may have gone on in
+        # other terms.
         inside = any(
             span.term == header.term and span.base <= header.position and header.end <= span.end
             for span in self._spans

@@ -152,6 +152,8 @@ class ElectionContext:
         before, after = self.current, step.state
         if after is before:
             return  # a failure in INIT, or a canvass that begins anew
+        # A step that the table does not have is a bug. To go on would be to run an untested
+        # protocol.
         assert after in EDGES[before], f"{before.name} -> {after.name} is not in the protocol"
         self.current, self.state_since = after, trio.current_time()
         if before is State.CANVASS:
@@ -159,6 +161,7 @@ class ElectionContext:
             self._extended_canvass = False
         self._publish(before, step)
         if after is State.CLOSED:
+            # Only a completed election shows that the cause of the failures is gone.
             self.failed_ballots = 0
             self.backoff.reset()
             self.hold_back.reset()
@@ -203,6 +206,8 @@ class ElectionContext:
     def _publish(self, before: State, step: Next, level: int = logging.INFO) -> None:
         """Log a transition, and call its observers."""
         state, after = self.state, step.state
+        # A ballot is about the promised term; `leadership_term` only rises once somebody has won
+        # it.
         promised = self.promised_term if after in BALLOT_STATES else NULL_VALUE
         transition = Transition(
             at=trio.current_time(),
@@ -239,6 +244,7 @@ class ElectionContext:
         state = self.state
         return (
             state.votes
+            # Below the floor our log may miss entries that were acknowledged.
             and state.log_end >= state.floor
             # A leader that applies nothing would step down at once.
             and not self.applier.stalled(state.timeouts.leader_heartbeat_timeout)
@@ -252,6 +258,8 @@ class ElectionContext:
     @property
     def next_term(self) -> int:
         """The term to stand in: above all that we know or have heard of."""
+        # A restored log may have terms that this store has never promised. To begin one of them a
+        # second time would give a term two writers (I-16).
         return max(self.state.known_term, self.highest_term_heard) + 1
 
     @property
@@ -264,18 +272,24 @@ class ElectionContext:
     def canvass_deadline(self) -> float:
         """When a quorum of willing members is enough to stand; later after a start."""
         timeouts = self.state.timeouts
+        # Members that are started together do not start at one moment. To stand with the first
+        # quorum could pass over the longest log.
         if self._extended_canvass:
             return self.state_since + timeouts.startup_canvass
+        # Counted from the last sign of a leader: a member that has waited for it need not wait
+        # again.
         return max(self.state.leader_contact, 0.0) + timeouts.leader_heartbeat_timeout
 
     def heard_log(self, sender: int, term: int, position: int) -> None:
         """Note where a member's log ends."""
         self.log_ends[sender] = LogEnd(term, position)
         if sender == self.gone:
+            # It is back, so it is waited for again like any other member.
             self.gone = None
 
     def heard_vote(self, sender: int, vote: Vote) -> None:
         """Note what an answer to our vote request says besides yes or no."""
+        # We stand above the voter's own promise next time; below it we would be refused again.
         self.highest_term_heard = max(self.highest_term_heard, vote.voter_candidate_term_id)
         self.heard_log(sender, vote.log_leadership_term_id, vote.log_position)
         self.clocks.heard(sender, vote.timestamp)
@@ -285,6 +299,7 @@ class ElectionContext:
     def canvass_once(self) -> None:
         """Send our canvass position to all that have a vote."""
         position = self._canvass_position()
+        # Standbys neither vote nor lead, so our position is of no use to them.
         for voter in self.state.voters:
             self.links.send(voter, position)
 
@@ -312,6 +327,8 @@ class ElectionContext:
             case CommitPosition(leadership_term_id=term) | StaleLeader(leadership_term_id=term):
                 self._on_other_term(sender, message, term)
             case Vote(voter_candidate_term_id=term) | AppendPosition(leadership_term_id=term):
+                # An AppendPosition names its leader's term, not that of its sender's log. So it is
+                # no log end, but we must stand above it.
                 self.highest_term_heard = max(self.highest_term_heard, term)
             case _:
                 pass  # for a leader or a follower, which we are not
@@ -321,6 +338,7 @@ class ElectionContext:
         self.highest_term_heard = max(self.highest_term_heard, term)
         if isinstance(message, CommitPosition):
             if log_matching.is_stale(message, self.promised_term):
+                # F1: this reply makes the old leader step down; silence would let it lead on (H1).
                 self.links.send(sender, StaleLeader(self.promised_term, self.state.member_id))
             else:
                 # We do not follow it yet, but it lives: it will announce its term to us.
@@ -331,6 +349,7 @@ class ElectionContext:
         state, prevote = self.state, self.prevote
         if message.member_id != sender:
             return
+        # Noted whatever we answer: in the next canvass it counts as a position.
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         yields = ballots.gives_way(state.log_end, state.member_id, message)
         # A member that the leader has nominated does not yield; it would only return to that
@@ -338,15 +357,19 @@ class ElectionContext:
         goes_first = (
             prevote is not None and prevote.asking and (self.mandate is not None or not yields)
         )
+        # We refuse while we ask ourselves and go first: with two yes, both would raise the same
+        # term and split the votes.
         in_ballot = self.current in {State.CANVASS, State.NOMINATE} and not goes_first
         reason = self.voter.answer_prevote(message, in_ballot=in_ballot, leader_alive=False)
         if reason is VoteReason.GRANTED and prevote is not None:
+            # To raise our term now would take back the answer that we have just given.
             prevote.give_way()
 
     async def _on_request_vote(self, sender: int, message: RequestVote) -> Next | None:
         """Vote (Aeron: Election.onRequestVote)."""
         if message.candidate_member_id != sender:
             return None  # forged, or a bug: nobody asks for votes in another member's name
+        # Noted whatever we decide: a candidate sends no canvass position while it stands.
         self.heard_log(sender, message.log_leadership_term_id, message.log_position)
         decision = self.voter.decide(message, in_ballot=True, leader_alive=False)
         if decision.promise is not None:
@@ -361,6 +384,7 @@ class ElectionContext:
     async def _on_new_leadership_term(self, sender: int, message: NewLeadershipTerm) -> Next | None:
         """Adopt a leader unless it is a stale one (Aeron: Election.onNewLeadershipTerm)."""
         state, store = self.state, self.store
+        # Forged, or a bug. A lease without a limit would also let one frame block every election.
         if message.leader_member_id != sender or not 0 <= message.lease_ms <= MAX_LEASE_MS:
             return None
         self.gone = None if self.gone == sender else self.gone
@@ -373,6 +397,7 @@ class ElectionContext:
         decision = log_matching.follow(message, terms=store.terms, append=store.append_position)
         if await self.log_guard.refuses(sender, message, decision):
             return None
+        # Only after the checks: a leader that we refuse must not put off our own candidacy.
         state.heard_leader(message.leadership_term_id, trio.current_time())
         match decision:
             case log_matching.CanvassAgain():

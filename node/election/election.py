@@ -88,6 +88,7 @@ async def run(ctx: ElectionContext) -> None:
     while True:
         try:
             step = await _run_state(ctx, step)
+        # Any other exception is a bug. It must end the member, not start one more election.
         except* TROUBLE as group:
             step = ctx.failed(_first_leaf(group))
         ctx.enter(step)
@@ -115,6 +116,8 @@ async def _run_state(ctx: ElectionContext, step: Next) -> Next:
 
 
 def _first_leaf(error: BaseException) -> BaseException:
+    # The back-off recognizes a repeated failure by its text (H10). The text of a group would vary
+    # with the tasks that failed together.
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
@@ -129,10 +132,12 @@ async def init(ctx: ElectionContext) -> Next:
     A cluster of one member elects itself here (Aeron: Election.init).
     """
     state = ctx.state
+    # First of all, so that messages are kept while INIT waits for the disk.
     state.role = ctx.inbox
     if state.closing:
         # A member that stops, alone or with its whole cluster, takes part in nothing more.
         await trio.sleep_forever()
+    # H10: without a pause, an attempt that fails at once would spin, and disturb all members.
     await ctx.backoff.wait()
     # The disk has settled and has room, our store belongs to a founded cluster, and the service has
     # a state to begin with; see `Member._elections`.
@@ -179,6 +184,7 @@ async def canvass(ctx: ElectionContext) -> Next:
         # canvass.
         event = await ctx.inbox.receive(again)
         step = None if event is None else await ctx.react(*event)
+        # A canvass that begins anew would forget the log ends that we have heard; so we stay in it.
         if step is not None and step.state is not State.CANVASS:
             return step
 
@@ -188,6 +194,7 @@ async def nominate(ctx: ElectionContext) -> Next:
 
     Our term is raised only if a quorum would vote for us.
     """
+    # Where `react` finds it: of two members that ask at the same time, one has to yield.
     ctx.prevote = PreVote(ctx)
     try:
         return await ctx.prevote.run()
@@ -211,6 +218,7 @@ async def candidate_ballot(ctx: ElectionContext, candidacy: Candidacy) -> Next:
             case None:
                 pass
             case (sender, Vote(candidate_term_id=t, candidate_member_id=m) as vote) if (
+                # I-4: a late vote for an earlier ballot of ours must not count in this one.
                 t == term and m == state.member_id
             ):
                 _count(ctx, candidacy, sender, vote)
@@ -231,7 +239,9 @@ def _count(ctx: ElectionContext, candidacy: Candidacy, sender: int, vote: Vote) 
         # Its refusal is no objection: it does not veto, and nobody waits for it.
         candidacy.silent = (*candidacy.silent, sender)
     else:
+        # By the link that it came on, not by the member that it names: no member votes twice.
         candidacy.votes[sender] = vote.vote
+    # A refusal also carries the voter's promise; our next candidacy has to be above that.
     ctx.heard_vote(sender, vote)
     candidacy.note_log(vote, ctx.state.log_end)
 
@@ -249,6 +259,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
         return None  # a member with a longer log may still refuse
     if ballots.is_quorum_leader(votes, state.size, ctx.failed_ballots):
         return Next(won, "quorum leader", candidacy)
+    # H8: after two lost ballots one refusal vetoes nothing any more.
     ctx.failed_ballots += 1
     return Next(State.CANVASS, f"ballot of term {candidacy.term} lost, votes {votes}")
 
@@ -256,6 +267,7 @@ def _verdict(ctx: ElectionContext, candidacy: Candidacy, *, over: bool) -> Next 
 def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
     """Ask those that have not answered; a repeated request gets the same answer."""
     end = ctx.state.log_end
+    # `force` says that the leader chose us. Without it, voters that hear that leader refuse (H11).
     request = RequestVote(
         end.term,
         end.position,
@@ -265,6 +277,7 @@ def _request_votes(ctx: ElectionContext, candidacy: Candidacy) -> None:
         even_if_behind=candidacy.even_if_behind,
     )
     for peer in ctx.state.voters:
+        # A link may have dropped the request. Asking twice is harmless: votes are durable (H8).
         if peer not in candidacy.votes:
             ctx.links.send(peer, request)
 

@@ -37,11 +37,14 @@ async def run_follower(ctx: ElectionContext, adoption: Adoption) -> Next:
     """Run the role of a follower until it ends or asks for another canvass."""
     state = ctx.state
     state.role = role = ctx.follow(adoption.message, way=adoption.way)
+    # What waits is from before this leader; the role would take it for news.
     ctx.inbox.clear()
     canvass: list[Next] = []
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(role.run)
+            # Runs next to the role, since messages and failures must be handled in each of the
+            # states.
             nursery.start_soon(_join, ctx, role, canvass)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
@@ -51,6 +54,7 @@ async def run_follower(ctx: ElectionContext, adoption: Adoption) -> Next:
         ctx.requests.lost_leader(answers=role.leader_answers and not cancelled)
         role.end("cancelled")
         state.role = ctx.inbox
+    # Not `reopen`, which would count as a failure: a term that was copied is progress.
     if canvass:
         return canvass[0]
     if ended.in_order:
@@ -63,6 +67,7 @@ async def _join(ctx: ElectionContext, role: Following, canvass: list[Next]) -> N
     """Go through the follower's states to CLOSED, or add another canvass to the list."""
     while ctx.current is not State.CLOSED:
         step = await FOLLOWER_FUNCTIONS[ctx.current](ctx, role)
+        # The leader may have changed while we copied; only a new announcement says how to go on.
         if step.state is State.CANVASS:
             canvass.append(step)
             role.end("term replicated")
@@ -80,10 +85,12 @@ async def follower_log_replication(ctx: ElectionContext, role: Following) -> Nex
         head = await role.install_snapshot(way.oldest)
         return Next(State.CANVASS, f"snapshot at {head.position} installed")
     assert isinstance(way, log_matching.Replicate)
+    # A batch of any other term ends the role from now on: it would lie in the wrong row (I-12).
     role.recorded_term = way.term
     if store.append_position < way.stop:
         async with _replay_stream(ctx, role, way.stop) as stream:
             await role.record_replay(stream, way.stop)
+        # The leader may have stopped in the middle of it. A row must not promise the rest.
         if store.append_position != way.stop:
             raise TransportError(f"the replay ended at {store.append_position}: {way}")
     # Closed where it ends, only now that all of it is durable: a row that promises more than the
@@ -109,7 +116,9 @@ async def _replay_stream(
 async def follower_replay(ctx: ElectionContext, role: Following) -> Next:
     """Apply what we have and know to be committed; the rest follows when it is."""
     assert isinstance(role.way, log_matching.Replay)
+    # Not sooner: while earlier terms are copied, each canvass may find another leader.
     ctx.requests.follow(role.leader_id)
+    # The leader's election waits for a quorum of these positions before it can go on.
     role.report()
     applier = ctx.applier
     await applier.applied(applier.commit_position)
@@ -129,6 +138,7 @@ async def follower_catchup_init(ctx: ElectionContext, role: Following) -> Next:
         follower_member_id=state.member_id,
         catchup_endpoint=str(Address(own.host, own.member_port)),
     )
+    # A leader that does not answer, but sends heartbeats, would hold us here for ever (L-2).
     with trio.fail_after(state.timeouts.leader_heartbeat_timeout):
         # Our link to the leader may still be on its way up, though it hears and answers us.
         while not ctx.links.send(role.leader_id, request):
@@ -142,6 +152,7 @@ async def follower_catchup_await(ctx: ElectionContext, role: Following) -> Next:
     with trio.fail_after(ctx.state.timeouts.leader_heartbeat_timeout):
         while role.catchup_position is None:
             await role.changed.wait()
+    # A stream of an earlier attempt does not go on from where our log ends now.
     if role.catchup_position != ctx.store.append_position:
         raise TransportError(f"a replay from {role.catchup_position} was not asked for")
     return Next(State.FOLLOWER_CATCHUP, f"replay from {role.catchup_position} joined")
@@ -152,6 +163,7 @@ async def follower_catchup(ctx: ElectionContext, role: Following) -> Next:
     store = ctx.store
     assert isinstance(role.way, log_matching.Replay)
     target = role.way.catchup_join or 0
+    # With this flag each report also asks the leader to stop a replay that has met the live log.
     role.flags = AppendFlags.CATCHUP
     role.report()
     subscribed = False
@@ -164,12 +176,15 @@ async def follower_catchup(ctx: ElectionContext, role: Following) -> Next:
         and store.append_position >= role.join_position
     ):
         near = max(target, role.notified_commit) - JOIN_WINDOW_BYTES
+        # H9: we join before the end is reached, because a busy leader moves the end as fast as we
+        # follow.
         if not subscribed and store.append_position >= near:
             role.subscribe()
             subscribed = True
         if store.append_position > position:
             position, moved_at = store.append_position, trio.current_time()
         await role.changed.wait(role.catchup_deadline(moved_at))
+        # Asked again after the wait: a part of a large batch may have come during it.
         late = role.catchup_deadline(moved_at) <= trio.current_time()
         if late and store.append_position == position:
             raise trio.TooSlowError(f"no progress of the catch-up at {position}")
@@ -180,6 +195,7 @@ async def follower_catchup(ctx: ElectionContext, role: Following) -> Next:
 async def follower_log_init(_ctx: ElectionContext, role: Following) -> Next:
     """Ask for the live log, unless the catch-up has joined it already."""
     await trio.lowlevel.checkpoint()
+    # A subscription made twice would restart the live log at a later position.
     if role.live_position is None:
         role.subscribe()
         return Next(State.FOLLOWER_LOG_AWAIT, "nothing to catch up")
@@ -192,6 +208,7 @@ async def follower_log_await(ctx: ElectionContext, role: Following) -> Next:
     with trio.fail_after(ctx.state.timeouts.leader_heartbeat_timeout):
         while role.join_position is None:
             await role.changed.wait()
+    # The leader wrote between our position and the join; what lies between would be a hole.
     if role.join_position != append:
         raise TransportError("the live log has moved on; catch-up is needed")
     await role.anchor()
@@ -200,6 +217,7 @@ async def follower_log_await(ctx: ElectionContext, role: Following) -> Next:
 
 async def follower_ready(ctx: ElectionContext, role: Following) -> Next:
     """Report to the leader that its term is durable here."""
+    # After a catch-up nothing has made sure of it yet. READY without the row is H3 (F3, I-26).
     await role.anchor()
     # We have all that this leader had sent when we joined, and so all that we ever had of its term.
     # An end of our log that was damaged has come back, if it was of that term or an earlier one.

@@ -26,12 +26,15 @@ class Inbox(Role):
 
     def on_message(self, sender: int, message: Message) -> None:
         """Keep a message, if not too many wait; senders repeat what is not answered."""
+        # The newest is dropped, not the oldest: a flood of messages cannot push out a vote that
+        # came before it.
         if len(self._messages) < MAX_INBOX:
             self._messages.append((sender, message))
             self.changed.notify()
 
     def on_link_lost(self, member: int) -> None:
         """Forget what a member sent on a link that has ended; it may be out of date by now."""
+        # Otherwise we could adopt a leader whose link to us is gone, and its live log with it.
         self._messages = deque(each for each in self._messages if each[0] != member)
 
     def clear(self) -> None:
@@ -40,6 +43,7 @@ class Inbox(Role):
 
     async def receive(self, until: float) -> tuple[int, Message] | None:
         """Return the next message and its sender; None once `until` has come."""
+        # Also if a message waits: a member that floods us must not keep other tasks from running.
         await trio.lowlevel.checkpoint()
         while not self._messages:
             if trio.current_time() >= until:

@@ -33,11 +33,14 @@ async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
     """
     state = ctx.state
     assert state.promised.voted_for == state.member_id, f"{state.promised}: won by another"
+    # Before the role is made: the role takes our log end for the place where its term begins.
     if won.ahead is not None:
         await adopt_voter_log(ctx, won.term, won.ahead)
+    # After the log was adopted, which may have brought terms that we did not know.
     _check_term(ctx, won.term)
     state.leadership_term = won.term
     state.leader_id = state.member_id
+    # Nothing is awaited from here to `inbox.clear`, so no message is lost in between.
     state.role = role = ctx.lead(won.term)
     # What waits is from before our term: members repeat what still matters.
     ctx.inbox.clear()
@@ -46,12 +49,14 @@ async def run_leader(ctx: ElectionContext, won: Candidacy) -> Next:
             nursery.start_soon(role.run)
             nursery.start_soon(_announce, ctx, role)
             nursery.start_soon(_elect, ctx, role)
+            # Otherwise the leader would undo what the operator has just asked for.
             if not won.by_operator:
                 nursery.start_soon(role.prefer)
             ended = await role.wait_ended()
             nursery.cancel_scope.cancel()
     finally:
         role.end("cancelled")
+        # The role must not be given another message: it would answer as the leader that it was.
         state.role = ctx.inbox
         ctx.requests.lost_leadership(role)
     if not state.closing:
@@ -66,6 +71,7 @@ def _check_term(ctx: ElectionContext, term: int) -> None:
     Raises:
         SafetyViolationError: it is such a term: its batches would stand under two openings.
     """
+    # I-16: otherwise two leaders could have written entries of one term.
     if term <= ctx.store.log_term:
         raise SafetyViolationError(
             f"member {ctx.state.member_id}: won term {term}, but its log holds term "
@@ -78,6 +84,7 @@ async def _announce(ctx: ElectionContext, role: Leadership) -> None:
     # Not until `accepting`: a handover sets that to False again, and the member that is to take
     # over would follow us once more.
     while ctx.current is not State.CLOSED:
+        # Repeated, since a link drops what it has no room for, and members start late.
         ctx.links.broadcast(role.new_leadership_term(ctx.store.log_term))
         await trio.sleep(ctx.state.timeouts.leader_heartbeat_interval)
 
@@ -86,6 +93,8 @@ async def _elect(ctx: ElectionContext, role: Leadership) -> None:
     """Go through the leader's states to CLOSED, and take requests from then on."""
     while ctx.current is not State.CLOSED:
         ctx.enter(await LEADER_FUNCTIONS[ctx.current](ctx, role))
+    # The order matters: `lead` releases the parked requests at once, and the role takes them only
+    # once it is open. The entry that opens the term is in the log already.
     role.open()
     ctx.requests.lead(role)
 
@@ -93,6 +102,8 @@ async def _elect(ctx: ElectionContext, role: Leadership) -> None:
 async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next:
     """Wait until a quorum has our whole log."""
     # That commits nothing: entries of earlier terms may still be replaced (Raft, figure 8).
+    # F4: no timeout here, because the role itself ends after two heartbeat timeouts without a
+    # quorum. A lone member has nobody whose report would end the wait.
     while role.commit.replication_position < role.base and ctx.state.size > 1:
         await role.changed.wait()
     return Next(State.LEADER_REPLAY, f"a quorum has the log to {role.base}")
@@ -100,12 +111,14 @@ async def leader_log_replication(ctx: ElectionContext, role: Leadership) -> Next
 
 async def leader_replay(ctx: ElectionContext, _role: Leadership) -> Next:
     """Apply what is known to be committed, and no more."""
+    # F9: what lies above is on a quorum, but may still be replaced (H16).
     await ctx.applier.applied(ctx.applier.commit_position)
     return Next(State.LEADER_INIT, f"applied to {ctx.applier.applied_position}")
 
 
 async def leader_init(ctx: ElectionContext, role: Leadership) -> Next:
     """Make our term durable in our own table of terms."""
+    # We count ourselves as ready next, so our own row must be durable first (I-13).
     await ctx.store.ensure_coherent(
         term=role.term, base=role.base, end=None, timestamp_ms=role.now_ms()
     )

@@ -37,6 +37,7 @@ class Backoff:
         """Note a failure. The first of its kind costs no pause, each further one a longer one."""
         timeouts = self._state.timeouts
         first, longest = timeouts.leader_heartbeat_interval, timeouts.leader_heartbeat_timeout
+        # Only a repetition waits: another failure shows that something has changed.
         again = failure == self._failure
         self._seconds = min(self._seconds * 2 or first, longest) if again else 0.0
         self._due, self._failure = self._seconds, failure
@@ -70,6 +71,8 @@ class HoldBack:
 
     def failed(self, *, refused: bool) -> None:
         """Note a pre-vote that failed; the pause grows only if it was really refused."""
+        # Bounded, since a member whose log has become the longest is needed as a leader soon.
         self._refusals = min(self._refusals + refused, MAX_DOUBLINGS)
         pause = self._state.timeouts.election_timeout * 2.0 ** max(self._refusals - 1, 0)
+        # Spread by chance: members that were refused together must not come back together.
         self.until = trio.current_time() + pause * self._rng.uniform(0.5, 1.5)

@@ -56,6 +56,7 @@ class PreVote:
     def give_way(self) -> None:
         """Let another member go first: its answer would be lost if we raised our term as well."""
         self.asking = False
+        # Long enough for the ballot of the other member to be won or lost.
         self._turn_at = trio.current_time() + self.ctx.state.timeouts.election_timeout
 
     async def await_turn(self) -> Next | None:
@@ -77,6 +78,7 @@ class PreVote:
         Returns:
             What comes next; None if we gave way to another member that asks as well.
         """
+        # New questions for each attempt: an answer may have changed while we gave way.
         questions = Questions(self.ctx)
         self.asking = True
         try:
@@ -84,6 +86,8 @@ class PreVote:
                 # `asking` is cleared by `give_way`, while a message is handled below.
                 supported = questions.verdict()
                 if supported is not None:
+                    # From here on the vote is durable: a term is used up even if the ballot is
+                    # lost. So a term is only raised with a quorum behind us (L-3).
                     return await questions.conclude() if supported else questions.withdraw()
                 questions.ask()
                 event = await self.ctx.inbox.receive(questions.wakes_at)
@@ -116,6 +120,7 @@ class Questions:
 
     def __init__(self, ctx: ElectionContext) -> None:
         self._ctx = ctx
+        # Half an election timeout: a member that hangs must not hold up those that answer.
         self._ends_at = trio.current_time() + ctx.state.timeouts.election_timeout / 2
         self._restart()
 
@@ -148,6 +153,7 @@ class Questions:
         if self._question.force and VoteReason.LEADER_ALIVE in self._answers.values():
             # The leader does not wait for us any more, so it leads on.
             return False
+        # Before the end silence may still turn into an answer; after it, it is none.
         over = trio.current_time() >= self._ends_at
         absent = self._silent if over else self._ctx.absent
         return ballots.is_supported(self._answers, self._ctx.state.voters, absent)
@@ -164,6 +170,8 @@ class Questions:
         """Take an answer, or any other message; return the state that follows from it, if any."""
         ctx, step = self._ctx, None
         if isinstance(message, ScoutReply):
+            # An answer to an earlier question may have been about another term. A standby has no
+            # vote, so its answer counts for nothing.
             if message.nonce == self._question.nonce and sender in ctx.state.voters:
                 self._take(sender, message)
         else:
@@ -175,6 +183,7 @@ class Questions:
     def _take(self, sender: int, reply: ScoutReply) -> None:
         ctx = self._ctx
         self._answers[sender] = reply.reason
+        # A voter that has promised more would refuse us for ever, unless we ask above its term.
         ctx.highest_term_heard = max(ctx.highest_term_heard, reply.candidate_term_id)
         if ballots.is_supported(self._answers, ctx.state.voters, absent=ctx.state.voters):
             # A quorum is enough: the members that are still silent are not waited for long.
@@ -183,13 +192,17 @@ class Questions:
 
     async def conclude(self) -> Next:
         """Stand: a quorum would vote for us."""
+        # To wait for these in the ballot would cost a whole election timeout: they do not answer,
+        # or may not.
         without = [m for m, why in self._answers.items() if why in NOT_WAITED_FOR]
         return await stand(self._ctx, self._question.proposed_term_id, [*self._silent, *without])
 
     def withdraw(self) -> Next:
         """Do not stand, and do not ask again for a while."""
         ctx, term = self._ctx, self._question.proposed_term_id
+        # A promise to a leader ends by itself, so it is no reason for a longer pause.
         ctx.hold_back.failed(refused=VoteReason.PROMISED not in self._answers.values())
+        # If the leader still wants us, it asks anew; until then we stand like any other member.
         ctx.mandate = None
         said = ", ".join(f"{peer} {why.name}" for peer, why in sorted(self._answers.items()))
         why = f"no quorum would vote for us in term {term}: {said or 'no answers'}"

@@ -63,6 +63,7 @@ class Candidacy:
     def note_log(self, vote: Vote, own: LogEnd) -> None:
         """Note how far the log of a voter goes, `own` being where ours ends."""
         longest = own if self.ahead is None else log_end(self.ahead)
+        # A refusal carries no terms, so its sender's log could not be compared with ours.
         if vote.vote and log_end(vote) > longest:
             self.ahead = vote
 

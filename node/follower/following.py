@@ -162,6 +162,7 @@ class Following(Role):
         self.terminates = Signal()
         self.notified_commit = message.commit_position
         self.pulse = Heartbeats(self.state.timeouts.leader_heartbeat_interval)
+        # The announcement was a sign of life; without this the watch would end the role at once.
         self.pulse.alive()
         self._log_term = self.store.log_term
         self._confirm_id = 0
@@ -169,6 +170,7 @@ class Following(Role):
         self._ahead = Ahead()
         self._catchup_scope = trio.CancelScope()
         self._catchup: FrameStream | None = None
+        # What the leader had committed by then may be durable here already.
         self._raise_commit()
 
     # --- messages ---------------------------------------------------------------------------------
@@ -191,6 +193,7 @@ class Following(Role):
                 NewLeadershipTerm(leadership_term_id=term) | CommitPosition(leadership_term_id=term)
             ) if term != self.term:
                 self._on_other_term(sender, message, term)
+            # I-1: a term has one leader, so this one is forged, or a bug.
             case NewLeadershipTerm() if sender != self.leader_id:
                 self.log_guard.refuse(sender, f"{self.leader_id} leads term {self.term}")
             case _ if sender == self.leader_id:
@@ -210,6 +213,7 @@ class Following(Role):
                 alive = self.leader_alive and not message.force
                 self.voter.answer_prevote(message, in_ballot=message.force, leader_alive=alive)
             return False
+        # H11: anybody else is refused while we hear our leader, however long its log is.
         asked = ballots.may_take_over(message, own=self.state.log_end, term=self.term)
         if asked and not self.voter.lease_promise.binds:
             return True
@@ -221,14 +225,18 @@ class Following(Role):
 
     def _on_other_term(self, sender: int, message: Message, term: int) -> None:
         if term > self.term:
+            # Noted before the role ends: the next election must not stand against a leader that
+            # lives.
             self.state.heard_leader(term, trio.current_time())
             self.end(f"member {sender} leads term {term}", message=(sender, message))
         else:
+            # F1: it learns that it was deposed, and steps down (H1).
             self.links.send(sender, StaleLeader(self.term, self.state.member_id))
 
     def _on_leader(self, message: Message) -> None:
         """Handle a message of our leader; one of another term is out of date."""
         match message:
+            # The term is compared in each case: a late message of an earlier term must do nothing.
             case LogBatch(leadership_term_id=self.term):
                 self._on_live_batch(message)
             case CommitPosition():
@@ -237,6 +245,8 @@ class Following(Role):
                 self._heard()
                 self._notified(message.commit_position)
             case LogJoined(leadership_term_id=self.term, log_session_id=self.session_id):
+                # On an ordered link, so the next batch begins here; all before it comes by the
+                # catch-up.
                 self.live_position = self.join_position = message.join_position
                 self.changed.notify()
             case StopCatchup(leadership_term_id=self.term):
@@ -287,6 +297,8 @@ class Following(Role):
         self._notified(message.log_position)
         asked, timed = message.confirm_id > self._confirm_id, message.timestamp >= 0
         if asked:
+            # Before the report, which carries the number: the promise must hold when the leader
+            # counts it.
             self._promise(message.confirm_id)
         if asked or timed:  # only a heartbeat carries a time, and each heartbeat is answered
             self.report(timed=timed)
@@ -297,6 +309,7 @@ class Following(Role):
         # promises, and this one would come after that.
         if self.ended is None:
             self._confirm_id = confirm_id
+            # The leader counts it from an earlier moment, so its lease ends before our promise.
             self.voter.lease_promise.give(self.lease_ms / 1000)
 
     def _notified(self, commit_position: int) -> None:
@@ -310,6 +323,8 @@ class Following(Role):
     def _raise_commit(self) -> None:
         """Commit what is committed at the leader and durable here."""
         if self.compared:
+            # I-18: never above what is durable here. Entries that a power cut could take from us
+            # are not applied.
             self.applier.commit(min(self.notified_commit, self.store.append_position))
 
     def on_link_up(self, member: int) -> None:
@@ -334,19 +349,24 @@ class Following(Role):
         if self.live_position is None:
             return  # from a subscription that we gave up
         try:
+            # I-43: checked before it is recorded, or a bit that was flipped on the way would be in
+            # our log.
             header = check_received_untrusted(message.batch)
         except WireError as error:
             self.end(f"the live log is damaged: {error}")
             return
+        # I-41: a link drops what it has no room for, so a gap is possible, and only this shows it.
         if header.position != self.live_position:
             self.end(f"gap in the live log: {header.position} after {self.live_position}")
             return
         self.live_position = header.end
         if message.confirm_id > self._confirm_id:
             self._promise(message.confirm_id)
+        # Submitted, not durable: the next batch need not wait until the last one is on disk.
         store, appended = self.store, self.store.submitted.append_position
         if header.position == appended:
             self._append(header, message.batch)
+            # A disk that cannot keep up would let memory grow without end.
             if store.unsynced > MAX_BUFFERED_BYTES:
                 self.end(f"our disk is {store.unsynced} bytes behind the live log")
         elif header.position > appended:
@@ -360,11 +380,14 @@ class Following(Role):
         """Record a checked batch that begins where our log ends."""
         if self.ended is not None or not self.compared:
             return  # a stream's task may run for one more message after the end of the role
+        # I-11, I-12: it would lie outside of its term's row, or would be of another term than we
+        # follow.
         if header.term != self.recorded_term:
             self.end(f"a batch of term {header.term} behind our term {self._log_term}")
             return
         self._log_term = header.term
         self.store.append(batch, header=header)
+        # Kept in memory until it is committed, so that it need not be read back to be applied.
         self.applier.offer(PendingBatch(header, batch, []))
         # What the batch commits is applied once the batch is durable: the leader waits for our
         # report of it, so that comes first.
@@ -372,6 +395,7 @@ class Following(Role):
 
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store is asked when needed
         """Report a durable position to the leader."""
+        # First: clients of the leader wait for this report, and nobody waits for us to apply.
         self.report()
         self._raise_commit()
         self.changed.notify()
@@ -379,7 +403,9 @@ class Following(Role):
     def report(self, *, timed: bool = True) -> None:
         """Report to the leader how far our log is durable, and that we are alive."""
         self._reported_at = trio.current_time()
+        # I-27: a log that was not compared is no prefix that the leader may count.
         position = self.store.append_position if self.compared else 0
+        # Asked each time: the log may have admitted our store since the last report.
         flags = self.flags if self.state.votes else self.flags | AppendFlags.NO_VOTE
         own, number = self.state.member_id, self._confirm_id
         now_ms = self.clocks.own_ms() if timed else NULL_VALUE
@@ -422,6 +448,8 @@ class Following(Role):
         """Record a replay of earlier terms, up to `stop` or the end of the stream, durably."""
         with self.catchup_rate.active():
             await self._record(stream, stop=stop)
+            # I-26: the state closes the term's row next, which must not promise more than the disk
+            # has.
             while self.store.unsynced:
                 await self.changed.wait()
 
@@ -463,6 +491,7 @@ class Following(Role):
         store = self.store
         live = self._ahead.reached(lambda: store.appended_position)
         for header, batch in itertools.chain(replayed.take(), live):
+            # Both streams may have brought it: the first copy counts, and any other is dropped.
             if header.position == store.appended_position:
                 self._append(header, batch)
 
@@ -481,6 +510,7 @@ class Following(Role):
     async def _reports(self) -> None:
         self.report()  # after this first report, each heartbeat of the leader is answered by one
         while not self.state.votes:
+            # Repeated: the leader may have changed, or may not have taken requests when we asked.
             self._ask_for_admission()
             await look_again(self.state.timeouts.leader_heartbeat_timeout / 2)
 
@@ -493,5 +523,7 @@ class Following(Role):
 
     async def _watch_leader(self) -> None:
         timeout = self.state.timeouts.leader_heartbeat_timeout
+        # Judged only after all that waits in the sockets was read: after a pause of our own the
+        # leader would seem silent.
         await overdue(lambda: self.pulse.heard_at + timeout, timeout)
         self.end("leader heartbeat timeout")

@@ -33,6 +33,7 @@ class Ahead:
         Args:
             end: returns where our log ends now.
         """
+        # `end` is called again for each batch, because our log grows while the caller records them.
         while self._batches and self._batches[0][0].position <= end():
             header, batch = self._batches.popleft()
             self.bytes -= header.length

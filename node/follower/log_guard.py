@@ -68,7 +68,9 @@ class LogGuard:
             decision: what the announcement means for our log.
         """
         store = self._store
+        # Before our promise rises: a forged frame must not cost us a term either.
         why = contradiction(message, decision, terms=store.terms, append=store.append_position)
+        # The only decision that destroys something, so it has a check of its own (I-14).
         if isinstance(decision, log_matching.Truncate):
             why = await self.cut_contradiction(decision.to)
         if why:

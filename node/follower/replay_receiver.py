@@ -92,6 +92,7 @@ class ReplayReceiver:
             WireError: it is not what goes on from our log.
             trio's errors of streams: the link broke.
         """
+        # Beyond this, nobody knows whether the sender has more: to wait for it could take for ever.
         certain = committed if self._stop is None else self._stop
         # The first batch of a stream is recorded at once, the later ones in groups: a member whose
         # link breaks again and again, before there are more, would get nowhere.
@@ -101,6 +102,7 @@ class ReplayReceiver:
             end = self._add(message)
             if self._batches and self._enough(held_until):
                 return
+            # What has come already costs no wait, so it joins the group in any case.
             message = self._source.receive_nowait()
             if message is None:
                 if self._batches and certain - end < TOGETHER_BYTES:
@@ -114,6 +116,7 @@ class ReplayReceiver:
         due = self._batches[-1][0].end if self._batches else self._appended()
         # The live log may have brought this batch already.
         if header.end > due:
+            # I-41: recorded here, it would leave a hole, or overwrite what is durable.
             if header.position != due:
                 raise WireError(f"replay at {header.position}, our log ends elsewhere: {header}")
             self._batches.append((header, batch))
@@ -133,6 +136,8 @@ class ReplayReceiver:
         if not isinstance(message, LogBatch):
             raise WireError(f"a {type(message).__name__} in a replay of the log")
         term = message.leadership_term_id
+        # A sender in another term may have truncated since, and its log need not agree with ours
+        # (I-10).
         if term >= self._term if self._before else term != self._term:
             expected = f"one before {self._term}" if self._before else str(self._term)
             raise WireError(f"a replay in term {term}, not {expected}")

@@ -95,9 +95,12 @@ class SnapshotInstall:
                 # What the snapshot replaces need not be applied first.
                 async with self._applier.halted():
                     head = await self.fetch(member, partial(self._check_install, oldest))
+            # One member that fails is no reason to give up: all members have equal files (I-24).
             except (*CONNECTION_ERRORS, StorageError) as trouble:
                 self._log_refusal(member, trouble)
             else:
+                # Outside of the `halted` block: the installation halts the applier itself, and
+                # outlives this role.
                 await self._snapshots.install(head)
                 return head
         raise TransportError("no member has sent a snapshot that the leader's log goes on from")
@@ -121,6 +124,8 @@ class SnapshotInstall:
             elif head.position > self._store.append_position:
                 # The snapshot has entries of a term that our log does not reach.
                 await self._voter.adopt_term(max(head.term, self._state.leadership_term))
+                # The log begins anew behind its own end, so it must be replaced together with the
+                # state.
                 await self._snapshots.install(head)
             else:
                 await self._snapshots.reload(head)
@@ -139,6 +144,7 @@ class SnapshotInstall:
             if self._links.connected(member):
                 try:
                     return await self.fetch(member, self._check_reload)
+                # As in `install`: the next member may have a whole one.
                 except (*CONNECTION_ERRORS, StorageError) as trouble:
                     self._log_refusal(member, trouble)
         return None
@@ -186,6 +192,8 @@ class SnapshotInstall:
 
     def _check_kind(self, head: SnapshotHead) -> None:
         cluster = self._state.config.cluster
+        # The port takes connections from anybody; a snapshot of another cluster would replace our
+        # state.
         if head.cluster != cluster:
             raise StorageError(f"it is one of cluster {head.cluster!r}, expected {cluster!r}")
         check_service_of(head, self._store)
@@ -197,10 +205,12 @@ class SnapshotInstall:
             StorageError: it is of no use.
         """
         self._check_kind(head)
+        # I-14, I-17: below it, entries that we know to be committed would be taken back.
         if head.position < max(oldest, self._applier.commit_position):
             raise StorageError(
                 f"it is of position {head.position}; the leader's log begins at {oldest}"
             )
+        # To take it would be to live in a term that we have not promised (I-6).
         if head.term > self._state.promised.candidate_term:
             raise StorageError(f"it is of term {head.term}, newer than the leader")
 
@@ -212,11 +222,13 @@ class SnapshotInstall:
         """
         self._check_kind(head)
         store = self._store
+        # The log between would be missing, and the state could never go on (I-42).
         if head.position < store.start_position:
             raise StorageError(
                 f"it is of {head.position}, our log begins at {store.start_position}"
             )
         if head.position <= store.append_position:
+            # The same term at the same place: it is a snapshot of our own log.
             row = term_at(store.terms, head.position - 1)
             if row is None or row.term != head.term:
                 raise StorageError(
@@ -278,12 +290,14 @@ async def fetch_snapshot(
     if not offer.head:
         raise StorageError("it has none")
     head = decode_head_untrusted(offer.head)
+    # Before the rest is fetched: a file of gigabytes would only be thrown away.
     judge(head)
     transfer = await read(partial(folder.transfer, head, offer.head, offer.offset))
     try:
         while transfer.offset < offer.file_bytes:
             with trio.fail_after(patience):
                 part = _part_untrusted(await stream.receive(), transfer, offer.file_bytes)
+            # Before it is written: this checks whether the disk has room for it.
             arrived(transfer.offset, offer.file_bytes)
             await read(partial(transfer.write, part))
         await read(transfer.finish)
@@ -300,6 +314,8 @@ def _part_untrusted(message: object, transfer: Transfer, file_bytes: int) -> byt
     if not isinstance(message, SnapshotPart):
         raise WireError(f"expected a SnapshotPart, found {type(message).__name__}")
     end = message.offset + len(message.part)
+    # Parts come in order, so any other offset is a bug or forged, and would leave a hole in the
+    # file.
     if message.offset != transfer.offset or not transfer.offset < end <= file_bytes:
         raise WireError(f"bytes {message.offset} to {end} came at {transfer.offset}")
     return message.part

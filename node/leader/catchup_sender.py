@@ -56,6 +56,7 @@ class CatchupSender:
 
     def start(self, follower: Follower, message: CatchupPosition) -> None:
         """Start a replay for a follower, unless one is running (Aeron: onCatchupPosition)."""
+        # A follower that repeats itself would otherwise restart its own catch-up.
         if follower.member_id not in self._running:
             self._wanted[follower.member_id] = message
             self._asked.notify()
@@ -63,6 +64,7 @@ class CatchupSender:
     def stop(self, member: int) -> None:
         """Stop the replay for a follower, if there is one."""
         self._wanted.pop(member, None)
+        # Popped, not only cancelled: a new replay may be asked for before this one has ended.
         scope = self._running.pop(member, None)
         if scope is not None:
             scope.cancel()
@@ -92,9 +94,11 @@ class CatchupSender:
                 await self._send_log(message)
         except* DamagedRecordError:
             raise  # no member has the batch; it is never skipped or sent: this member stops
+        # The follower gives up when nothing comes any more, and joins anew.
         except* (*CONNECTION_ERRORS, StorageError) as group:
             log.info("catch-up of member %d ended: %r", member, group.exceptions[0])
         finally:
+            # A newer replay may stand here by now; it must stay findable for `stop`.
             if self._running.get(member) is scope:
                 del self._running[member]
 
@@ -112,5 +116,6 @@ class CatchupSender:
                 batches = await self._read(position)
                 await stream.send_many(LogBatch(self._term, 0, batch) for batch in batches)
                 position += sum(map(len, batches))
+                # Only what is durable can be read back; what is newer comes by the live log.
                 if position >= self._store.append_position:
                     await self.durable.wait()

@@ -84,15 +84,21 @@ class Commit:
         # Mostly nothing is in flight when a follower reports: it echoes a heartbeat.
         if self.replication_position >= self._replication.end:
             return
+        # I-19: our own share counts once it is on disk, like a follower's. What was only sent is
+        # lost by a power cut.
         durable = self._store.recorded.append_position
+        # F2: `match` is a prefix that both logs have; a position of another term is not in it (H2).
         matches = [durable, *[each.match for each in self._followers.voters]]
         # Not beyond our own durable log, even if a quorum without us has more: what does not stay
         # in memory is read back from there to be applied.
         reached = min(quorum.quorum_position(matches, self._size), durable)
+        # Not assigned as it is: a follower that canvasses anew lowers its position, and the result
+        # must only rise (I-17).
         if reached > self.replication_position:
             self.replication_position = reached
             self._role.changed.notify()
         committed = self._applier.commit_position
+        # I-20: without the base, entries of an earlier leader could be committed by counting (H16).
         if reached > committed and quorum.may_commit(reached, base=self._base):
             self._commit(reached)
 
@@ -101,10 +107,13 @@ class Commit:
         replication = self._replication
         # First, so that the clients answered below find room in the window.
         replication.window.committed(reached)
+        # Before we apply: that takes long for large commits, and followers can do it at the same
+        # time.
         if reached - replication.announced >= AT_ONCE_BYTES and not self._carried():
             replication.announce_commit(reached)
         self._applier.commit(reached)
         self._on_commit()
+        # Asked again: clients that were just answered may have sent commands, which carry it.
         if not self._carried():
             self._due.notify()
 
@@ -119,7 +128,9 @@ class Commit:
         while True:
             while replication.announced >= applier.commit_position:
                 await self._due.wait()
+            # Fixed before the pause: later commits have a pause of their own.
             due = applier.commit_position
             await trio.sleep(PAUSE_SECONDS)
+            # Read again: a batch or a heartbeat may have carried it in the meantime.
             if replication.announced < due:
                 replication.announce_commit()

@@ -63,6 +63,8 @@ class Progress:
     def look(self) -> None:
         """Check whether it has moved, or has nothing to do."""
         recorded = self._store.recorded
+        # By identity: each commit makes a new record, also one that moves no position, such as a
+        # vote.
         if recorded is not self._recorded or recorded is self._store.submitted:
             self._recorded = recorded
             self.moved_at = self._now()
@@ -123,9 +125,11 @@ class DiskWatch:
                 role.end("our disk has stalled")
             elif self._applier.stalled(timeout):
                 role.end("nothing is applied for too long, as at a snapshot's cut")
+            # Half a timeout earlier, so that there is still time for it before we step down.
             elif end - timeout / 2 <= now and replication.accepting:
                 self._hand_over(handover, nursery)
             if self._rests(replication):
+                # An idle leader does not wake up for this watch; `look` before an append wakes it.
                 await self._begun.wait()
                 now = self._progress.moved_at = trio.current_time()
             again = now + timeouts.leader_heartbeat_interval
@@ -142,6 +146,7 @@ class DiskWatch:
                 self._state.member_id,
                 best,
             )
+            # Not awaited: if the successor does not take over, we still have to step down in time.
             nursery.start_soon(self._to_best, handover)
 
     async def _to_best(self, handover: Handover) -> None:

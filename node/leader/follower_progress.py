@@ -47,6 +47,8 @@ class Follower:
 
     def rejoins(self) -> None:
         """Note that it looks for a leader again."""
+        # A member that looks for a leader ignores batches, so it has a gap behind what it has. Its
+        # next READY must be about its next joining (I-28).
         self.live = self.ready = False
         # It may come back with another disk, which knows of no promise.
         self.promised_at = -math.inf
@@ -92,4 +94,5 @@ class Followers(dict[int, Follower]):
     @property
     def voters(self) -> list[Follower]:
         """The followers that count for a quorum: those that have a vote."""
+        # Asked anew each time: a store may be admitted within the term.
         return [each for each in self.values() if each.votes]

@@ -122,6 +122,8 @@ class Handover:
             raise RefusedError(f"member {target} is a standby: it has no vote and never leads")
         if not follower.votes:
             raise RefusedError(f"member {target} is not admitted yet: its store is new")
+        # A member that does not follow us would stand with an old log, lose, and cost a pause of
+        # writes.
         follows = follower.may_take_over or even_if_behind
         if not self._links.connected(target) or not follows:
             raise RefusedError(
@@ -154,10 +156,13 @@ class Handover:
         self, target: int | None, *, drain: bool, even_if_behind: bool, by_operator: bool
     ) -> Never:
         """Go through the steps at the top of this file; `target` is None for the best successor."""
+        # One at a time: `successor` names one member, and another's vote request would be refused.
         if not self._replication.accepting:
             raise RefusedError("this leader hands over or stops already")
+        # Before anything is awaited: no request may get into the log behind the successor's end.
         self.under_way, self._replication.accepting = True, False
         try:
+            # Requests wait all the while; a fail-over would take about as long.
             with trio.move_on_after(self._state.timeouts.leader_heartbeat_timeout):
                 if drain:
                     await self._replication.drain()
@@ -169,6 +174,7 @@ class Handover:
                 await self._ask(target, even_if_behind=even_if_behind, by_operator=by_operator)
         finally:
             self.under_way, self.successor = False, None
+            # A leader that was deposed must not take requests again.
             if self._role.ended is None:
                 self._reopen()
             self._over.notify()
@@ -177,10 +183,12 @@ class Handover:
 
     async def _ask(self, target: int, *, even_if_behind: bool, by_operator: bool) -> Never:
         """Ask a member to take over, and wait until the end of the role cancels us."""
+        # Before the message leaves, because it opens the door for the successor's vote request.
         self.successor = target
         # It may lead from now on, although its promise to us has not expired.
         self._lease.void(self._followers.values())
         own = self._state.member_id
         self._links.send(target, TimeoutNow(self._term, own, target, even_if_behind, by_operator))
+        # Success has no message of its own: the vote request ends the role, which cancels us.
         await trio.sleep_forever()
         raise AssertionError("it sleeps for ever")  # pragma: no cover - never reached

@@ -119,6 +119,7 @@ class Leadership(Role):
     ) -> None:
         super().__init__()
         self.term, self.session_id = term, session_id
+        # Durable: INIT waits until the disk has settled, and a ballot appends nothing.
         self.base = store.append_position
         self._is_startup = is_startup
         self._since = trio.current_time()
@@ -246,7 +247,10 @@ class Leadership(Role):
 
     def surrender(self) -> list[Request]:
         """End all requests: those in flight have an unknown outcome, the rest is returned."""
+        # What is not in the log has had no effect, so it may go to the next leader (I-34).
         unsent = [*self.unsent(), *self._operator.surrender()]
+        # These are in the log, which the next leader may keep or cut: neither success nor failure
+        # is certain.
         for request in self._applier.forget():
             request.done(
                 UnknownOutcomeError(
@@ -258,6 +262,7 @@ class Leadership(Role):
 
     def flush(self) -> None:
         """Make batches of the commands that wait, and start a round for the reads that wait."""
+        # A batch that is made after the drain of a hand-over would be missing on the successor.
         if not self.replication.accepting or self.ended is not None:
             return
         self.replication.flush()
@@ -280,6 +285,8 @@ class Leadership(Role):
         """
         # LEADER_INIT made the row of our term durable. Without it, the append would invent one.
         assert self._store.log_term == self.term, "the term has no row"
+        # I-20: once a quorum has this entry, all before it is committed, too, whichever leader
+        # wrote it.
         event = TermEvent(
             leader_member_id=self._state.member_id,
             log_session_id=self.session_id,
@@ -297,11 +304,14 @@ class Leadership(Role):
     def on_durable(self, position: int) -> None:  # noqa: ARG002 - the store knows it
         """Count our own recording like a follower's."""
         self._disk.look()
+        # A catch-up sends only what is durable here; at the end of the log it waits for this.
         self._catchups.durable.notify()
         self._advance()
 
     def _on_append_position(self, follower: Follower, message: AppendPosition) -> None:
         # A position beyond our log would be a follower's error; it must not count.
+        # F2: reported for our term, so it is the length of a common prefix. Only a canvass lowers
+        # it.
         follower.match = max(follower.match, min(message.log_position, self.replication.end))
         self._clocks.heard(follower.member_id, message.timestamp)
         self.reads.echoed(follower, message.confirm_id)
@@ -312,14 +322,18 @@ class Leadership(Role):
         # After the commit: clients wait for that.
         follower.pulse.heartbeat()
         self._waits.look()
+        # While requests are taken no task waits for positions; a wake-up for each report is not
+        # free.
         if not self.replication.accepting:
             self.changed.notify()
 
     def _on_flags(self, follower: Follower, flags: AppendFlags) -> None:
         """Handle what a follower reports of itself."""
+        # A new store in the place of a lost one must not count, though its member id has a vote.
         follower.reports_vote(has_vote=AppendFlags.NO_VOTE not in flags)
         held = self._snapshots.held
         if AppendFlags.READY in flags and not follower.ready:
+            # It has joined the live log, so no log has to be kept for it any more.
             held.pop(follower.member_id, None)
             follower.ready = True
             self.changed.notify()
@@ -345,11 +359,14 @@ class Leadership(Role):
 
     def quorum_heard_at(self) -> float:
         """When a quorum last followed us: the quorum-th most recent report, we included."""
+        # Voters only: a standby, or a store without a vote, must not keep us in the lead (H18).
         heard = [trio.current_time(), *(each.heard_at for each in self.followers.voters)]
+        # At first nobody has reported for our term; that is no silence yet.
         return max(quorum.quorum_time(heard, self._state.size), self._since)
 
     def ready_members(self) -> int:
         """How many members, we included, have our term durably in their recording log."""
+        # LEADER_INIT makes our own row durable before anybody asks for this (I-28).
         return 1 + sum(follower.ready for follower in self.followers.voters)
 
     # --- messages ---------------------------------------------------------------------------------
@@ -358,6 +375,8 @@ class Leadership(Role):
         """Handle a message of a follower, of a candidate, or of the leader of another term."""
         follower = self.followers[sender]
         match message:
+            # First, because nearly all messages are of this kind. A position of another term never
+            # counts (F1, H2).
             case AppendPosition(leadership_term_id=self.term):
                 self._on_append_position(follower, message)
             case CanvassPosition():
@@ -377,6 +396,8 @@ class Leadership(Role):
                 self.end(f"member {sender} lives in term {term}", message=(sender, message))
             case NewLeadershipTerm(leadership_term_id=self.term):
                 own = self._state.member_id
+                # I-1 is broken, or the message is forged. A leader that goes on could make it
+                # worse.
                 self.end(f"members {sender} and {own} both lead term {self.term}")
             case NewLeadershipTerm() | CommitPosition():
                 # Its term is older than ours: it has been deposed, and does not know it.
@@ -404,6 +425,7 @@ class Leadership(Role):
 
     def _on_candidate(self, sender: int, message: RequestVote | Scout) -> None:
         """Refuse a rival, unless it is the successor that we have asked to take over."""
+        # Only while we wait for it: afterwards its request is that of any rival (H11).
         asked = sender == self.handover.successor
         if isinstance(message, Scout):
             if message.member_id == sender:
@@ -423,6 +445,7 @@ class Leadership(Role):
 
     def on_receiving(self, member: int) -> None:
         """A part of a long message has come: its sender is alive, though its report waits."""
+        # Only once it has reported for our term: before that it may follow another leader.
         if (follower := self.followers[member]).heard_at >= 0:
             follower.pulse.alive()
 
@@ -443,12 +466,14 @@ class Leadership(Role):
 
     def _on_admission_request(self, follower: Follower, message: AdmissionRequest) -> None:
         """Append the entry that gives a follower's new store its vote."""
+        # During a hand-over nothing may be appended, or the successor would not have the whole log.
         if not self.replication.accepting or not follower.may_be_admitted(message):
             return
         payload = encode_admission(
             message.member_id, message.instance_id, self._store.voting_status
         )
         self.replication.append([Entry(EntryKind.MEMBERSHIP, payload)])
+        # It asks again and again until it has applied the entry; one entry is enough.
         follower.admission = self.replication.end
         log.warning(
             "member %d: the new store %016x of member %d is to be admitted at %d",
@@ -489,8 +514,11 @@ class Leadership(Role):
         """Run the tasks of the leader; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher)
+            # A task of its own, so that nothing that waits for a disk can delay a heartbeat (H17).
             nursery.start_soon(self._heartbeats)
             nursery.start_soon(self.commit.run)
+            # H18: followers refuse votes while they hear us. Without a quorum we would block every
+            # election and serve nobody.
             nursery.start_soon(self._watch_quorum)
             nursery.start_soon(self._disk.run, self, self.replication, self.handover, nursery)
             nursery.start_soon(self._go_on)
@@ -526,8 +554,10 @@ class Leadership(Role):
 
     async def _heartbeats(self) -> Never:
         while True:
+            # The order matters: the announcement carries the number that was just made.
             self.reads.renew_lease()
             self.replication.announce_commit(now_ms=self._clock.now_ms())
+            # Here as well: the deadline of a WAIT may come although no follower reports.
             self._waits.look()
             await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
 
@@ -546,6 +576,7 @@ class Leadership(Role):
         """Have all members take a snapshot whenever the policy asks for one."""
         while True:
             await look_again(self._state.timeouts.leader_heartbeat_timeout)
+            # In the log but not applied yet: a second action would be a second snapshot.
             asked = self._ruled > self._applier.applied_position
             if self.replication.accepting and self._snapshots.due and not asked:
                 self._ruled = self.replication.append_action(SNAPSHOT)

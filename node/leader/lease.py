@@ -48,15 +48,20 @@ class Lease:
     def make(self, confirm_id: int) -> None:
         """Note that a number was made; no follower has heard it yet."""
         now = trio.current_time()
+        # Numbers whose lease is over prove nothing any more; without this the table would only
+        # grow.
         self._made = {each: at for each, at in self._made.items() if at + self.seconds > now}
         self._made[confirm_id] = now
 
     def echoed(self, follower: Follower, confirm_id: int) -> None:
         """Note a follower's echo of a number: it has promised after that was made."""
+        # Counted from when the number was made, not from its echo: the follower promised in
+        # between, so our count ends first.
         follower.promised_at = max(follower.promised_at, self._made.get(confirm_id, -math.inf))
 
     def void(self, followers: Iterable[Follower]) -> None:
         """Count no promise any more that was given up to now."""
+        # Echoes on their way must not count either: the follower may have been released since.
         self._made.clear()
         for follower in followers:
             follower.promised_at = -math.inf
@@ -66,6 +71,9 @@ class Lease:
         if not self.seconds:
             return 0.0
         now = trio.current_time()
+        # A store without a vote promises nothing of worth: it elects nobody anyway.
         voters = (each.promised_at for each in followers if each.votes)
+        # The quorum-th newest: any quorum that could elect another leader has one of these members
+        # in it.
         promised_at = quorum.quorum_time([now, *voters], self._members)
         return max(promised_at + HELD_SHARE * self.seconds - now, 0.0)

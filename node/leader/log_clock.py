@@ -71,6 +71,8 @@ class LogClock:
         """Return milliseconds since the epoch; never less than before."""
         at, clock = self._now(), self._clock_ms()
         least = self._last_ms + int((at - self._last_at) * SLOW_MS_PER_SECOND)
+        # The clock was set back, or an earlier leader's was ahead: log time must not go back with
+        # it.
         if clock < least:
             return least
         self._last_ms, self._last_at = clock, at
@@ -119,15 +121,19 @@ class TimerEntries:
                 if not self._replication.in_flight:
                     self._replication.append([Entry(EntryKind.TIMER)])
                     self._own_end = self._replication.end
+                # Until it is applied the service still names the same time, so to look again would
+                # only spin.
                 await self._applier.progressed.wait()
 
     def _due_at(self, now: float) -> float:
         """Return when an entry is due (trio's clock); infinity for never."""
         due, self._due_ms = self._applier.service.next_deadline_ms(), math.inf
+        # A hand-over or a termination waits for a log that does not grow.
         if not self._replication.accepting:
             return math.inf
         if self._replication.end != self._log_end:
             self._log_end, self._idle_at = self._replication.end, now + IDLE_SECONDS
+        # An entry for our own entry would keep an idle cluster writing for ever.
         idle_at = math.inf if self._log_end == self._own_end else self._idle_at
         if due is None:
             return idle_at

@@ -126,6 +126,7 @@ def parse_untrusted(payload: bytes, members: Collection[int]) -> Order:
 def _transfer_untrusted(arguments: list[str], members: Collection[int]) -> Transfer:
     match arguments:
         case [member, *rest] if rest in ([], [_EVEN_IF_BEHIND]):
+            # Digits only, and not too many: `int` also takes signs, underscores and spaces.
             if _NUMBER.fullmatch(member) and int(member) in members:
                 return Transfer(int(member), even_if_behind=bool(rest))
         case _:
@@ -186,11 +187,13 @@ class Operator:
     def submit(self, request: Request) -> None:
         """Take a request; those before it are done first, except WAIT, which holds up nothing."""
         try:
+            # With our own id: a transfer to the leader itself is done already, and no error.
             members = (self._state.member_id, *self._state.peers)
             order = parse_untrusted(request.payload, members)
         except RefusedError as error:
             request.done(error)
             return
+        # It may wait for minutes, and requests behind it would wait as long.
         if isinstance(order, Wait):
             self._waits.submit(request, order.count, order.seconds)
         elif len(self._waiting) >= MAX_WAITING:
@@ -201,6 +204,7 @@ class Operator:
 
     def surrender(self) -> list[Request]:
         """Answer the request under way; return those that were not begun."""
+        # Taken over from `run`, which sees that and does not answer a second time.
         running, self._running = self._running, None
         ended = self._role.ended
         if running is not None and ended is not None:
@@ -224,6 +228,7 @@ class Operator:
             running = self._running = self._waiting.popleft()
             request, order = running
             try:
+                # Refusals only: any other exception is a bug and must end the member.
                 answer: bytes | RefusedError = (await self._do(order)).encode()
             except RefusedError as error:
                 answer = error
@@ -242,6 +247,7 @@ class Operator:
                 return await self._transfer(order)
             case Verb.FOUND:
                 # Only a member that waits for a new cluster can do that (`membership.founding`).
+                # Nothing else yields here: many such requests must not hold up the event loop.
                 await trio.lowlevel.checkpoint()
                 raise RefusedError(
                     "the cluster is founded already. A member that was left out joins when it is "
@@ -278,6 +284,7 @@ class Operator:
         snapshots = self._snapshots
         if snapshots.service is None:
             raise RefusedError("this service has no snapshots")
+        # A member that still writes one skips the next (`Snapshots.cut`), so we would ask in vain.
         if snapshots.writing is not None:
             raise RefusedError("a snapshot is being taken already")
         began = trio.current_time()
@@ -293,6 +300,7 @@ class Operator:
             raise RefusedError(f"the cluster is {now}")
         action = SUSPEND if suspended else RESUME
         position = self._replication.append_action(action)
+        # The answer waits until it is applied here: only then the next command is refused.
         while self._state.suspended is not suspended:
             await self._actions.changed.wait()
         return f"{'suspended' if suspended else 'resumed'} at {position}"

@@ -68,22 +68,27 @@ class Preference:
         self._free = free
         members = {member.member_id: member.priority for member in state.config.members}
         own = members[state.member_id]
+        # Strictly higher: between equals the leadership would go back and forth.
         self._preferred = [each for each in members if members[each] > own]
         self._since = dict.fromkeys(self._preferred, trio.current_time())
         self._commit = applier.commit_position
         self._patience = STEADY_TIMEOUTS * state.timeouts.leader_heartbeat_timeout
         for member in self._preferred:
+            # Before the first look: a hand-over that did not last makes the next one wait longer.
             self._judge(state.returned[member])
 
     async def run(self) -> Never:
         """Check at every heartbeat; until cancelled."""
+        # The usual case; such a leader need not wake up at every heartbeat.
         if not self._preferred:
             await trio.sleep_forever()
         while True:
             await trio.sleep(self._state.timeouts.leader_heartbeat_interval)
             self._look()
+            # Used at the next look: on a busy leader no follower has what was committed just now.
             self._commit = self._applier.commit_position
             best = self._handover.best_of(filter(self._steady, self._preferred))
+            # An operator's request goes first, and may well be a transfer itself.
             if best is not None and self._free():
                 await self._hand_over(best)
 
@@ -96,6 +101,7 @@ class Preference:
 
     def _fine(self, follower: Follower, now: float) -> bool:
         """Whether it follows, was heard just now, and has what was committed one look ago."""
+        # Half a timeout: as a leader, a member that is heard later would soon be missed.
         recent = now - follower.heard_at < self._state.timeouts.leader_heartbeat_timeout / 2
         linked = self._links.connected(follower.member_id)
         return linked and follower.may_take_over and recent and follower.match >= self._commit
@@ -109,11 +115,13 @@ class Preference:
 
     def _steady(self, member: int) -> bool:
         """Whether a member has been fine for long enough."""
+        # Otherwise a member that fails under load would get the leadership, and lose it, for ever.
         patience = self._patience * (1 << self._state.returned[member].failures)
         return trio.current_time() - self._since[member] >= patience
 
     async def _hand_over(self, member: int) -> None:
         """Hand over to a member; if it does not take over, its time begins again."""
+        # Before the hand-over, because its success cancels this task.
         self._since[member] = self._state.returned[member].at = trio.current_time()
         log.info("member %d: hands over to member %d by priority", self._state.member_id, member)
         try:

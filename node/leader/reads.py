@@ -103,8 +103,12 @@ class Reads:
             return False
         reads = [*still_wanted(self.waiting)]
         self.waiting = []
+        # Asked once: a lease that ends between two looks would leave a round without a number.
         certain = self._state.size == 1 or self.lease_left > 0
+        # Made after the reads came: an older echo does not prove that we led when they came (H14).
         number = 0 if certain else self.make_number()
+        # I-37: every write that was acknowledged before these reads is below the commit position of
+        # now.
         self.rounds.append(ReadRound(number, self._applier.commit_position, reads))
         if certain:
             self.answer(())
@@ -134,6 +138,8 @@ class Reads:
     def echoed(self, follower: Follower, confirm_id: int) -> None:
         """Note the number in a follower's report."""
         follower.confirm_id = max(follower.confirm_id, confirm_id)
+        # Only if it is READY: before, the length of the lease is not durable there, and a restart
+        # would forget the promise.
         if self.lease.seconds and follower.ready:
             self.lease.echoed(follower, confirm_id)
 
@@ -168,6 +174,7 @@ class Reads:
         while True:
             if not (self._confirmed or self._asked_on):
                 await self._left.wait()
+            # Between two slices all other tasks have their turn, heartbeats above all.
             await trio.lowlevel.checkpoint()
             self._answer_confirmed()
             if self._asked_on:
@@ -183,5 +190,6 @@ class Reads:
             # A request of many clients may need several calls; it keeps its place.
             if not read.answer(query):
                 self._confirmed.appendleft(read)
+            # After at least one read, so that each slice gets on, however late it begins.
             if trio.current_time() > until:
                 break

@@ -202,6 +202,7 @@ class Replication:
         self._before_append()
         # The header carries it, so no message has to.
         self.announced = self._applier.commit_position
+        # Nothing is awaited from here to the end: two batches must never get one position (I-16).
         position, now_ms = self.end, self._now_ms()
         batch = encode_batch(
             entries,
@@ -212,6 +213,8 @@ class Replication:
         )
         # Encoded once: all followers get the same bytes, whose checksum they check.
         frame = encode(LogBatch(self._term, self._reads.confirm_id, batch))
+        # Sent before it is on our own disk: the disks work in parallel. Only durable copies count,
+        # so the order is free (I-19).
         for follower in self._followers.values():
             if follower.live:
                 # A full or broken link drops the frame: the follower has a gap from here on, and
@@ -238,6 +241,7 @@ class Replication:
         position = self.end
         joined = LogJoined(self._term, self._session_id, position, self._own)
         follower.live = self._links.send_frame(follower.member_id, encode(joined))
+        # Fixed here: a catch-up that compared with the end of the log would chase it (H9).
         follower.join_position = position
 
     def announce_commit(self, reached: int = 0, now_ms: int = NULL_VALUE) -> None:
@@ -247,6 +251,7 @@ class Replication:
             reached: committed, although the applier does not know it yet.
             now_ms: the log's time, which a heartbeat carries.
         """
+        # Followers may commit it before we apply it: a quorum has it, and that is all that counts.
         self.announced = commit = max(reached, self._applier.commit_position)
         number = self._reads.confirm_id
         self._links.broadcast(CommitPosition(self._term, commit, self._own, number, now_ms))
@@ -255,8 +260,10 @@ class Replication:
 
     async def drain(self) -> None:
         """Stop taking requests, and wait until the batches in flight are committed and applied."""
+        # Before the wait, or a busy leader would never be drained.
         self.accepting = False
         applier = self._applier
+        # Applied as well as committed: only then all clients have their replies.
         while (self.in_flight or applier.lagging) and self._role.ended is None:
             await applier.progressed.wait()
 

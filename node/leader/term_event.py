@@ -92,6 +92,7 @@ def forced_at(forced: Sequence[ForcedRow], base: int) -> ForcedQuorum | None:
         forced: all that the log has, in its order.
         base: where the term begins.
     """
+    # Only the first term after it begins just there; later terms are ordinary ones.
     if not forced or forced[-1].position != base:
         return None
     return ForcedQuorum(forced[-1].timestamp_ms, f"{forced[-1].instance_id:016x}")
@@ -109,10 +110,12 @@ def decode_term_event_untrusted(payload: bytes) -> TermEvent:
     Raises:
         WireError: it is no such payload.
     """
+    # Before it is parsed: the bytes may come from a damaged or foreign file.
     if len(payload) > MAX_EVENT_BYTES:
         raise WireError(f"term event: {len(payload)} bytes, at most {MAX_EVENT_BYTES}")
     try:
         event = cattrs.structure(json.loads(payload), TermEvent)
+    # All that JSON and its structuring can raise for bytes of any kind, such as a nest of lists.
     except (ValueError, TypeError, OverflowError, RecursionError, cattrs.BaseValidationError) as e:
         raise WireError(f"term event: not decodable: {e}") from e
     if not (
@@ -122,6 +125,7 @@ def decode_term_event_untrusted(payload: bytes) -> TermEvent:
         and len(event.reason) <= MAX_REASON_CHARACTERS
     ):
         raise WireError("term event: a number is out of range, or the reason is too long")
+    # The reason is printed on terminals, which control characters could command.
     return attrs.evolve(event, reason="".join(map(_printable, event.reason)))
 
 

@@ -66,6 +66,7 @@ class Termination:
 
     def on_ack(self, sender: int, message: TerminationAck) -> None:
         """Note that a follower stops."""
+        # An acknowledgement of another attempt names another position, and is not about this stop.
         if message.log_position == self._position:
             self._stopped[sender] = None
             self._heard.notify()
@@ -78,8 +79,10 @@ class Termination:
         """
         state, replication = self._state, self._replication
         with trio.move_on_after(2 * state.timeouts.leader_heartbeat_timeout) as scope:
+            # All members stop at one position, so nothing may be in flight behind it.
             await replication.drain()
         if scope.cancelled_caught:
+            # Nothing was sent yet, so the cluster can go on as if it had not been asked.
             self._reopen()
             raise RefusedError("what is in flight is not committed: no quorum answers")
         self._position = replication.end
@@ -87,10 +90,13 @@ class Termination:
         replication.announce_commit()
         with trio.move_on_after(TERMINATION_SECONDS):
             while missing := self._missing():
+                # Again and again: a link drops what it has no room for, and repeats do no harm.
                 for peer in missing:
                     self._links.send(peer, TerminationPosition(self._term, self._position))
                 pause = trio.current_time() + state.timeouts.leader_heartbeat_interval
                 await self._heard.wait(pause)
+        # Also if some have not answered: they know the position, or elect a leader among
+        # themselves.
         state.terminate()
         stopped = ", ".join(map(str, sorted([state.member_id, *self._stopped])))
         left = ", ".join(str(peer) for peer in state.peers if peer not in self._stopped)
@@ -102,5 +108,6 @@ class Termination:
         return [
             peer
             for peer, follower in self._followers.items()
+            # Only those that can answer; a member that is down must not hold up the stop.
             if peer not in self._stopped and self._links.connected(peer) and follower.ready
         ]

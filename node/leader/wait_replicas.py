@@ -65,6 +65,7 @@ class ReplicaWaits:
             request.done(RefusedError(f"{MAX_WAITING} requests wait for followers already"))
             return
         deadline = trio.current_time() + seconds
+        # The commit position of now covers every write that this client has seen acknowledged.
         one = WaitRequest(request, self._applier.commit_position, count, deadline)
         self._waiting.append(one)
         self.look()
@@ -74,10 +75,14 @@ class ReplicaWaits:
         if not self._waiting:
             return
         now = trio.current_time()
+        # Standbys count, too: the client asks for copies, not for a quorum.
         matches = [each.match for each in self._followers.values()]
+        # Swapped before anything is answered: a client may send the next WAIT at once, from the
+        # callback.
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             reached = sum(match >= one.position for match in matches)
+            # Its client is gone; if kept, it would count against the limit.
             if one.request.cancelled:
                 continue
             if reached >= one.count or one.deadline <= now:

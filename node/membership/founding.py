@@ -64,8 +64,11 @@ class Founders:
         said, again, pause = None, trio.current_time(), 0.0
         while self._store.voting_status.kind is VotingRight.NEW and not self._state.standby:
             if (stores := self._complete()) is not None:
+                # Durable first: from the next line on, other members may count on our vote.
                 await self._store.save_voting_status(stores)
                 self._links.set_history(stores.history)
+                # Links that were made before name no history, by which members of another founding
+                # are refused.
                 self._links.dial_anew()
                 self._log_outcome(stores)
                 return
@@ -74,6 +77,8 @@ class Founders:
             # A list that only repeats itself is not answered at once: two members would answer each
             # other without end.
             if news != said or trio.current_time() >= again:
+                # Repeated, since members start late, and less often the longer one of them is
+                # missing.
                 self._links.broadcast(news)
                 pause = self._state.timeouts.canvass_interval if news != said else 2 * pause
                 pause = min(pause, self._state.timeouts.leader_heartbeat_timeout)
@@ -96,6 +101,7 @@ class Founders:
     def _tell(self) -> None:
         """Log which members the founding waits for, whenever that changes."""
         waits = ", ".join(map(str, self.missing)) or "nobody"
+        # Once for each change: an operator may take hours to start the next member.
         if waits != self._said:
             self._said = waits
             log.info(
@@ -109,6 +115,8 @@ class Founders:
     def _way_out(self) -> str:
         """Return how to begin without the missing members, if enough for a quorum are left."""
         missing = self.missing
+        # Without a quorum of the configuration nothing could ever be committed, so it is no way
+        # out.
         if not missing or self._state.size - len(missing) < self._state.quorum:
             return ""
         named, own = ",".join(map(str, missing)), self._state.config.own
@@ -151,6 +159,7 @@ class Founders:
         known = {str(member): member for member in self._state.voters}
         most = self._state.size - self._state.quorum
         named = {known[word] for word in words if word in known}
+        # All words or none: a member that is left out by a typing error has to be admitted later.
         if not words or not {*words} <= {*known} or len(named) > most:
             others = ", ".join(known)
             raise RefusedError(
@@ -161,12 +170,14 @@ class Founders:
 
     def on_message(self, sender: int, message: Founding) -> None:
         """Note another member's list; send ours if our cluster is founded already."""
+        # A standby is no founder, and nobody speaks in another member's name.
         if message.member_id != sender or sender not in self._state.voters:
             return
         standing = self._store.voting_status
         if standing.kind is VotingRight.NEW:
             self._heard[sender] = message
             self._changed.notify()
+        # Only to one that asks: two founded members would answer each other without end.
         elif standing.kind is VotingRight.VOTER and not message.founded:
             floor = LogEnd(*standing.floor)
             self._links.send(sender, self._founding(standing.founders, floor, founded=True))
@@ -177,18 +188,26 @@ class Founders:
         for message in self._heard.values():
             if message.founded:
                 stores = _pairs(message)
+                # The same store, not only the same member: another store of ours was lost, with
+                # what it had promised.
                 if (own.member_id, own.instance_id) in stores:
                     return _member(stores, _end(message))
+                # An unlisted member never had a vote, so nothing was lost. But a log of its own was
+                # never compared.
                 unlisted = own.member_id not in {member for member, _ in stores}
                 if unlisted and self._state.log_end == EMPTY_LOG:
                     return VotingStatus(VotingRight.RECOVERING)
+                # To go on as a new store could vote a second time, or forget what was acknowledged
+                # here.
                 raise LostStoreError(self._lost(message.member_id))
         stores, left_out = self._stores(), self._left_out
         heard = [each for each in self._heard.values() if each.member_id not in left_out]
+        # All lists have to agree: at that moment each of these stores was new (:mod:`.admission`).
         agreed = all(self._counted(_pairs(message)) == stores for message in heard)
         if not agreed or not {*self.missing} <= left_out:
             return None
         ends = [_end(message) for message in heard]
+        # The longest log of a restored cluster becomes the floor: no member below it may lead.
         return _member(stores, max([self._state.log_end, *ends]))
 
     def _lost(self, witness: int) -> str:

@@ -174,6 +174,7 @@ class Requests:
     def _forward(self, request: Request, leader: int) -> bool:
         """Send a request to the leader; False if it or its link has no room."""
         size, forwarded = len(request.payload), self._forwarded[leader]
+        # Beyond this we park: the queue of the link would only take memory on both sides.
         if len(forwarded) >= MAX_FORWARDED or self._forwarded_bytes + size > MAX_FORWARDED_BYTES:
             return False
         self._next_id += 1
@@ -186,10 +187,14 @@ class Requests:
             request.sequence,
         )
         links = self._links
+        # Large requests go behind all other messages of the link: heartbeats must not wait for
+        # them.
         if size <= SMALL_BYTES:
             sent = links.send(leader, message)
         else:
             sent = links.has_room(leader) and links.send_bulk(leader, message)
+        # Noted only if it has left: a request that was not sent may be parked, and is never in
+        # doubt.
         if sent:
             forwarded[self._next_id] = request
             self._forwarded_bytes += size
@@ -212,6 +217,8 @@ class Requests:
                 )
             )
             return
+        # By deadline: a request that comes back keeps its first one, and must not wait behind newer
+        # ones.
         insort(self._parked, request, key=_deadline)
         self._parked_bytes += len(request.payload)
         self._begun.notify()
@@ -220,6 +227,7 @@ class Requests:
 
     def lead(self, leadership: TakesRequests) -> None:
         """Note that this member leads."""
+        # Before the release, which submits to whatever is noted here.
         self._leadership, self._leader = leadership, None
         self._release(len(self._parked))
 
@@ -234,6 +242,7 @@ class Requests:
         Calling it twice is harmless.
         """
         if self._leadership is not None:
+            # Forgotten before they are submitted again, or they would come straight back.
             unsent, self._leadership = self._leadership.unsent(), None
             self._submit_again(unsent)
 
@@ -244,6 +253,8 @@ class Requests:
 
     def lost_leadership(self, leadership: TakesRequests) -> None:
         """Note that this member leads no more; end what is in flight, and submit the rest again."""
+        # Before `surrender`: its replies let clients send more, which must not go to an ended
+        # leadership.
         self._leadership = None
         self._submit_again(leadership.surrender())
 
@@ -259,6 +270,8 @@ class Requests:
             return
         if answers:
             until = trio.current_time() + self._state.config.limits.park_seconds
+            # Not for ever: the old leader may crash before it answers. Later ids belong to a later
+            # role, even under the same leader.
             self._awaited.append((until, leader, self._next_id))
         else:
             self._abandon(leader)
@@ -280,10 +293,14 @@ class Requests:
         A query is sent again; everything else has an unknown outcome.
         """
         forwarded = self._forwarded[member]
+        # Taken out before any callback runs: a client may submit again from it, and change this
+        # table.
         lost = [forwarded.pop(number) for number in [*forwarded] if number <= last]
         self._forwarded_bytes -= sum(len(request.payload) for request in lost)
         for request in still_wanted(lost):
+            # A query that makes leaders crash must not be carried from one to the next.
             request.losses += 1
+            # I-33, I-34: the leader may have logged it. To send it again could apply it twice.
             if request.kind is not RequestKind.QUERY:
                 request.done(
                     UnknownOutcomeError(
@@ -316,6 +333,7 @@ class Requests:
             while self._awaited and self._awaited[0][0] <= trio.current_time():
                 _, member, last = self._awaited.popleft()
                 self._abandon(member, last)
+            # Before the release: a request whose client has given up must not be sent any more.
             self._end_overdue()
             self._release(SENT_PER_LOOK)
 
@@ -335,6 +353,7 @@ class Requests:
 
     def _release(self, most: int) -> None:
         """Send up to `most` parked requests, the earliest deadlines first."""
+        # Cut off first: what finds no room is parked again, and a loop over the list would not end.
         released, self._parked = self._parked[:most], self._parked[most:]
         self._parked_bytes -= sum(len(request.payload) for request in released)
         self._submit_again(released)
@@ -359,7 +378,9 @@ class Requests:
 
     def on_forward_reply(self, sender: int, message: ForwardReply) -> None:
         """Handle the leader's reply to a forwarded request."""
+        # By sender: a member answers only what was forwarded to it, whatever id it names.
         request = self._forwarded[sender].pop(message.request_id, None)
+        # It was abandoned before: its client has an error, or it was sent again.
         if request is None:
             return
         self._forwarded_bytes -= len(request.payload)
@@ -369,6 +390,8 @@ class Requests:
                 self._release(SENT_PER_REPLY)
             request.done(message.payload)
         elif message.status == ForwardStatus.RETRY:
+            # Parked, not sent: the member that answered does not lead, or has no room, and would
+            # say so again.
             for each in still_wanted((request,)):
                 self._park(each)
         else:

@@ -93,6 +93,7 @@ class Applier:
     def __init__(self, store: Store, service: Service, read: ReadLog | None = None) -> None:
         self.service = service
         self._read = read or store.read
+        # H19: from here, and not from the commit position: the service may have applied less.
         self.applied_position = service.position
         self.commit_position = max(service.position, store.last_commit_position)
         self.timestamp_ms = 0
@@ -113,6 +114,7 @@ class Applier:
     def offer(self, waiting: PendingBatch) -> None:
         """Take a batch that was just appended."""
         header = waiting.header
+        # A snapshot was installed in between; it has this batch already.
         if header.end <= self.applied_position:
             return
         self._waiting.append(waiting)
@@ -141,12 +143,15 @@ class Applier:
 
     def commit(self, position: int) -> None:
         """Raise the commit position, and apply what is in memory for at most one slice."""
+        # I-17: a message of an old leader may come late, so a smaller position is no error.
         if position <= self.commit_position:
             return
         self.commit_position = position
         # While `run` has work left, nothing is applied here, to keep the order of the log.
         if not self.lagging:
             self._apply_waiting()
+            # Fewer than committed: the slice is over, an action waits, or batches must be read from
+            # the log.
             if self.applied_position < position or self._action is not None:
                 self.lagging = True
                 self._behind.notify()
@@ -158,6 +163,7 @@ class Applier:
 
     def stalled(self, heartbeat_timeout: float) -> bool:
         """Whether :meth:`run` has waited for one thing for too long for a leader."""
+        # H17: a leader that hangs here would keep the term and serve nobody.
         return self._now() >= self.waits_since + 2 * heartbeat_timeout + CUT_SECONDS
 
     @property
@@ -176,6 +182,7 @@ class Applier:
                 await self._behind.wait()
             # Between two slices, every other task that is ready runs once.
             await trio.lowlevel.checkpoint()
+            # Not while `halted`: its block replaces the very state that we would apply to.
             async with self._turn:
                 # A leader whose applier waits here too long steps down: see `leader.disk_watch`.
                 self.waits_since = self._now()
@@ -210,10 +217,12 @@ class Applier:
     def jump(self, position: int, timestamp_ms: int) -> None:
         """Continue from `position`: the service's state was replaced by one of that position."""
         self.applied_position = position
+        # What a snapshot has is committed, whatever this member had heard before (I-18).
         self.commit_position = max(self.commit_position, position)
         self.timestamp_ms = timestamp_ms
         self._action = None
         self.wanting = False
+        # These are in the snapshot; applied once more they would count twice (I-33).
         while self._waiting and self._waiting[0].header.position < position:
             self._drop_first()
         self.lagging = position < self.commit_position
@@ -237,6 +246,7 @@ class Applier:
 
     def _apply_waiting(self) -> None:
         """Apply committed batches in memory for one slice, up to the next action."""
+        # An action comes first: what follows it in the log must see its effect (I-22).
         if self._action is not None or not self._at_hand():
             return
         until = self._now() + SLICE_SECONDS
@@ -256,6 +266,8 @@ class Applier:
         for index in range(waiting.done, count):
             reply = self._apply_one(entries[index], index, header)
             if requests is not None and (request := requests[index]) is not None:
+                # I-34: only here a reply is given, so it always means that the command is committed
+                # and applied.
                 request.done(reply)
             # Checked only within the batch: its end is progress that must be recorded.
             if index + 1 < count and self._now() > until:
@@ -265,6 +277,7 @@ class Applier:
         self.timestamp_ms = header.timestamp_ms
         self.entries += count
         self.batches += 1
+        # Also for a batch without commands: its time lets timers and keys expire (I-23).
         service.advance(end, header.timestamp_ms)
         self.progressed.notify()
         return True
@@ -297,6 +310,7 @@ class Applier:
             # From there on they are in memory, with the requests that wait for replies.
             end = min(end, self._waiting[0].header.position)
         batches = await self._read(self.applied_position, end=end)
+        # I-43: what comes from the disk is checked once more; the disk may have damaged it since.
         read = [PendingBatch(check_batch_untrusted(batch), batch, []) for batch in batches]
         self._waiting.extendleft(reversed(read))
         self._waiting_bytes += sum(waiting.header.length for waiting in read)

@@ -128,6 +128,7 @@ class Snapshots:
     def due(self) -> bool:
         """Whether the policy asks for a snapshot now."""
         policy = self._config.snapshot
+        # While one is written `cut` skips the next, so its action in the log would be in vain.
         if self.service is None or self.writing is not None:
             return False
         grown = self._applier.applied_position - self.position
@@ -146,10 +147,13 @@ class Snapshots:
         missing = await self._lane.read(
             partial(self.folder.open, store.snapshots, cluster=cluster, terms=terms)
         )
+        # Their rows go, or a start would count on a file that is not there.
         if missing:
             names = ", ".join(row.name for row in missing)
             log.error("member %d: snapshot files missing: %s", self._config.member_id, names)
             await self._store.remove_snapshots(*missing)
+        # Before anything is applied: the service must have the state that the log goes on from
+        # (H19).
         await self._recover()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -171,10 +175,12 @@ class Snapshots:
                     self._config.member_id,
                     error,
                 )
+                # An older one needs more log, which is kept for just this case (I-42).
                 continue
             await self._load(row)
             return
         if position < store.start_position and self._config.peers:
+            # Other members have equal snapshots (I-24); INIT waits until one was fetched.
             self._applier.wanting = True
         elif position < store.start_position:
             raise StorageError(
@@ -192,6 +198,7 @@ class Snapshots:
             )
         with SnapshotReader(self.folder.path_of(row)) as reader:
             await service.load(reader.pieces(), row.position, row.timestamp_ms)
+        # After the load, so that the applier never goes on from a state that is half loaded.
         self._applier.jump(row.position, row.timestamp_ms)
         self.position = row.position
         log.info(
@@ -209,6 +216,7 @@ class Snapshots:
             return
         if header.end <= self.position or self._nursery is None:
             return  # taken already, or the tasks are not running yet
+        # Before the check below: a snapshot that is left out must not be asked for again at once.
         self.position, self._entries = header.end, self._applier.entries
         if self.writing is not None or self.installing:
             log.warning(
@@ -219,6 +227,8 @@ class Snapshots:
             return
         self.writing, self.failure = 0, ""
         began = trio.current_time()
+        # Waits for the cut only. A later cut would have entries that other members' snapshots do
+        # not have (I-24).
         await self._nursery.start(self._take, header)
         pause = trio.current_time() - began
         log.info(
@@ -247,6 +257,7 @@ class Snapshots:
             assert self.service is not None
             pieces = await self.service.save(task_status=cut)
             size = await self._write(head, pieces)
+            # The row comes last: a row must never name a file that a crash could take away.
             await self._store.add_snapshot(head.row)
             log.info(
                 "member %d: snapshot at %d: %d bytes in %.1f s",
@@ -257,6 +268,8 @@ class Snapshots:
             )
         except DamagedTablesError:
             raise  # the next snapshot would fail too: the member must begin anew
+        # A snapshot that fails, as on a full disk, is no reason to stop serving: the log is still
+        # whole.
         except StorageError as error:
             self.failure = str(error)
             log.exception("member %d: no snapshot at %d", self._config.member_id, header.end)
@@ -266,6 +279,8 @@ class Snapshots:
             # Whatever failed, the applier must not wait for the cut any longer.
             cut.started()
         try:
+            # After the new one is durable, never before: a crash between would leave one snapshot
+            # too few.
             await self.clean()
         except StorageError:
             log.exception("member %d: old snapshots were not removed", self._config.member_id)
@@ -280,6 +295,7 @@ class Snapshots:
                 if not await self._lane.read(writer.step):
                     break
                 self.writing = writer.raw_bytes
+                # Again for each piece: clients fill the same disk while we write.
                 self.check_room()
                 await trio.sleep(PAUSE * (trio.current_time() - began))
             summary = await self._lane.read(writer.finish)
@@ -301,6 +317,7 @@ class Snapshots:
             StoreFullError: less than twice the reserve is free.
         """
         free, reserve = self._free(self.folder.directory), self._config.limits.reserve_bytes
+        # Twice, so that what a snapshot leaves still holds the reserve for the log.
         if free < 2 * reserve:
             raise StoreFullError(
                 f"{free} bytes are free: a snapshot needs {2 * reserve}, twice limits.reserve_bytes"
@@ -328,6 +345,7 @@ class Snapshots:
         store, policy = self._store, self._config.snapshot
         surplus = store.snapshots[: -policy.keep]
         if surplus:
+            # The row first: a file without a row is a leftover, a row without a file is damage.
             await store.remove_snapshots(*surplus)
             for row in surplus:
                 await self._lane.read(partial(self.folder.remove, row))
@@ -335,7 +353,9 @@ class Snapshots:
             # If the only snapshot is damaged, the log before it is what the state is made from.
             return
         end = store.snapshots[0].position - policy.margin_bytes
+        # A member that never finishes its installation must not fill our disk.
         bound = end - MAX_HELD_BYTES
+        # I-42: never beyond the oldest snapshot that is left, or a start from it would have a hole.
         await store.drop_prefix(max(bound, min([end, *self.held.values()])))
 
     # --- installing -------------------------------------------------------------------------------
@@ -344,6 +364,7 @@ class Snapshots:
         """Begin anew with a snapshot whose file has arrived; see "Installing" above."""
         assert self._nursery is not None
         self.installing = True
+        # In our own nursery: the role that asked may end, and half an installation is no state.
         self._nursery.start_soon(self._install, head)
         await self.idle()
 
@@ -365,6 +386,8 @@ class Snapshots:
             await self.changed.wait()
         async with self._applier.halted():
             gone = [old for old in self._store.snapshots if old != row]
+            # The log first: after a crash in between, the tables are behind its start, which the
+            # next start sees and repairs.
             await self._store.install(row, head.terms, suspended=head.suspended)
             await self._load(row)
         self.installing = False
