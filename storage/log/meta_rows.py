@@ -126,6 +126,8 @@ def load_last_admission(txn: Transaction, dbs: Databases) -> LogEnd:
     Raises:
         StorageError: the row is damaged.
     """
+    # Written with the first admission, so a store without the row has had none. Damage is another
+    # matter: it must not pass for "none".
     value = txn.get(ADMISSION_KEY, db=dbs.meta)
     if value is None:
         return EMPTY_LOG
@@ -144,6 +146,8 @@ def load_lost(txn: Transaction, dbs: Databases) -> LogEnd:
     Raises:
         StorageError: the row is damaged.
     """
+    # Missing means that nothing was lost, so a damaged row has to raise: the member would vote too
+    # freely.
     value = txn.get(LOST_KEY, db=dbs.meta)
     if value is None:
         return EMPTY_LOG
@@ -182,6 +186,7 @@ def load_forced(txn: Transaction, dbs: Databases) -> tuple[ForcedRow, ...]:
     """
     rows: list[ForcedRow] = []
     with txn.cursor(dbs.meta) as cursor:
+        # Keys end with the time, big endian, so the order of the keys is that of time.
         more = cursor.set_range(FORCED_PREFIX)
         while more and cursor.key().startswith(FORCED_PREFIX):
             rows.append(decode_forced_untrusted(*cursor.item()))

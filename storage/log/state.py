@@ -145,6 +145,8 @@ def initialise(
 ) -> None:
     """Fill a new environment; its voting status is NEW unless given."""
     dbs = Databases(raw, create=True)
+    # Every row from the start. A row that is missing later is damage, never a store from before its
+    # first vote.
     with raw.begin(write=True) as txn:
         txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
         txn.put(NODE_STATE_KEY, encode_node_state(NodeState()), db=dbs.meta)
@@ -161,6 +163,8 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     Raises:
         StorageError: something is damaged (DamagedRecordError if its place in the log is known).
     """
+    # Rows that only this store has. A guess in place of one could give a second vote in a term
+    # (I-2), so damage stops the member.
     kept = functools.partial(irreplaceable_row, member_id)
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
@@ -182,6 +186,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
             "its kind of service", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))
         ),
     )
+    # The first one is enough to refuse: all that follows rests on the table (I-11, I-12).
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=f"table of terms: {words}"
@@ -189,9 +194,13 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     try:
         recorded = _with_last_batch(txn, dbs, member_id, recorded)
     except DamagedRecordError:
+        # A member must not go on with a shortened log: it may have acknowledged what is missing
+        # (I-25).
         if not lenient:
             raise
         return _with_last_whole_batch(txn, dbs, member_id, recorded)
+    # Cutting off a damaged end leaves this row as it is. It must not claim more than the log has
+    # (I-18).
     committed = min(load_committed(txn, dbs), recorded.append_position)
     known = max(committed, recorded.last_commit_position)
     return attrs.evolve(recorded, last_commit_position=known)
@@ -202,6 +211,7 @@ def ending_with(recorded: Recorded, header: BatchHeader) -> Recorded:
     return attrs.evolve(
         recorded,
         append_position=header.end,
+        # A backup may know of more than the batch says; see `load_committed`.
         last_commit_position=max(recorded.last_commit_position, header.commit_position),
         last_timestamp_ms=header.timestamp_ms,
     )
@@ -234,6 +244,8 @@ def _with_last_batch(
         return recorded
     header = check_record_untrusted(member_id, last)
     row = row_of(recorded.terms, header.term)
+    # A term's row is written with its first batch (F7). So a batch without a row is damage, never
+    # the trace of a crash.
     if row is None or header.position < max(row.base, recorded.start_position):
         raise DamagedRecordError(
             member_id=member_id,

@@ -236,6 +236,8 @@ class Store(StateView):
 
     async def save_node_state(self, state: NodeState) -> None:
         """Make a vote durable. Within a term it never changes, and its term never decreases."""
+        # Awaited by the caller before the vote is sent (I-2, I-3): a vote that a crash forgets can
+        # be given twice (H7).
         await self._durably(lambda dbs, old: changes.set_node_state(dbs, old, state))
 
     async def ensure_coherent(

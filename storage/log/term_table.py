@@ -109,10 +109,12 @@ def with_term(rows: tuple[TermRow, ...], added: TermRow) -> tuple[TermRow, ...]:
     """
     assert added.term >= 0
     assert added.end is None or added.end >= added.base, f"{added} ends before it begins"
+    # A term that is there already, or was skipped: it can get an end, never another base.
     if rows and added.term <= rows[-1].term:
         return rows if added.end is None else with_end(rows, added.term, added.end)
     if rows:
         last = rows[-1]
+        # The new term begins behind the last batch, so no batch of the old one can follow (I-12).
         if last.end is None:
             last = attrs.evolve(last, end=added.base)
         assert last.end == added.base >= last.base, f"{added} does not begin at the end of {last}"
@@ -134,6 +136,7 @@ def with_end(rows: tuple[TermRow, ...], term: int, end: int) -> tuple[TermRow, .
     if row.end is None:
         assert end >= row.base, f"{row} can't end at {end}"
         return (*rows[:index], attrs.evolve(row, end=end))
+    # Two ends of one term would be two histories of it (I-10).
     assert row.end == end, f"{row} can't end at {end}"
     return rows
 
@@ -157,6 +160,7 @@ def cut_at(
 
 def term_at(rows: tuple[TermRow, ...], position: int) -> TermRow | None:
     """Return the row that covers `position`, None without one."""
+    # To the right: of several terms with this base, all but the last are empty.
     index = bisect.bisect_right(rows, position, key=lambda row: row.base) - 1
     if index < 0:
         return None
@@ -202,6 +206,7 @@ def decode_term_untrusted(member_id: int, key: bytes, value: bytes) -> TermRow:
     Raises:
         DamagedRecordError: it is damaged; with position -1, since that is unknown.
     """
+    # Without a check: the error must name some term, even of a damaged key.
     term = int.from_bytes(key[:8])
     try:
         base, end, timestamp_ms = unpack_untrusted(_TERM, key, unseal_untrusted(key, value))
