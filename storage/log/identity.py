@@ -101,6 +101,8 @@ def service_untrusted(value: bytes | None) -> str:
     Raises:
         StorageError: the row is damaged.
     """
+    # A name that can't be decoded matches no service: the store is refused as one of another
+    # service.
     return "" if value is None else unseal_untrusted(SERVICE_KEY, value).decode(errors="replace")
 
 

@@ -310,6 +310,7 @@ def _first_of(txn: Transaction, dbs: Databases, term: int) -> tuple[int, int] | 
         try:
             return position, check_sum_untrusted(cursor.value()).timestamp_ms
         except WireError:
+            # The key alone proves where the term begins. The time is lost with the batch.
             return position, 0
 
 

@@ -201,4 +201,5 @@ def load_terms(txn: Transaction, dbs: Databases, member_id: int) -> tuple[TermRo
         DamagedRecordError: a row is damaged.
     """
     with txn.cursor(dbs.terms) as cursor:
+        # The cursor goes in the order of the keys, which is that of terms: they are big endian.
         return tuple(decode_term_untrusted(member_id, key, row) for key, row in cursor)

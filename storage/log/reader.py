@@ -125,6 +125,7 @@ class LogReader:
         row = term_at(recorded.terms, position)
         key = END_KEY if row is None else KEY.pack(row.term, position)
         before = self._before(key)
+        # A caller's mistake, not damage: it must not start a repair.
         if before is not None and position < before.end:
             return StorageError(
                 f"member {self.member_id}: position {position} is inside the batch "

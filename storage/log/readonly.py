@@ -65,6 +65,7 @@ class ReadOnlyStore(StateView):
             lambda txn: (load(txn, self.dbs, member_id, lenient=True), load_row(txn, self.dbs))
         )
         tail = scan.tail(member_id, row, LogEnd(-1, recorded.append_position))
+        # With LMDB's generation: a later read then notices that the member has carried these over.
         self.tail = HeldRecords(row.generation, tail.records)
         for record in tail.records:
             recorded = _with_batch(member_id, recorded, record)
@@ -111,6 +112,7 @@ def open_readonly(directory: Path) -> ReadOnlyStore:
         StoreBusyError: this process has it open.
         StorageError: its tables are damaged.
     """
+    # Nothing is mended or carried over: the member may be running, and owns every change.
     environment = Environment.open_readonly(directory, max_dbs=MAX_DBS)
     with environment.opening():
         dbs = environment.databases(Databases)

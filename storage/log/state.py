@@ -166,11 +166,13 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     # Rows that only this store has. A guess in place of one could give a second vote in a term
     # (I-2), so damage stops the member.
     kept = functools.partial(irreplaceable_row, member_id)
+    # Everything is read in one transaction of the caller: two would show two states.
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
         snapshots = tuple(decode_snapshot_untrusted(member_id, key, row) for key, row in cursor)
     recorded = Recorded(
         start_position=start,
+        # First as if the log were empty. The last batch, if there is one, says more below.
         append_position=start,
         terms=load_terms(txn, dbs, member_id),
         snapshots=snapshots,
@@ -242,6 +244,8 @@ def _with_last_batch(
         last = last_record(cursor, member_id)
     if last is None:
         return recorded
+    # Only the last batch is checked at a start; the others are checked whenever they are read
+    # (I-43).
     header = check_record_untrusted(member_id, last)
     row = row_of(recorded.terms, header.term)
     # A term's row is written with its first batch (F7). So a batch without a row is damage, never

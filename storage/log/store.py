@@ -300,7 +300,7 @@ class Store(StateView):
             StorageError: the snapshot is older than what is known to be committed here.
         """
         await self.settled()
-        # An older snapshot would take back entries whose commit clients have seen.
+        # An older snapshot would take back entries whose commit clients have seen (I-14).
         if snapshot.position < (known := self.submitted.last_commit_position):
             raise StorageError(f"{snapshot} is older than the commit position {known}")
         await self._durably(
@@ -404,6 +404,7 @@ class Store(StateView):
     async def boundary(self, position: int) -> int:
         """Return where the durable batch that covers `position` begins; behind all, the end."""
         recorded = self.recorded  # one value for the whole read, however the log goes on
+        # On the lane for reads: a disk that stands still must not hold up the event loop.
         return await self.executor.read(lambda: self._reader.boundary(recorded, position))
 
     async def last_batch(self) -> bytes | None:

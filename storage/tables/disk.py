@@ -97,6 +97,8 @@ class TablesDisk:
                 txn.put(IDENTITY_KEY, encode_identity(identity), db=dbs.meta)
                 _put_applied(txn, dbs, 0, 0)
 
+        # Every error in here is sorted: damage leads to new tables, anything else must not delete
+        # them.
         with classifying_damage(directory):
             return cls._open(directory, initialise, Identity(cluster, member_id, 0), map_bytes)
 
@@ -124,6 +126,7 @@ class TablesDisk:
 
     def close(self) -> None:
         """Close them; idempotent."""
+        # Views and the open transaction first: LMDB must not be closed under a reader.
         self._end_views()
         self._view.abort()
         self._environment.close()
@@ -231,6 +234,7 @@ class TablesDisk:
         # as much room again.
         self.make_room(raw.info()["last_pgno"] * raw.stat()["psize"] + _SPARE_BYTES)
         report = functools.partial(report_damage, self._environment.directory)
+        # A transaction of its own: the event loop renews its own one after each flush.
         view = TablesView(self._environment.begin_reading(), self._dbs.streamed, left_out, report)
         self._views = [view]  # only one snapshot is taken at a time
         return view

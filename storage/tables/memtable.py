@@ -41,6 +41,8 @@ ENTRY_BYTES: Final = 320
 figure the memtable takes more memory than it is allowed; with a larger one it flushes too soon."""
 
 _PREFIX_BYTES: Final = HASHED_BYTES - 32
+# Fewer: more runs, and each page of a scan looks into all of them. More: a sort in one batch takes
+# longer.
 _RUN_KEYS: Final = 1024
 _MAX_RUN_KEYS: Final = 16 * _RUN_KEYS
 _PART_KEYS: Final = 16
@@ -171,4 +173,5 @@ class Layer:
                 # From the end: taking the first key each time would walk over all places that are
                 # empty by then.
                 records.popitem()
+            # After each step the caller lets other tasks run.
             yield

@@ -55,6 +55,8 @@ class TablesView:
         self._txn: Transaction | None = txn
         self._databases = databases
         self._left_out = left_out
+        # Two threads use the transaction: the one that reads the stream, and the event loop in
+        # `close`.
         self._reading = Lock()
 
     def close(self) -> None:
