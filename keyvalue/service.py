@@ -212,6 +212,8 @@ class KeyValueService:
     def _apply_once(self, command: Command) -> bytes:
         """Apply a command of a session unless it was applied before; see :mod:`.state.sessions`."""
         sessions, session, sequence = self._store.sessions, command.session, command.sequence
+        # Looked up where the log is applied, not at the port: only here all members agree on what
+        # came first (I-33, H13).
         reply = sessions.reply_to(session, sequence, self._store.now)
         if reply is None:
             # Never in parts: the kept reply must be that of the whole command.

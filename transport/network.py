@@ -39,6 +39,7 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 spin."""
 
 _HIGHEST_PORT: Final = 65535
+# Python has no name for it yet. An older kernel refuses it, and the link works without.
 _TCP_RTO_MAX_MS: Final = 44 if sys.platform == "linux" else None  # since Linux 6.15
 
 

@@ -179,6 +179,7 @@ def encode_batch(
     crc = crc32c(rest)
     for start in range(0, len(pieces), _CRC_PIECES):  # joined piecewise: one large copy, not two
         crc = extend_crc32c(crc, b"".join(pieces[start : start + _CRC_PIECES]))
+    # These bytes go unchanged into every log and over every link.
     return b"".join((_PREFIX.pack(_MAGIC, crc), rest, *pieces))
 
 

@@ -166,6 +166,8 @@ def load_voting_status(txn: Transaction, dbs: Databases) -> VotingStatus:
     Raises:
         StorageError: the row is missing or damaged.
     """
+    # Without a default: `initialise` wrote the row, so a missing one is damage. The same holds for
+    # the vote.
     return decode_voting_status_untrusted(txn.get(VOTING_STATUS_KEY, db=dbs.meta))
 
 

@@ -200,6 +200,7 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
         # (I-25).
         if not lenient:
             raise
+        # The row about commits is left out: it may speak of batches behind the damage.
         return _with_last_whole_batch(txn, dbs, member_id, recorded)
     # Cutting off a damaged end leaves this row as it is. It must not claim more than the log has
     # (I-18).
@@ -242,6 +243,7 @@ def _with_last_batch(
     """Return the state with what the last batch says; check that the tables agree with it."""
     with txn.cursor(dbs.log) as cursor:
         last = last_record(cursor, member_id)
+    # An empty log, perhaps behind a snapshot. The row about the origin has its position and time.
     if last is None:
         return recorded
     # Only the last batch is checked at a start; the others are checked whenever they are read

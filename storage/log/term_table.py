@@ -132,6 +132,8 @@ def with_end(rows: tuple[TermRow, ...], term: int, end: int) -> tuple[TermRow, .
     """
     assert rows, f"there is no term {term} to close"
     assert term <= rows[-1].term, f"there is no term {term} to close"
+    # Found by its term, never used as an index: skipped terms have no row. Aeron's validation of
+    # the table mixes up two indices (H12).
     index = _index_of(rows, term)
     row = rows[index]
     # Aeron gives a skipped term an empty row. Here it has none, so there is nothing to close.
