@@ -142,7 +142,8 @@ class FrameStream:
         """
         if self._closed:
             raise trio.ClosedResourceError
-        # Never from the socket: a caller that polls it would keep other tasks from running.
+        # Only what is decoded already. Reading the socket here would let a caller go on and on
+        # without ever yielding to other tasks.
         return self._next() if self._received else None
 
     def _next(self) -> Message:

@@ -171,8 +171,8 @@ class Environment:
             try:
                 with self.begin_reading() as txn:
                     return fn(txn)
-            # Size 0 takes over the size that the other process has set.
             except lmdb.MapResizedError:  # the member, in another process, has grown it
+                # Size 0 takes over the size that the other process has set.
                 self.raw.set_mapsize(0)
                 with self.begin_reading() as txn:
                     return fn(txn)

@@ -131,8 +131,7 @@ def with_row_of(terms: tuple[TermRow, ...], header: BatchHeader) -> tuple[TermRo
 
 def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Change:
     """Replace the table of terms. A term that is new must begin at the end of the log."""
-    # Each batch has to lie inside the row of its term (I-12).
-    # A term that began inside the log would claim batches that another leader wrote.
+    # A term that began inside the log would claim batches that another leader wrote (I-12, I-16).
     if len(terms) > len(old.terms):
         assert terms[-1].base >= old.append_position, f"{terms[-1]} begins inside of the log"
     return Change(attrs.evolve(old, terms=terms), lambda txn: put_terms(txn, dbs, old.terms, terms))
@@ -140,8 +139,8 @@ def set_terms(dbs: Databases, old: Recorded, terms: tuple[TermRow, ...]) -> Chan
 
 def set_node_state(dbs: Databases, old: Recorded, state: NodeState) -> Change:
     """Replace the vote."""
-    # Promises only rise, and a vote stays (I-2, I-3).
-    # The last line of defence of the protocol: two votes in one term elect two leaders.
+    # The last line of defence of the protocol: two votes in one term elect two leaders (I-2), and
+    # promises only rise (I-3).
     assert old.node_state.may_become(state), f"{old.node_state} can't become {state}"
     row = encode_node_state(state)
 

@@ -178,7 +178,7 @@ def _mended_rows(txn: Transaction, dbs: Databases, member_id: int) -> list[TermR
             rows.setdefault(last.term, None)
         except DamagedRecordError:
             end = None  # and its key may be damaged too
-    # The usual case: nothing is damaged, and no more than the last batch of the log was read.
+    # The usual case: no row is damaged. Of the log, only the last batch was read for this.
     if _meet(rows):
         return []
     # There is a gap. Only now is the log searched for terms whose rows have vanished.

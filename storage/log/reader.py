@@ -100,8 +100,8 @@ class LogReader:
             record = record_at(cursor, self.member_id, term, position)
             while record is not None and record.position < stop:
                 limit_bytes -= len(record.batch)
-                # The first batch is taken whatever its size: a reader that gets nothing would take
-                # that for the end.
+                # The first batch is taken whatever its size: no reader could ever get past it
+                # otherwise.
                 if records and limit_bytes < 0:
                     break
                 records.append(record)

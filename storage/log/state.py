@@ -166,13 +166,11 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
     # Rows that only this store has. A guess in place of one could give a second vote in a term
     # (I-2), so damage stops the member.
     kept = functools.partial(irreplaceable_row, member_id)
-    # Everything is read in one transaction of the caller: two would show two states.
     start, timestamp_ms = kept("where its log begins", lambda: load_origin(txn, dbs))
     with txn.cursor(dbs.snapshots) as cursor:
         snapshots = tuple(decode_snapshot_untrusted(member_id, key, row) for key, row in cursor)
     recorded = Recorded(
         start_position=start,
-        # First as if the log were empty. The last batch, if there is one, says more below.
         append_position=start,
         terms=load_terms(txn, dbs, member_id),
         snapshots=snapshots,
@@ -188,7 +186,6 @@ def load(txn: Transaction, dbs: Databases, member_id: int, *, lenient: bool = Fa
             "its kind of service", lambda: service_untrusted(txn.get(SERVICE_KEY, db=dbs.meta))
         ),
     )
-    # The first one is enough to refuse: all that follows rests on the table (I-11, I-12).
     for term, words in incoherences(recorded.terms):
         raise DamagedRecordError(
             member_id=member_id, term=term, position=-1, reason=f"table of terms: {words}"

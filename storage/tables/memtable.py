@@ -63,8 +63,8 @@ def stored_key(key: bytes) -> bytes:
     # A plain key is shorter than a hashed one, so the length alone says which it is.
     if 0 < len(key) <= MAX_PLAIN_BYTES:
         return key
-    # The beginning of the key stays, so long keys are sorted among the others by it. The hash tells
-    # keys with one beginning apart.
+    # The beginning of the key stays, so long keys are sorted among the others by it. The hash
+    # distinguishes keys with the same beginning.
     return key[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0") + hashlib.sha256(key).digest()
 
 
